@@ -1,0 +1,47 @@
+# Finds the unpacked torch wheel and exposes it as imported targets.
+#
+#   NLAC_LIBTORCH   directory that contains torch/ (a site-packages, or nlac's own cache), or the
+#                   torch/ directory itself. `nlac setup` prints it.
+#
+# Targets: nlac::torch      torch_cpu + c10 (a CPU build links nothing else)
+#          nlac::torch_cuda torch_cuda + c10_cuda, only when NLAC_CUDA is ON
+#
+# torch's own TorchConfig.cmake is not used: it insists on a full CUDA toolkit as soon as the wheel is
+# a CUDA build, even to link the CPU half.
+
+set(NLAC_LIBTORCH "$ENV{NLAC_LIBTORCH}" CACHE PATH "directory that holds torch/ 2.11.0")
+if(NOT NLAC_LIBTORCH)
+  message(FATAL_ERROR "NLAC_LIBTORCH is not set. Run `npx nlac setup`, or pass -DNLAC_LIBTORCH=DIR.")
+endif()
+if(EXISTS "${NLAC_LIBTORCH}/torch/lib/libtorch_cpu.so")
+  set(NLAC_TORCH_DIR "${NLAC_LIBTORCH}/torch")
+elseif(EXISTS "${NLAC_LIBTORCH}/lib/libtorch_cpu.so")
+  set(NLAC_TORCH_DIR "${NLAC_LIBTORCH}")
+else()
+  message(FATAL_ERROR "No torch/lib/libtorch_cpu.so under NLAC_LIBTORCH=${NLAC_LIBTORCH}.")
+endif()
+file(STRINGS "${NLAC_TORCH_DIR}/version.py" nlac_torch_version REGEX "^__version__ = ")
+string(REGEX REPLACE ".*'([0-9.]+).*" "\\1" nlac_torch_version "${nlac_torch_version}")
+if(NOT nlac_torch_version VERSION_EQUAL 2.11.0)
+  message(FATAL_ERROR "nlac is built against torch 2.11.0; ${NLAC_TORCH_DIR} holds ${nlac_torch_version}.")
+endif()
+
+function(nlac_import name)
+  add_library(${name} SHARED IMPORTED)
+  set_target_properties(${name} PROPERTIES
+    IMPORTED_LOCATION "${NLAC_TORCH_DIR}/lib/lib${name}.so"
+    IMPORTED_NO_SONAME FALSE)
+endfunction()
+
+nlac_import(c10)
+nlac_import(torch_cpu)
+add_library(nlac_torch INTERFACE)
+add_library(nlac::torch ALIAS nlac_torch)
+target_include_directories(nlac_torch SYSTEM INTERFACE
+  "${NLAC_TORCH_DIR}/include" "${NLAC_TORCH_DIR}/include/torch/csrc/api/include")
+target_compile_definitions(nlac_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+target_link_libraries(nlac_torch INTERFACE torch_cpu c10)
+# The wheel's own libraries find cudart and cupti through their $ORIGIN rpaths; the linker needs telling.
+get_filename_component(nlac_site "${NLAC_TORCH_DIR}" DIRECTORY)
+target_link_options(nlac_torch INTERFACE
+  "-Wl,-rpath-link,${NLAC_TORCH_DIR}/lib:${nlac_site}/nvidia/cu13/lib" "-Wl,--as-needed")

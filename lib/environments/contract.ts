@@ -1,0 +1,68 @@
+/** What an environment is. An algorithm knows environments through these types alone. */
+
+export interface Message {
+  role: "system" | "user" | "assistant" | "tool";
+  content: string;
+}
+
+/** A function the agent may call, described by JSON Schema (the shape OpenAI's API uses). */
+export interface ToolSchema {
+  name: string;
+  description: string;
+  parameters: Record<string, unknown>;
+}
+
+/** What an episode starts from: the task's messages (system and first user turn) and its tools. */
+export interface Observation {
+  messages: Message[];
+  tools?: ToolSchema[];
+}
+
+export interface Action {
+  /** What the environment acts on: the utterance, question or answer, without the thought. */
+  text: string;
+  thought?: string;
+  tool?: { name: string; arguments: Record<string, unknown> };
+}
+
+export interface StepResult {
+  /** What the agent sees next: user or tool messages. May be empty when `done`. */
+  observation: Message[];
+  /** Reward of this step; sparse tasks give 0 until the end and a value in [0, 1] then. */
+  reward: number;
+  done: boolean;
+  info: Record<string, unknown>;
+}
+
+/** One episode in progress. Made by `Environment.start`, so that many episodes of one environment can run. */
+export interface Episode {
+  readonly observation: Observation;
+  /** Throws NlacError ERR_ENVIRONMENT for a fault of the environment, ERR_SERVICE for one of its LLM. */
+  step(action: Action): Promise<StepResult>;
+  close(): Promise<void>;
+}
+
+export interface ResetOptions {
+  /** Every random choice of the episode is a function of this. */
+  seed: number;
+  signal?: AbortSignal;
+}
+
+/**
+ * An environment. `reset` and `step` drive one episode at a time; `start` opens an episode that is
+ * independent of all others, which is what `collectTrajectories` uses to run many at once.
+ */
+export interface Environment<Task = unknown> {
+  readonly name: string;
+  /** Actions are one free text, or JSON tool calls. Decides the policy's output format. */
+  readonly actionFormat: "text" | "tool" | "solution";
+  /** Turns after which an episode ends. 1: a single-step task (the critic judges correctness). */
+  readonly maxTurns: number;
+  tasks(split: "train" | "test"): Promise<Task[]>;
+  /** A short name of a task, for logs and for keys. */
+  taskId(task: Task): string;
+  start(task: Task, options: ResetOptions): Promise<Episode>;
+  reset(task: Task, options: ResetOptions): Promise<Observation>;
+  step(action: Action): Promise<StepResult>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,164 @@
+/** The addon's surface, as native/binding implements it. Everything else reaches C++ through these types. */
+
+export type Which = "online" | "target";
+
+export interface NativeLearnerOptions {
+  device: string; // "cpu", "cuda", "cuda:1"
+  dtype: "float32" | "bfloat16";
+  gradientCheckpointing: boolean;
+  microBatchTokens: number;
+  cacheBytes: number;
+}
+
+export interface NativeGenerateRequest {
+  tokens: Int32Array;
+  maxNewTokens: number;
+  temperature: number;
+  topP: number;
+  topK: number;
+  minP: number;
+  seed: bigint; // unsigned, 64 bits
+  stopTokenIds: Int32Array;
+  stop: string[];
+}
+
+export interface NativeGenerateResult {
+  tokens: Int32Array;
+  logProbs: Float32Array;
+  finishReason: "stop" | "length" | "cancelled";
+  cachedTokens: number;
+}
+
+export interface NativeScoredText {
+  prompt: Int32Array;
+  response: Int32Array;
+  weight: number;
+}
+
+export interface NativeDistilledText {
+  student: Int32Array;
+  teacher: Int32Array;
+  response: Int32Array;
+  weight: number;
+}
+
+export interface NativeSupport {
+  kind: "full" | "top_k" | "sampled";
+  k: number;
+}
+
+export interface NativeStepOptions {
+  learningRate: number;
+  beta1: number;
+  beta2: number;
+  epsilon: number;
+  weightDecay: number;
+  maxGradNorm: number;
+  state: string;
+}
+
+export interface NativeModelInfo {
+  family: "llama" | "qwen2" | "qwen3";
+  vocabSize: number;
+  hiddenSize: number;
+  layers: number;
+  maxPositions: number;
+  parameters: number;
+  eosTokenIds: number[];
+  bosTokenId: number; // -1: none
+  padTokenId: number; // -1: none
+}
+
+/** One learner and its native thread. Calls queue up and run in order; every promise settles. */
+export interface NativeLearner {
+  info(): NativeModelInfo;
+  /** `cancel` is a one-element Int32Array over a SharedArrayBuffer: store 1 to stop at the next token. */
+  generate(
+    requests: NativeGenerateRequest[],
+    which: Which,
+    cancel: Int32Array,
+    onToken: ((request: number, token: number) => void) | undefined,
+  ): Promise<NativeGenerateResult[]>;
+  /** The bytes each id decodes to; needed once before stop strings are used. */
+  setTokenBytes(bytes: Uint8Array[]): void;
+  logProbs(texts: NativeScoredText[], which: Which): Promise<Float32Array[]>;
+  /** Logits of every sequence, [time × vocab] float32, row-major. */
+  logits(sequences: Int32Array[], which: Which): Promise<Float32Array[]>;
+  tokenNll(texts: NativeScoredText[], withGradient: boolean): Promise<Float32Array[]>;
+  tokenKl(
+    texts: NativeDistilledText[],
+    temperature: number,
+    support: NativeSupport,
+    withGradient: boolean,
+  ): Promise<Float32Array[]>;
+  step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
+  updateTarget(tau: number): Promise<void>;
+  targetDistance(): Promise<number>;
+  save(directory: string): Promise<void>;
+  exportHuggingFace(directory: string): Promise<void>;
+  /** Finishes the running job, rejects queued ones with ERR_DISPOSED, frees everything. Idempotent. */
+  dispose(): Promise<void>;
+}
+
+export interface NativeSampler {
+  set(indices: Int32Array, priorities: Float32Array): void;
+  get(indices: Int32Array): Float32Array;
+  total(): number;
+  draws(): number;
+  sample(
+    count: number,
+    stratified: boolean,
+    indices: Int32Array,
+    probabilities: Float32Array,
+    weights: Float32Array,
+  ): void;
+  save(path: string): void;
+  dispose(): void;
+}
+
+/** A handle on a native tensor. */
+export interface NativeTensor {
+  readonly shape: number[];
+  readonly dtype: string;
+  readonly device: string;
+  toArray(): Float32Array | Float64Array | BigInt64Array | Int32Array;
+  dispose(): void;
+}
+
+export interface Addon {
+  torchVersion(): string;
+  cudaAvailable(): boolean;
+  setThreads(count: number): void;
+  loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
+  /** A randomly initialised model of a Hugging Face config.json. */
+  createLearner(configJson: string, seed: bigint, options: NativeLearnerOptions): Promise<NativeLearner>;
+  resumeLearner(directory: string, options: NativeLearnerOptions): Promise<NativeLearner>;
+  /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings and flat arrays of one of these. */
+  ggufMetadata(path: string): Record<string, unknown>;
+  createSampler(capacity: number, alpha: number, beta: number, seed: bigint): NativeSampler;
+  loadSampler(path: string): NativeSampler;
+  tensorFrom(
+    data: Float32Array | Float64Array | BigInt64Array | Int32Array,
+    shape: number[],
+    dtype: string,
+    device: string,
+  ): NativeTensor;
+  linearTokenKl(
+    studentHidden: NativeTensor,
+    studentWeight: NativeTensor,
+    teacherHidden: NativeTensor,
+    teacherWeight: NativeTensor,
+    weights: NativeTensor,
+    temperature: number,
+    support: NativeSupport,
+    targets: NativeTensor | undefined,
+  ): { losses: NativeTensor; gradHidden: NativeTensor; gradWeight: NativeTensor };
+  linearTokenNll(
+    hidden: NativeTensor,
+    weight: NativeTensor,
+    targets: NativeTensor,
+    weights: NativeTensor,
+    temperature: number,
+  ): { losses: NativeTensor; gradHidden: NativeTensor; gradWeight: NativeTensor };
+  ema(target: NativeTensor[], online: NativeTensor[], tau: number): void;
+}

@@ -1,0 +1,98 @@
+// The learner: one model's parameters θ, their moving average θ̄, gradients, optimizer and caches. This is
+// all that the binding talks to. Thread rule: every method runs on one thread (the binding's job thread).
+//
+// Types: `dtype` float32 keeps one copy of θ; bfloat16 computes with a bf16 copy of float32 masters. θ̄ is
+// always held in float32, with a bf16 copy for inference when dtype is bfloat16; it is made (equal to θ) on
+// first use. Gradients and moments are float32 and made on first use.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/generate/generate.h"
+#include "core/loss/linear_loss.h"
+#include "core/model/decoder.h"
+#include "core/model/weights.h"
+#include "core/optim/optim.h"
+
+namespace nlac {
+
+enum class Which { online, target };
+
+struct LearnerOptions {
+  at::Device device = at::kCPU;
+  at::ScalarType dtype = at::kBFloat16;    // or kFloat
+  bool gradient_checkpointing = false;
+  int64_t micro_batch_tokens = 2048;       // packed tokens of one forward and backward
+  size_t cache_bytes = size_t{2} << 30;    // generation caches kept, per θ and θ̄
+};
+
+// A response scored after a prompt. Row j of the losses belongs to response[j].
+struct ScoredText {
+  std::vector<int64_t> prompt, response;  // both at least one id
+  double weight = 1.0;                    // multiplies every token of the response
+};
+struct DistilledText {
+  std::vector<int64_t> student, teacher, response;  // contexts of θ and of θ̄, the text both score
+  double weight = 1.0;
+};
+
+struct LossOutput {
+  std::vector<std::vector<float>> losses;  // per sequence, one per response token, unweighted, nats
+};
+
+class Learner {
+ public:
+  static std::unique_ptr<Learner> load(const std::string& path, const LearnerOptions& options);
+  // A randomly initialised model (normal, std 0.02), for tests and for training from scratch.
+  static std::unique_ptr<Learner> create(const ModelConfig& config, uint64_t seed, const LearnerOptions& options);
+
+  const ModelConfig& config() const { return config_; }
+  const LearnerOptions& options() const { return options_; }
+  int64_t parameters() const;  // count
+
+  std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, Which which,
+                                       const GenerateHooks& hooks);
+  std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, Which which);
+  at::Tensor logits(const std::vector<int64_t>& ids, Which which);  // [time, vocab] f32 on the CPU
+
+  // Forward and backward; gradients of Σ_i weight_i Σ_j loss_ij add up until step(). With `with_gradient`
+  // false only the losses are computed. A loss that is not finite leaves its micro batch's gradient
+  // non-finite, so that step() skips.
+  LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
+  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)); the gradient reaches θ only.
+  LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
+                      bool with_gradient);
+
+  // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
+  StepResult step(const AdamWOptions& options, const std::string& state);
+  void update_target(double tau);    // counts its calls; drops θ̄'s caches
+  double target_distance();          // relative distance of θ̄ from θ
+
+  // Everything above as safetensors files in `directory` (which exists), float32, bit-exact.
+  void save(const std::string& directory);
+  static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options);
+  void export_huggingface(const std::string& directory);
+
+ private:
+  Learner(LoadedModel model, const LearnerOptions& options);
+
+  LearnerOptions options_;
+  ModelConfig config_;
+  Decoder decoder_;
+  Weights master_;   // f32
+  Weights online_;   // dtype; the masters themselves when dtype is f32
+  std::optional<Weights> target_master_, target_;
+  std::optional<Weights> gradients_;  // f32
+  std::map<std::string, AdamWState> moments_;
+  int64_t target_updates_ = 0;
+  std::unique_ptr<Generator> online_generator_, target_generator_;
+};
+
+}  // namespace nlac

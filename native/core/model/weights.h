@@ -1,0 +1,65 @@
+// A decoder's parameters as torch tensors, fused the way the core computes: q, k and v in one matrix, gate
+// and up in one. Thread rule: owned by the learner's thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/config.h"
+
+namespace nlac {
+
+// A tensor that the model does not have (a bias, q_norm, …) is undefined.
+struct LayerWeights {
+  at::Tensor input_norm;      // [hidden]
+  at::Tensor qkv;             // [(heads + 2 * kv_heads) * head_dim, hidden]
+  at::Tensor qkv_bias;        // [(heads + 2 * kv_heads) * head_dim]
+  at::Tensor q_norm, k_norm;  // [head_dim]
+  at::Tensor output;          // [hidden, heads * head_dim]
+  at::Tensor output_bias;     // [hidden]
+  at::Tensor post_norm;       // [hidden]
+  at::Tensor gate_up;         // [2 * intermediate, hidden], gate first
+  at::Tensor gate_up_bias;    // [2 * intermediate]
+  at::Tensor down;            // [hidden, intermediate]
+  at::Tensor down_bias;       // [hidden]
+};
+
+struct Weights {
+  at::Tensor embedding;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  at::Tensor norm;  // [hidden]
+  at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
+
+  // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
+  std::vector<at::Tensor> list() const;
+  // Tensors of the same shapes, in another type, uninitialised / zeroed / copied; ties are kept.
+  Weights like(at::ScalarType dtype, at::Device device) const;
+  Weights zeros_like(at::ScalarType dtype) const;
+  Weights copy_as(at::ScalarType dtype, at::Device device) const;
+  // Hugging Face names with views into the fused tensors, a tied head left out.
+  std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
+};
+
+// Allocates uninitialised weights of `config`.
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device);
+
+struct LoadedModel {
+  ModelConfig config;
+  Weights weights;  // in the type asked for
+};
+
+// Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
+// llama architecture are put back into HF order. Every expected tensor must be there with its shape;
+// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight).
+// Throws ERR_MODEL_FORMAT, ERR_IO.
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device);
+
+// Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
+void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
+                        at::ScalarType dtype);
+
+}  // namespace nlac

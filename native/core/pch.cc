@@ -1,0 +1,1 @@
+// Exists so that the precompiled torch header has a target to belong to (see CMakeLists.txt).

@@ -1,0 +1,12 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+  test: {
+    include: ["test/**/*.test.ts"],
+    // The core uses every core; test files in parallel would only slow each other down.
+    fileParallelism: false,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+  },
+  resolve: { alias: { nlac: new URL("./lib/index.ts", import.meta.url).pathname } },
+});

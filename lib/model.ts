@@ -1,0 +1,124 @@
+/**
+ * The trainable language model as algorithms see it. `Learner` (learner.ts) is the real one; tests use a
+ * scripted one. Token ids are plain numbers; log probabilities are natural logarithms.
+ */
+
+import type { Message, ToolSchema } from "./environments/contract.ts";
+import type { Conversation } from "./tokens/conversation.ts";
+
+/** θ, the trained parameters, or θ̄, their moving average. */
+export type Which = "online" | "target";
+
+export interface GenerateRequest {
+  /** The prompt as ids. Either this or `messages`. */
+  tokens?: readonly number[];
+  /** The prompt as messages, rendered with the chat template and a generation prompt. */
+  messages?: readonly Message[];
+  tools?: readonly ToolSchema[];
+  /** Most new tokens. Default 256. */
+  maxNewTokens?: number;
+  /** Default 1; 0 is greedy. */
+  temperature?: number;
+  /** Smallest set of tokens with this probability. Default 1 (off). */
+  topP?: number;
+  /** Most probable tokens kept. Default 0 (off). */
+  topK?: number;
+  /** Least probability relative to the most probable token. Default 0 (off). */
+  minP?: number;
+  /** Strings that end the text; the text is cut before them, the ids are kept. */
+  stop?: readonly string[];
+  /** Ids that end the text, besides the model's own end-of-turn ids. */
+  stopTokenIds?: readonly number[];
+  /** The request's own random stream; the same seed gives the same text whatever else is in the batch. */
+  seed?: number | bigint;
+  /** Default "online". */
+  weights?: Which;
+}
+
+export interface Generation {
+  /** New ids, the stop id included. */
+  tokens: number[];
+  /** One a token, under the model's untouched distribution. */
+  logProbs: Float32Array;
+  /** The decoded text without the stop id or stop string. */
+  text: string;
+  finishReason: "stop" | "length";
+  /** Prompt tokens whose keys and values were found in the cache. */
+  cachedTokens: number;
+}
+
+export interface GenerateOptions {
+  signal?: AbortSignal;
+  /** Called with the request's index and each new token as it is sampled. */
+  onToken?: (request: number, token: number) => void;
+}
+
+/** A response scored after a prompt; `weight` multiplies every token's loss. Default 1. */
+export interface ScoredText {
+  prompt: readonly number[];
+  response: readonly number[];
+  weight?: number;
+}
+
+/** A response scored by θ after `student` and by θ̄ after `teacher`. */
+export interface DistilledText {
+  student: readonly number[];
+  teacher: readonly number[];
+  response: readonly number[];
+  weight?: number;
+}
+
+/** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */
+export type Support = "full" | "sampled" | { topK: number };
+
+export interface TokenKlOptions {
+  /** Of both softmaxes. Default 1. */
+  temperature?: number;
+  /** Default "full". */
+  support?: Support;
+  /** Default true; false computes losses only. */
+  withGradient?: boolean;
+}
+
+export interface StepOptions {
+  learningRate: number;
+  /** Default [0.9, 0.999]. */
+  betas?: readonly [number, number];
+  /** Default 1e-8. */
+  epsilon?: number;
+  /** Decoupled. Default 0. */
+  weightDecay?: number;
+  /** Global norm; 0 is no clipping. Default 1. */
+  maxGradNorm?: number;
+  /** Names the set of AdamW moments to use. Default "". */
+  state?: string;
+}
+
+export interface StepResult {
+  /** Global norm before clipping. */
+  gradNorm: number;
+  /** True when a gradient was not finite; nothing was changed then. */
+  skipped: boolean;
+}
+
+export interface LanguageModel {
+  encode(text: string): number[];
+  decode(ids: readonly number[]): string;
+  /** Opens a conversation with the model's chat template. */
+  conversation(messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }): Conversation;
+  /** Longest context, in tokens. */
+  readonly maxPositions: number;
+
+  generate(requests: readonly GenerateRequest[], options?: GenerateOptions): Promise<Generation[]>;
+  logProbs(texts: readonly ScoredText[], options?: { weights?: Which }): Promise<Float32Array[]>;
+  /** Forward and backward; gradients of Σ weight·loss add up until `step`. Returns unweighted losses per token. */
+  tokenNll(texts: readonly ScoredText[], options?: { withGradient?: boolean }): Promise<Float32Array[]>;
+  /** KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; the gradient reaches θ only. */
+  tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
+  step(options: StepOptions): Promise<StepResult>;
+  /** θ̄ ← τ θ + (1 - τ) θ̄. */
+  updateTarget(tau: number): Promise<void>;
+  /** ‖θ̄ - θ‖ / ‖θ‖. */
+  targetDistance(): Promise<number>;
+  save(directory: string): Promise<void>;
+}

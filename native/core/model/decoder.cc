@@ -1,0 +1,307 @@
+#include "core/model/decoder.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+#include "core/model/attention.h"
+#include "core/model/elementwise.h"
+#include "core/model/linear.h"
+
+namespace nlac {
+namespace {
+
+constexpr int64_t first_capacity = 64;  // tokens; a cache's smallest allocation
+
+// Torch's own autograd has no part in this file: its dispatch keys are left out of every call.
+using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
+
+// Views of the three parts of qkv [tokens, (heads + 2 kv_heads) head_dim], each [tokens, heads, head_dim].
+struct Split {
+  at::Tensor q, k, v;
+};
+Split split_qkv(const at::Tensor& qkv, const ModelConfig& config) {
+  const int64_t d = config.head_dim, q = config.heads * d, kv = config.kv_heads * d;
+  const auto part = [&](int64_t start, int64_t width) { return qkv.narrow(1, start, width).unflatten(1, {-1, d}); };
+  return {part(0, q), part(q, kv), part(q + kv, kv)};
+}
+
+// q and k of a fused qkv, side by side: they are turned in one go.
+at::Tensor queries_and_keys(const at::Tensor& qkv, const ModelConfig& config) {
+  return qkv.narrow(1, 0, (config.heads + config.kv_heads) * config.head_dim).unflatten(1, {-1, config.head_dim});
+}
+
+// Everything from a layer's input to what attention reads. `qkv` is normed and turned; `raw_qkv` is before
+// that, and defined only where backward needs it (q and k norms).
+struct Projected {
+  at::Tensor qkv, raw_qkv;
+};
+Projected project(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
+                  const at::Tensor& positions, const at::Tensor& x) {
+  Projected result;
+  result.qkv = linear_forward(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer.qkv, layer.qkv_bias);
+  if (config.qk_norm) {
+    result.raw_qkv = result.qkv;
+    const Split raw = split_qkv(result.raw_qkv, config);
+    result.qkv = at::empty_like(result.raw_qkv);
+    const Split normed = split_qkv(result.qkv, config);
+    normed.q.copy_(rms_norm(raw.q, layer.q_norm, config.rms_norm_eps));
+    normed.k.copy_(rms_norm(raw.k, layer.k_norm, config.rms_norm_eps));
+    normed.v.copy_(raw.v);
+  }
+  rotate(queries_and_keys(result.qkv, config), rope, positions, false);
+  return result;
+}
+
+// The second half of a layer, from the residual stream after attention.
+at::Tensor gate_and_up(const LayerWeights& layer, const ModelConfig& config, const at::Tensor& middle) {
+  return linear_forward(rms_norm(middle, layer.post_norm, config.rms_norm_eps), layer.gate_up, layer.gate_up_bias);
+}
+at::Tensor layer_output(const LayerWeights& layer, const at::Tensor& middle, const at::Tensor& gate_up) {
+  return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias).add_(middle);
+}
+at::Tensor after_attention(const LayerWeights& layer, const at::Tensor& x, const at::Tensor& attended) {
+  return linear_forward(attended.flatten(1), layer.output, layer.output_bias).add_(x);
+}
+
+void require_ids(const Weights& weights, const ModelConfig& config, const at::Tensor& ids) {
+  NLAC_REQUIRE(ids.dim() == 1 && ids.scalar_type() == at::kLong, "ERR_SHAPE", "ids must be [tokens] int64, got ",
+               ids.toString(), " of ", ids.dim(), " dimensions");
+  NLAC_REQUIRE(ids.size(0) > 0, "ERR_SHAPE", "ids must hold at least one token");
+  NLAC_REQUIRE(ids.device() == weights.embedding.device(), "ERR_DEVICE", "ids are on ", ids.device().str(),
+               ", the weights on ", weights.embedding.device().str());
+  NLAC_REQUIRE(static_cast<int64_t>(weights.layers.size()) == config.layers, "ERR_SHAPE", "the weights have ",
+               weights.layers.size(), " layers, the config ", config.layers);
+  if (!ids.is_cpu()) return;  // a device reports a bad id itself; looking would wait for it
+  const int64_t* id = ids.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.size(0); ++i)
+    NLAC_REQUIRE(id[i * ids.stride(0)] >= 0 && id[i * ids.stride(0)] < config.vocab_size, "ERR_VALUE", "token id ",
+                 id[i * ids.stride(0)], " is outside the vocabulary of ", config.vocab_size);
+}
+
+// 0, 1, …, lengths[0] - 1, 0, 1, …
+at::Tensor packed_positions(const std::vector<int64_t>& lengths, at::Device device) {
+  std::vector<int64_t> positions;
+  for (const int64_t length : lengths)
+    for (int64_t i = 0; i < length; ++i) positions.push_back(i);
+  return at::tensor(positions, at::kLong).to(device);
+}
+
+// Room for `length` tokens in each of the cache's tensors; growth doubles, so that n appends copy O(n).
+void reserve(KvCache& cache, const ModelConfig& config, int64_t length, const at::TensorOptions& options) {
+  const int64_t held = cache.keys.empty() ? 0 : cache.keys[0].size(1);
+  if (length <= held) return;
+  const int64_t capacity = std::max({length, 2 * held, first_capacity});
+  const auto grow = [&](std::vector<at::Tensor>& tensors) {
+    tensors.resize(config.layers);
+    for (at::Tensor& tensor : tensors) {
+      at::Tensor larger = at::empty({config.kv_heads, capacity, config.head_dim}, options);
+      if (cache.length > 0) larger.narrow(1, 0, cache.length).copy_(tensor.narrow(1, 0, cache.length));
+      tensor = larger;
+    }
+  };
+  grow(cache.keys);
+  grow(cache.values);
+}
+
+}  // namespace
+
+KvCache KvCache::clone() const {
+  KvCache copy;
+  copy.length = length;
+  for (const at::Tensor& tensor : keys) copy.keys.push_back(tensor.clone());
+  for (const at::Tensor& tensor : values) copy.values.push_back(tensor.clone());
+  return copy;
+}
+
+size_t KvCache::bytes() const {
+  size_t total = 0;
+  for (const auto* tensors : {&keys, &values})
+    for (const at::Tensor& tensor : *tensors) total += tensor.nbytes();
+  return total;
+}
+
+const Rope& Decoder::rope(int64_t positions, at::Device device) {
+  const int64_t held = rope_.cos.defined() && rope_.cos.device() == device ? rope_.cos.size(0) : 0;
+  if (positions > held) rope_ = Rope::make(config_, std::max({positions, 2 * held, int64_t{1024}}), device);
+  return rope_;
+}
+
+at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const std::vector<CacheSlice>& slices) {
+  WithoutAutograd guard;
+  require_ids(weights, config_, ids);
+  const auto options = weights.embedding.options();
+  std::vector<int64_t> position_list;
+  int64_t longest = 0;
+  for (const CacheSlice& slice : slices) {
+    NLAC_REQUIRE(slice.new_tokens > 0, "ERR_SHAPE", "a slice must have at least one new token, got ", slice.new_tokens);
+    const int64_t end = slice.cache->length + slice.new_tokens;
+    for (int64_t i = slice.cache->length; i < end; ++i) position_list.push_back(i);
+    longest = std::max(longest, end);
+    reserve(*slice.cache, config_, end, options);
+  }
+  NLAC_REQUIRE(static_cast<int64_t>(position_list.size()) == ids.size(0), "ERR_SHAPE", "the slices have ",
+               position_list.size(), " tokens, ids ", ids.size(0));
+  const Rope& table = rope(longest, ids.device());
+  const at::Tensor positions = at::tensor(position_list, at::kLong).to(ids.device());
+
+  at::Tensor x = weights.embedding.index_select(0, ids);
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    const LayerWeights& layer = weights.layers[l];
+    const Split now = split_qkv(project(layer, config_, table, positions, x).qkv, config_);
+    at::Tensor attended = at::empty({ids.size(0), config_.heads, config_.head_dim}, options);
+    int64_t start = 0;
+    for (const CacheSlice& slice : slices) {
+      const int64_t past = slice.cache->length, fresh = slice.new_tokens;
+      at::Tensor& keys = slice.cache->keys[l];
+      at::Tensor& values = slice.cache->values[l];
+      keys.narrow(1, past, fresh).copy_(now.k.narrow(0, start, fresh).transpose(0, 1));
+      values.narrow(1, past, fresh).copy_(now.v.narrow(0, start, fresh).transpose(0, 1));
+      cached_attention(now.q.narrow(0, start, fresh), keys.narrow(1, 0, past + fresh),
+                       values.narrow(1, 0, past + fresh), attended.narrow(0, start, fresh));
+      start += fresh;
+    }
+    x = after_attention(layer, x, attended);
+    x = layer_output(layer, x, gate_and_up(layer, config_, x));
+  }
+  for (const CacheSlice& slice : slices) slice.cache->length += slice.new_tokens;
+  return rms_norm(x, weights.norm, config_.rms_norm_eps);
+}
+
+// One layer's activations. With `recompute` all but the input are made again in backward, by the same code.
+struct LayerTape {
+  at::Tensor input;      // [tokens, hidden]
+  Projected projected;
+  Attended attended;
+  at::Tensor middle;     // [tokens, hidden], the residual stream after attention
+  at::Tensor gate_up;    // [tokens, 2 intermediate]
+};
+
+struct Decoder::Tape {
+  at::Tensor ids, positions;
+  std::vector<int64_t> lengths;
+  Rope rope;
+  bool recompute = false;
+  std::vector<LayerTape> layers;
+  at::Tensor last;  // [tokens, hidden], before the final norm
+};
+
+namespace {
+
+LayerTape run_layer(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
+                    const at::Tensor& positions, const std::vector<int64_t>& lengths, const at::Tensor& input) {
+  LayerTape tape;
+  tape.input = input;
+  tape.projected = project(layer, config, rope, positions, input);
+  const Split parts = split_qkv(tape.projected.qkv, config);
+  tape.attended = packed_attention(parts.q, parts.k, parts.v, lengths);
+  tape.middle = after_attention(layer, input, tape.attended.output);
+  tape.gate_up = gate_and_up(layer, config, tape.middle);
+  return tape;
+}
+
+// `grad` is the gradient at the layer's output; returns the gradient at its input.
+at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
+                              const at::Tensor& positions, const std::vector<int64_t>& lengths,
+                              const LayerTape& tape, const at::Tensor& grad, LayerWeights& into) {
+  const double eps = config.rms_norm_eps;
+  at::Tensor inner = linear_backward(grad, gated_silu(tape.gate_up), layer.down, into.down, into.down_bias);
+  inner = gated_silu_backward(inner, tape.gate_up);
+  inner = linear_backward(inner, rms_norm(tape.middle, layer.post_norm, eps), layer.gate_up, into.gate_up,
+                          into.gate_up_bias);
+  const at::Tensor at_middle =
+      rms_norm_backward(inner, tape.middle, layer.post_norm, eps, into.post_norm).add_(grad);
+
+  inner = linear_backward(at_middle, tape.attended.output.flatten(1), layer.output, into.output, into.output_bias);
+  at::Tensor at_qkv = at::empty_like(tape.projected.qkv);
+  const Split parts = split_qkv(tape.projected.qkv, config), gradients = split_qkv(at_qkv, config);
+  packed_attention_backward(inner.unflatten(1, {-1, config.head_dim}), parts.q, parts.k, parts.v, tape.attended,
+                            lengths, gradients.q, gradients.k, gradients.v);
+  rotate(queries_and_keys(at_qkv, config), rope, positions, true);
+  if (config.qk_norm) {
+    const Split raw = split_qkv(tape.projected.raw_qkv, config);
+    gradients.q.copy_(rms_norm_backward(gradients.q, raw.q, layer.q_norm, eps, into.q_norm));
+    gradients.k.copy_(rms_norm_backward(gradients.k, raw.k, layer.k_norm, eps, into.k_norm));
+  }
+  inner = linear_backward(at_qkv, rms_norm(tape.input, layer.input_norm, eps), layer.qkv, into.qkv, into.qkv_bias);
+  return rms_norm_backward(inner, tape.input, layer.input_norm, eps, into.input_norm).add_(at_middle);
+}
+
+void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
+  int64_t total = 0;
+  for (const int64_t length : lengths) {
+    NLAC_REQUIRE(length > 0, "ERR_SHAPE", "a sequence must have at least one token, got ", length);
+    total += length;
+  }
+  NLAC_REQUIRE(total == ids.size(0), "ERR_SHAPE", "the lengths sum to ", total, ", ids has ", ids.size(0));
+}
+
+}  // namespace
+
+at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths,
+                            bool recompute, std::shared_ptr<Tape>& tape) {
+  WithoutAutograd guard;
+  require_ids(weights, config_, ids);
+  require_lengths(ids, lengths);
+  tape = std::make_shared<Tape>();
+  tape->ids = ids;
+  tape->lengths = lengths;
+  tape->recompute = recompute;
+  tape->positions = packed_positions(lengths, ids.device());
+  tape->rope = rope(*std::max_element(lengths.begin(), lengths.end()), ids.device());
+  at::Tensor x = weights.embedding.index_select(0, ids);
+  for (const LayerWeights& layer : weights.layers) {
+    LayerTape now = run_layer(layer, config_, tape->rope, tape->positions, lengths, x);
+    x = layer_output(layer, now.middle, now.gate_up);
+    if (recompute) {
+      LayerTape kept;
+      kept.input = now.input;
+      now = kept;
+    }
+    tape->layers.push_back(std::move(now));
+  }
+  tape->last = x;
+  return rms_norm(x, weights.norm, config_.rms_norm_eps);
+}
+
+at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths) {
+  WithoutAutograd guard;
+  require_ids(weights, config_, ids);
+  require_lengths(ids, lengths);
+  const at::Tensor positions = packed_positions(lengths, ids.device());
+  const Rope& table = rope(*std::max_element(lengths.begin(), lengths.end()), ids.device());
+  at::Tensor x = weights.embedding.index_select(0, ids);
+  for (const LayerWeights& layer : weights.layers) {
+    const LayerTape now = run_layer(layer, config_, table, positions, lengths, x);
+    x = layer_output(layer, now.middle, now.gate_up);
+  }
+  return rms_norm(x, weights.norm, config_.rms_norm_eps);
+}
+
+void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
+                       Weights& gradients) {
+  WithoutAutograd guard;
+  NLAC_REQUIRE(tape && tape->last.defined(), "ERR_VALUE", "the tape is missing or was already consumed");
+  NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [", tape->last.size(0),
+               ", ", tape->last.size(1), "]");
+  at::Tensor grad = rms_norm_backward(grad_hidden, tape->last, weights.norm, config_.rms_norm_eps, gradients.norm);
+  tape->last.reset();
+  for (size_t l = weights.layers.size(); l-- > 0;) {
+    const LayerWeights& layer = weights.layers[l];
+    LayerTape now = std::exchange(tape->layers[l], {});
+    if (tape->recompute) now = run_layer(layer, config_, tape->rope, tape->positions, tape->lengths, now.input);
+    grad = run_layer_backward(layer, config_, tape->rope, tape->positions, tape->lengths, now, grad,
+                              gradients.layers[l]);
+  }
+  // Sorted, not atomic, on a GPU: the sum's order is the same in every run.
+  if (gradients.embedding.defined())
+    gradients.embedding.index_put_({tape->ids}, grad.to(gradients.embedding.scalar_type()), true);
+}
+
+at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head) {
+  WithoutAutograd guard;
+  return linear_forward(hidden, head, {}).to(at::kFloat);
+}
+
+}  // namespace nlac

@@ -1,0 +1,28 @@
+// The layer's arithmetic between the matrix products: RMS normalisation, rotary positions, the gated
+// activation. Thread rule: the learner's thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "core/model/decoder.h"
+
+namespace nlac {
+
+// x [..., n] normalised over its last dimension in float32 (f64 for f64), rounded to x's type, times weight
+// [n]: the order of roundings is Hugging Face's.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+// Returns the gradient at x; adds into `grad_weight` [n] (f32 or f64; undefined: left out).
+at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, double eps,
+                             at::Tensor grad_weight);
+
+// Turns, in place, each head of x [tokens, heads, head_dim] (last dimension contiguous) by its token's
+// position, `positions` [tokens] i64. Dimension i pairs with i + head_dim / 2. `inverse` applies the
+// transpose, which is the backward.
+void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool inverse);
+
+// gate_up [tokens, 2n], gate first → silu(gate) · up, [tokens, n].
+at::Tensor gated_silu(const at::Tensor& gate_up);
+at::Tensor gated_silu_backward(const at::Tensor& grad, const at::Tensor& gate_up);  // → [tokens, 2n]
+
+}  // namespace nlac

@@ -1,0 +1,18 @@
+// Products with weight matrices, forward and backward. Weights are [out, in] row-major as torch keeps
+// them; weight gradients are summed in the gradient tensor's own type (float32), whatever the inputs are.
+// Thread rule: the learner's thread.
+#pragma once
+
+#include <torch/torch.h>
+
+namespace nlac {
+
+// x [rows, in] · weightᵀ [in, out] + bias [out] (undefined: none) → [rows, out], all of one type.
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others into
+// `grad_weight` [out, in] and `grad_bias` [out] (f32, or f64 for f64 inputs; undefined: left out).
+at::Tensor linear_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                           at::Tensor grad_weight, at::Tensor grad_bias);
+
+}  // namespace nlac

@@ -1,0 +1,453 @@
+#include "core/model/weights.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <tuple>
+
+#include "core/error.h"
+#include "core/io/gguf.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+
+namespace nlac {
+namespace {
+
+constexpr const char* format_error = "ERR_MODEL_FORMAT";
+
+// The fields of a layer, in the order of Weights::list().
+constexpr std::array layer_fields = {
+    &LayerWeights::input_norm,   &LayerWeights::qkv,       &LayerWeights::qkv_bias,
+    &LayerWeights::q_norm,       &LayerWeights::k_norm,    &LayerWeights::output,
+    &LayerWeights::output_bias,  &LayerWeights::post_norm, &LayerWeights::gate_up,
+    &LayerWeights::gate_up_bias, &LayerWeights::down,      &LayerWeights::down_bias,
+};
+
+template <typename Make>
+Weights transform(const Weights& from, Make make) {
+  const auto each = [&](const at::Tensor& tensor) { return tensor.defined() ? make(tensor) : at::Tensor(); };
+  Weights to;
+  to.embedding = each(from.embedding);
+  for (const LayerWeights& layer : from.layers) {
+    LayerWeights& made = to.layers.emplace_back();
+    for (const auto field : layer_fields) made.*field = each(layer.*field);
+  }
+  to.norm = each(from.norm);
+  to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
+  return to;
+}
+
+// --- filling one parameter from a file
+// ----------------------------------------------------------------------
+
+// Where row `row` of a rotary projection lies in a GGUF of the llama architecture. Its converter interleaves
+// the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate neighbours; HF's rotary
+// embedding pairs value i with value i + head_dim / 2.
+struct Interleaved {
+  int64_t head_dim = 0;  // 0: rows lie in order
+  int64_t source(int64_t row) const {
+    if (head_dim == 0) return row;
+    const int64_t within = row % head_dim, half = head_dim / 2;
+    return row - within + within % half * 2 + within / half;
+  }
+};
+
+// Reads matrix `entry` into `out`, contiguous on the CPU, float32 or bfloat16, with the same number of
+// elements.
+void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
+  // A permuted vector is a column: its rows have one value. Block types cannot be read value by value.
+  const bool column = entry.shape.size() == 1 && order.head_dim > 0;
+  const int64_t elements = entry.elements();
+  std::vector<float> unpacked;
+  if (column) {
+    unpacked.resize(static_cast<size_t>(elements));
+    dequantize(entry, 0, elements, unpacked.data());
+  }
+  const int64_t width = column ? 1 : entry.shape.back();
+  const int64_t rows = elements / width;
+  const bool same = (entry.type == StoredType::bf16 && out.scalar_type() == at::kBFloat16) ||
+                    (entry.type == StoredType::f32 && out.scalar_type() == at::kFloat);
+  const int64_t grain = std::max<int64_t>(1, 65536 / width);
+
+  if (same && !column) {
+    const size_t row_bytes = static_cast<size_t>(width) * out.element_size();
+    auto* bytes = static_cast<uint8_t*>(out.data_ptr());
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::memcpy(bytes + row * row_bytes, entry.data + order.source(row) * row_bytes, row_bytes);
+      }
+    });
+    return;
+  }
+  const auto read = [&](int64_t row, float* to) {
+    const int64_t source = order.source(row);
+    if (column) {
+      *to = unpacked[static_cast<size_t>(source)];
+    } else {
+      dequantize(entry, source * width, width, to);
+    }
+  };
+  if (out.scalar_type() == at::kFloat) {
+    auto* values = out.data_ptr<float>();
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) read(row, values + row * width);
+    });
+  } else {
+    auto* values = out.data_ptr<at::BFloat16>();
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      std::vector<float> buffer(static_cast<size_t>(width));
+      for (int64_t row = begin; row < end; ++row) {
+        read(row, buffer.data());
+        std::copy(buffer.begin(), buffer.end(), values + row * width);  // rounds to nearest even
+      }
+    });
+  }
+}
+
+// The tensors of a file or of all shards, by name; what is left at the end was not expected.
+class Source {
+ public:
+  explicit Source(std::string path) : path_(std::move(path)) {}
+
+  void add(const TensorEntry& entry) {
+    NLAC_REQUIRE(entries_.emplace(entry.name, &entry).second, format_error, path_, ": tensor ",
+                 printable(entry.name), " is there twice");
+  }
+  const TensorEntry* find(const std::string& name) const {
+    const auto found = entries_.find(name);
+    return found == entries_.end() ? nullptr : found->second;
+  }
+  void drop(const std::string& name) { entries_.erase(name); }
+  template <typename Test>
+  void drop_if(Test test) {
+    std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
+  }
+
+  // Fills `view` from tensor `name`, through a staging copy when it is not on the CPU.
+  void take(const std::string& name, const Interleaved& order, at::Tensor view) {
+    const TensorEntry* entry = find(name);
+    NLAC_REQUIRE(entry != nullptr, format_error, path_, ": tensor ", printable(name), " is missing");
+    NLAC_REQUIRE(view.sizes() == at::IntArrayRef(entry->shape), format_error, path_, ": tensor ",
+                 printable(name), " has shape ", at::IntArrayRef(entry->shape),
+                 " where the configuration needs ", view.sizes());
+    if (view.is_cpu()) {
+      fill(*entry, order, view);
+    } else {
+      const at::Tensor staged = at::empty(view.sizes(), view.options().device(at::kCPU));
+      fill(*entry, order, staged);
+      view.copy_(staged);
+    }
+    drop(name);
+  }
+
+  void require_empty() const {
+    NLAC_REQUIRE(entries_.empty(), format_error, path_, ": tensor ", printable(entries_.begin()->first),
+                 " is not part of the model that the configuration describes (", entries_.size(), " such)");
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::map<std::string, const TensorEntry*> entries_;
+};
+
+Weights allocate_checked(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+  NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
+               "weights load as float32 or bfloat16, not ", c10::toString(dtype));
+  return allocate_weights(config, dtype, device);
+}
+
+std::string read_text(const std::string& path) {
+  const auto file = MappedFile::open(path);
+  NLAC_REQUIRE(file->size() <= size_t{10} << 20, format_error, path, ": too large for a configuration");
+  return {reinterpret_cast<const char*>(file->data()), file->size()};
+}
+
+// --- Hugging Face
+// -------------------------------------------------------------------------------------------
+
+// Instruction-tuned models end a turn with tokens that only generation_config.json lists.
+void add_generation_eos(const std::string& path, ModelConfig& config) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  const nlohmann::json json = parse_json(read_text(path), path);
+  NLAC_REQUIRE(json.is_object(), format_error, path, ": not a JSON object");
+  const auto eos = json.find("eos_token_id");
+  if (eos == json.end() || eos->is_null()) return;
+  const auto list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
+  for (const auto& id : list) {
+    NLAC_REQUIRE(id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(config.vocab_size),
+                 format_error, path, ": eos_token_id is ", printable(eos->dump()),
+                 ", not ids of the vocabulary");
+    const auto value = id.get<int64_t>();
+    auto& ids = config.eos_token_ids;
+    if (std::find(ids.begin(), ids.end(), value) == ids.end()) ids.push_back(value);
+  }
+}
+
+LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device) {
+  const std::filesystem::path root(directory);
+  LoadedModel model;
+  model.config = ModelConfig::from_json(read_text((root / "config.json").string()));
+  add_generation_eos((root / "generation_config.json").string(), model.config);
+
+  const std::vector<SafetensorsFile> files = open_huggingface_weights(directory);
+  Source source(directory);
+  for (const SafetensorsFile& file : files) {
+    for (const TensorEntry& tensor : file.tensors) source.add(tensor);
+  }
+  source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
+  if (model.config.tied_embeddings) source.drop("lm_head.weight");
+
+  model.weights = allocate_checked(model.config, dtype, device);
+  for (const auto& [name, view] : model.weights.named_views(model.config)) source.take(name, {}, view);
+  source.require_empty();
+  return model;
+}
+
+// --- GGUF
+// ---------------------------------------------------------------------------------------------------
+
+// GGUF's name of a Hugging Face parameter.
+std::string gguf_name(const std::string& name) {
+  static const std::map<std::string, std::string, std::less<>> parts = {
+      {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+  };
+  if (name == "model.embed_tokens.weight") return "token_embd.weight";
+  if (name == "model.norm.weight") return "output_norm.weight";
+  if (name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view prefix = "model.layers.";
+  const size_t layer_end = name.find('.', prefix.size()), part_end = name.rfind('.');
+  const auto part = parts.find(std::string_view(name).substr(layer_end + 1, part_end - layer_end - 1));
+  NLAC_REQUIRE(part != parts.end(), "ERR_INTERNAL", "no GGUF name for ", name);
+  return "blk." + name.substr(prefix.size(), layer_end - prefix.size()) + "." + part->second +
+         name.substr(part_end);
+}
+
+// The converter writes llama3's rotary scaling as one divisor a frequency instead of the four numbers it came
+// from. They are found again as those of Llama 3 (the factor itself is the largest divisor) and checked
+// against every divisor, so that other scalings are refused rather than approximated.
+void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelConfig& config) {
+  const int64_t half = config.head_dim / 2;
+  NLAC_REQUIRE(entry.shape == std::vector<int64_t>{half}, format_error, path, ": tensor ",
+               printable(entry.name), " does not have one factor for each of ", half, " frequencies");
+  NLAC_REQUIRE(config.rope_scaling == RopeScaling::none, format_error, path, ": tensor ",
+               printable(entry.name), " scales rotary positions that the metadata scale already");
+  std::vector<float> factors(static_cast<size_t>(half));
+  dequantize(entry, 0, half, factors.data());
+  const double factor = *std::max_element(factors.begin(), factors.end());
+  if (factor == 1.0 && *std::min_element(factors.begin(), factors.end()) == 1.0f) return;
+
+  constexpr double low = 1.0, high = 4.0, original = 8192.0;
+  for (int64_t i = 0; i < half; ++i) {
+    const double wavelength =
+        2 * M_PI * std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(half));
+    const double smooth = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
+    const double expected = 1.0 / ((1.0 - smooth) / factor + smooth);
+    // Negated, so that a NaN is refused too.
+    NLAC_REQUIRE(
+        !(std::abs(factors[static_cast<size_t>(i)] - expected) > 1e-4 * expected) && std::isfinite(expected),
+        format_error, path, ": tensor ", printable(entry.name),
+        " holds rotary factors that are not Llama 3's; the Hugging Face model says what they are");
+  }
+  config.rope_scaling = RopeScaling::llama3;
+  config.rope_factor = factor;
+  config.rope_low_freq_factor = low;
+  config.rope_high_freq_factor = high;
+  config.rope_original_max_positions = static_cast<int64_t>(original);
+}
+
+LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device device) {
+  const GgufFile file = open_gguf(path);
+  Source source(path);
+  for (const TensorEntry& tensor : file.tensors) source.add(tensor);
+
+  LoadedModel model;
+  ModelConfig& config = model.config;
+  config = ModelConfig::from_gguf(file.metadata, source.find("output.weight") != nullptr);
+  // The metadata do not say which projections have a bias; the first layer's tensors do.
+  config.qkv_bias = config.qkv_bias || source.find("blk.0.attn_q.bias") != nullptr;
+  config.output_bias = source.find("blk.0.attn_output.bias") != nullptr;
+  config.mlp_bias = source.find("blk.0.ffn_gate.bias") != nullptr;
+  if (const TensorEntry* factors = source.find("rope_freqs.weight"); factors != nullptr) {
+    read_rope_factors(*factors, path, config);
+    source.drop("rope_freqs.weight");
+  }
+
+  model.weights = allocate_checked(config, dtype, device);
+  for (const auto& [name, view] : model.weights.named_views(config)) {
+    const bool rotary =
+        name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
+    const Interleaved order{config.family == Family::llama && rotary ? config.head_dim : 0};
+    source.take(gguf_name(name), order, view);
+  }
+  source.require_empty();
+  return model;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> Weights::list() const {
+  std::vector<at::Tensor> tensors = {embedding};
+  for (const LayerWeights& layer : layers) {
+    for (const auto field : layer_fields) {
+      if ((layer.*field).defined()) tensors.push_back(layer.*field);
+    }
+  }
+  tensors.push_back(norm);
+  if (!head.is_same(embedding)) tensors.push_back(head);
+  return tensors;
+}
+
+Weights Weights::like(at::ScalarType dtype, at::Device device) const {
+  return transform(*this, [&](const at::Tensor& from) {
+    return at::empty(from.sizes(), from.options().dtype(dtype).device(device));
+  });
+}
+
+Weights Weights::zeros_like(at::ScalarType dtype) const {
+  return transform(
+      *this, [&](const at::Tensor& from) { return at::zeros(from.sizes(), from.options().dtype(dtype)); });
+}
+
+Weights Weights::copy_as(at::ScalarType dtype, at::Device device) const {
+  return transform(*this, [&](const at::Tensor& from) {
+    return from.to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
+  });
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const ModelConfig& config) const {
+  std::vector<std::pair<std::string, at::Tensor>> views;
+  const auto add = [&](std::string name, at::Tensor tensor) {
+    if (tensor.defined()) views.emplace_back(std::move(name), std::move(tensor));
+  };
+  const auto add_split = [&](const std::string& prefix, const char* kind, const at::Tensor& fused,
+                             std::initializer_list<std::pair<const char*, int64_t>> parts) {
+    if (!fused.defined()) return;
+    int64_t begin = 0;
+    for (const auto& [name, rows] : parts) {
+      add(prefix + name + kind, fused.narrow(0, begin, rows));
+      begin += rows;
+    }
+  };
+  const int64_t q_rows = config.heads * config.head_dim, kv_rows = config.kv_heads * config.head_dim;
+
+  add("model.embed_tokens.weight", embedding);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerWeights& layer = layers[i];
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+    add(prefix + "input_layernorm.weight", layer.input_norm);
+    for (const auto& [kind, fused] : {std::pair{".weight", layer.qkv}, std::pair{".bias", layer.qkv_bias}}) {
+      add_split(attention, kind, fused, {{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}});
+    }
+    add(attention + "q_norm.weight", layer.q_norm);
+    add(attention + "k_norm.weight", layer.k_norm);
+    add(attention + "o_proj.weight", layer.output);
+    add(attention + "o_proj.bias", layer.output_bias);
+    add(prefix + "post_attention_layernorm.weight", layer.post_norm);
+    for (const auto& [kind, fused] :
+         {std::pair{".weight", layer.gate_up}, std::pair{".bias", layer.gate_up_bias}}) {
+      add_split(mlp, kind, fused,
+                {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}});
+    }
+    add(mlp + "down_proj.weight", layer.down);
+    add(mlp + "down_proj.bias", layer.down_bias);
+  }
+  add("model.norm.weight", norm);
+  if (!head.is_same(embedding)) add("lm_head.weight", head);
+  return views;
+}
+
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  const auto make = [&](bool wanted, std::initializer_list<int64_t> shape) {
+    return wanted ? at::empty(at::IntArrayRef(shape), options) : at::Tensor();
+  };
+  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  const int64_t q_rows = config.heads * config.head_dim;
+  const int64_t qkv_rows = q_rows + 2 * config.kv_heads * config.head_dim;
+
+  Weights weights;
+  weights.embedding = make(true, {config.vocab_size, hidden});
+  for (int64_t i = 0; i < config.layers; ++i) {
+    LayerWeights& layer = weights.layers.emplace_back();
+    layer.input_norm = make(true, {hidden});
+    layer.qkv = make(true, {qkv_rows, hidden});
+    layer.qkv_bias = make(config.qkv_bias, {qkv_rows});
+    layer.q_norm = make(config.qk_norm, {config.head_dim});
+    layer.k_norm = make(config.qk_norm, {config.head_dim});
+    layer.output = make(true, {hidden, q_rows});
+    layer.output_bias = make(config.output_bias, {hidden});
+    layer.post_norm = make(true, {hidden});
+    layer.gate_up = make(true, {2 * intermediate, hidden});
+    layer.gate_up_bias = make(config.mlp_bias, {2 * intermediate});
+    layer.down = make(true, {hidden, intermediate});
+    layer.down_bias = make(config.mlp_bias, {hidden});
+  }
+  weights.norm = make(true, {hidden});
+  weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
+  return weights;
+}
+
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  NLAC_REQUIRE(std::filesystem::exists(status), "ERR_MODEL_NOT_FOUND", path,
+               ": no such model directory or file");
+  if (std::filesystem::is_directory(status)) return load_huggingface(path, dtype, device);
+  NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
+               ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
+  return load_gguf(path, dtype, device);
+}
+
+void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
+                        at::ScalarType dtype) {
+  NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
+               "a model exports as float32 or bfloat16, not ", c10::toString(dtype));
+  const std::string config_json = config.to_json(dtype == at::kFloat ? "float32" : "bfloat16");
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  NLAC_REQUIRE(!error, "ERR_IO", directory, ": cannot be made: ", error.message());
+
+  std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, view] : weights.named_views(config)) {
+    const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
+    TensorEntry& entry = entries.emplace_back();
+    entry.name = name;
+    entry.type = dtype == at::kFloat ? StoredType::f32 : StoredType::bf16;
+    entry.shape = tensor.sizes().vec();
+    entry.data = static_cast<const uint8_t*>(tensor.const_data_ptr());
+    entry.bytes = tensor.nbytes();
+  }
+  const std::filesystem::path root(directory);
+  write_safetensors((root / "model.safetensors").string(), entries, {{"format", "pt"}});
+
+  nlohmann::ordered_json generation = nlohmann::ordered_json::object();
+  if (config.bos_token_id >= 0) generation["bos_token_id"] = config.bos_token_id;
+  if (config.eos_token_ids.size() == 1) generation["eos_token_id"] = config.eos_token_ids.front();
+  if (config.eos_token_ids.size() > 1) generation["eos_token_id"] = config.eos_token_ids;
+  if (config.pad_token_id >= 0) generation["pad_token_id"] = config.pad_token_id;
+  const std::string generation_json = generation.dump(2) + "\n";
+  write_file_atomically((root / "generation_config.json").string(), generation_json.data(),
+                        generation_json.size());
+  // Last: a directory with a config.json is a whole model.
+  write_file_atomically((root / "config.json").string(), config_json.data(), config_json.size());
+}
+
+}  // namespace nlac

@@ -4,7 +4,7 @@
  */
 
 import type { Message, ToolSchema } from "./environments/contract.ts";
-import type { Conversation } from "./tokens/conversation.ts";
+import type { Conversation, ConversationJson } from "./tokens/conversation.ts";
 
 /** θ, the trained parameters, or θ̄, their moving average. */
 export type Which = "online" | "target";
@@ -106,6 +106,8 @@ export interface LanguageModel {
   decode(ids: readonly number[]): string;
   /** Opens a conversation with the model's chat template. */
   conversation(messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }): Conversation;
+  /** A conversation that `toJSON` wrote. */
+  restoreConversation(json: ConversationJson): Conversation;
   /** Longest context, in tokens. */
   readonly maxPositions: number;
 
@@ -116,6 +118,8 @@ export interface LanguageModel {
   /** KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; the gradient reaches θ only. */
   tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
   step(options: StepOptions): Promise<StepResult>;
+  /** Forgets gradients that were added up and not stepped on. */
+  discardGradients(): Promise<void>;
   /** θ̄ ← τ θ + (1 - τ) θ̄. */
   updateTarget(tau: number): Promise<void>;
   /** ‖θ̄ - θ‖ / ‖θ‖. */

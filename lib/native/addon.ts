@@ -91,6 +91,7 @@ export interface NativeLearner {
     support: NativeSupport,
     withGradient: boolean,
   ): Promise<Float32Array[]>;
+  discardGradients(): Promise<void>;
   step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;

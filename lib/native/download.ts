@@ -1,0 +1,179 @@
+/**
+ * Downloads one file over HTTP(S), resuming after a cut connection or a former run, and gives it its final
+ * name only once its SHA-256 is the expected one.
+ */
+
+import { createHash } from "node:crypto";
+import { createReadStream, createWriteStream, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
+import { type ClientRequest, type IncomingMessage, get as httpGet } from "node:http";
+import { get as httpsGet } from "node:https";
+import { dirname } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { setTimeout as sleep } from "node:timers/promises";
+import { NlacError } from "../errors.ts";
+
+export interface DownloadOptions {
+  url: string;
+  /** The file's final path. While it grows it is called `path`.part. */
+  path: string;
+  sha256: string;
+  /** Known size; a longer reply is refused. */
+  bytes?: number;
+  onProgress?: (received: number, total: number | undefined) => void;
+  /** Attempts that brought no new byte before giving up. Default 5. */
+  attempts?: number;
+  /** Milliseconds without a byte that count as a cut connection. Default 30 000. */
+  stallMs?: number;
+  /** Milliseconds before the first retry; doubles. Default 500. */
+  retryMs?: number;
+}
+
+/** Downloads unless `path` is there already with the right checksum. Throws ERR_DOWNLOAD. */
+export async function download(options: DownloadOptions): Promise<void> {
+  const { path, sha256 } = options;
+  if (existsSync(path)) {
+    if ((await hashFile(path)) === sha256) return;
+    rmSync(path);
+  }
+  mkdirSync(dirname(path), { recursive: true });
+  const part = `${path}.part`;
+  const resumed = sizeOf(part) > 0;
+  await receive(options, part);
+  let actual = await hashFile(part);
+  if (actual !== sha256 && resumed) {
+    // The bytes of the former run may be of another file: once more from the start.
+    rmSync(part);
+    await receive(options, part);
+    actual = await hashFile(part);
+  }
+  if (actual !== sha256) {
+    rmSync(part);
+    throw new NlacError(
+      "ERR_DOWNLOAD",
+      `${options.url}: SHA-256 is ${actual}, expected ${sha256}. The file was discarded.`,
+    );
+  }
+  renameSync(part, path);
+}
+
+/** The whole body of a small reply, as text. */
+export async function fetchText(url: string, accept: string, stallMs = 30_000): Promise<{ text: string; type: string; url: string }> {
+  const { reply, url: final } = await request(url, { accept }, stallMs);
+  if (reply.statusCode !== 200) {
+    reply.destroy();
+    throw new NlacError("ERR_DOWNLOAD", `${url}: HTTP ${reply.statusCode}`);
+  }
+  const chunks: Buffer[] = [];
+  for await (const chunk of reply) chunks.push(chunk as Buffer);
+  return { text: Buffer.concat(chunks).toString("utf8"), type: reply.headers["content-type"] ?? "", url: final };
+}
+
+export async function hashFile(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  await pipeline(createReadStream(path, { highWaterMark: 1 << 20 }), hash);
+  return hash.digest("hex");
+}
+
+async function receive(options: DownloadOptions, part: string): Promise<void> {
+  const { attempts = 5, retryMs = 500 } = options;
+  let failures = 0;
+  for (;;) {
+    const before = sizeOf(part);
+    try {
+      if (await receiveOnce(options, part)) return;
+    } catch (error) {
+      if (error instanceof NlacError) throw error;
+      failures = sizeOf(part) > before ? 1 : failures + 1;
+      if (failures >= attempts)
+        throw new NlacError("ERR_DOWNLOAD", `${options.url}: ${(error as Error).message}`, { cause: error });
+      await sleep(retryMs * 2 ** (failures - 1));
+    }
+  }
+}
+
+/** One request. False: the server had no use for what we hold; start over. */
+async function receiveOnce(options: DownloadOptions, part: string): Promise<boolean> {
+  const { stallMs = 30_000, onProgress } = options;
+  const have = sizeOf(part);
+  if (have > 0 && have === options.bytes) return true;
+  const headers: Record<string, string> = have > 0 ? { range: `bytes=${have}-` } : {};
+  const { reply } = await request(options.url, headers, stallMs);
+  const status = reply.statusCode ?? 0;
+  if (status === 416 && have > 0) {
+    reply.destroy();
+    rmSync(part);
+    return false;
+  }
+  if (status !== 200 && status !== 206) {
+    reply.destroy();
+    if (status >= 500 || status === 408 || status === 429) throw new Error(`HTTP ${status}`);
+    throw new NlacError("ERR_DOWNLOAD", `${options.url}: HTTP ${status}`);
+  }
+  const offset = status === 206 ? have : 0;
+  if (status === 206 && !reply.headers["content-range"]?.startsWith(`bytes ${have}-`)) {
+    reply.destroy();
+    rmSync(part);
+    return false;
+  }
+  const length = reply.headers["content-length"] === undefined ? undefined : Number(reply.headers["content-length"]);
+  const total = options.bytes ?? (length === undefined ? undefined : offset + length);
+  let received = offset;
+  await pipeline(
+    reply,
+    async function* (source: AsyncIterable<Buffer>) {
+      for await (const chunk of source) {
+        received += chunk.length;
+        if (total !== undefined && received > total)
+          throw new NlacError("ERR_DOWNLOAD", `${options.url}: longer than the expected ${total} bytes.`);
+        onProgress?.(received, total);
+        yield chunk;
+      }
+    },
+    createWriteStream(part, { flags: offset > 0 ? "a" : "w" }),
+  );
+  if (total !== undefined && received < total) throw new Error(`ended after ${received} of ${total} bytes`);
+  return true;
+}
+
+/** Follows redirects; rejects on a cut or stalled connection. */
+async function request(
+  url: string,
+  headers: Record<string, string>,
+  stallMs: number,
+): Promise<{ reply: IncomingMessage; url: string }> {
+  let address = new URL(url);
+  for (let hop = 0; hop < 6; hop++) {
+    const reply = await requestOnce(address, headers, stallMs);
+    const location = reply.headers.location;
+    if (location === undefined || ![301, 302, 303, 307, 308].includes(reply.statusCode ?? 0))
+      return { reply, url: address.href };
+    reply.resume();
+    const next = new URL(location, address);
+    if (address.protocol === "https:" && next.protocol !== "https:")
+      throw new NlacError("ERR_DOWNLOAD", `${url}: redirected from https to ${next.protocol}//`);
+    address = next;
+  }
+  throw new NlacError("ERR_DOWNLOAD", `${url}: too many redirects`);
+}
+
+function requestOnce(url: URL, headers: Record<string, string>, stallMs: number): Promise<IncomingMessage> {
+  if (url.protocol !== "https:" && url.protocol !== "http:")
+    throw new NlacError("ERR_DOWNLOAD", `${url.href}: not an http(s) address`);
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  const options = { headers: { "user-agent": "nlac", ...headers }, ca: extraAuthorities() };
+  const sent: ClientRequest =
+    url.protocol === "https:" ? httpsGet(url, options, resolve) : httpGet(url, { headers: options.headers }, resolve);
+  sent.on("error", reject);
+  sent.setTimeout(stallMs, () => sent.destroy(new Error(`no data for ${stallMs / 1000} s`)));
+  return promise;
+}
+
+/** The certificates a user has pointed pip or OpenSSL at, which also vouch for a company's mirror. */
+function extraAuthorities(): Buffer | undefined {
+  const file = process.env.PIP_CERT || process.env.SSL_CERT_FILE;
+  return file && existsSync(file) ? readFileSync(file) : undefined;
+}
+
+function sizeOf(path: string): number {
+  return existsSync(path) ? statSync(path).size : 0;
+}

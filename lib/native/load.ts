@@ -1,0 +1,204 @@
+/** The one place that loads a .node file: finds libtorch, opens it, then requires the addon. */
+
+import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { NlacError } from "../errors.ts";
+import type { Addon } from "./addon.ts";
+import { findLibtorch, type Libtorch, requireLibtorch } from "./libtorch.ts";
+import { type Env, packageRoot } from "./paths.ts";
+
+export type Variant = "cpu" | "cuda";
+
+export interface LoadOptions {
+  /** "cpu", "cuda" or "cuda:N". Default "cpu". */
+  device?: string;
+}
+
+export interface Installation {
+  variant: Variant;
+  /** Directory of nlac.node and nlac_loader.node. */
+  directory: string;
+}
+
+let loaded: { addon: Addon; variant: Variant; libtorch: Libtorch } | undefined;
+
+/**
+ * The native addon, loaded once a process. Throws ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION,
+ * ERR_ADDON_NOT_FOUND, and ERR_DEVICE when CUDA is asked for and cannot be had: never a silent CPU run.
+ */
+export function loadAddon(options: LoadOptions = {}): Addon {
+  const variant = variantOf(options.device ?? "cpu");
+  if (loaded === undefined) loaded = open(variant);
+  if (variant === "cuda") requireCuda(loaded.addon, loaded.variant);
+  return loaded.addon;
+}
+
+/** What `loadAddon` took, or undefined before it ran. */
+export function loadedFrom(): { variant: Variant; libtorch: Libtorch } | undefined {
+  return loaded && { variant: loaded.variant, libtorch: loaded.libtorch };
+}
+
+export function variantOf(device: string): Variant {
+  if (device === "cpu") return "cpu";
+  if (/^cuda(:\d+)?$/.test(device)) return "cuda";
+  throw new NlacError("ERR_DEVICE", `Unknown device "${device}"; expected "cpu", "cuda" or "cuda:N".`);
+}
+
+/** Where a built addon of this variant lies: this checkout's build, else one shipped in the package. */
+export function findAddon(variant: Variant, root: string = packageRoot()): Installation | undefined {
+  for (const directory of [
+    join(root, "build", variant),
+    join(root, "prebuilds", `${process.platform}-${process.arch}`, variant),
+  ])
+    if (existsSync(join(directory, "nlac.node")) && existsSync(join(directory, "nlac_loader.node")))
+      return { variant, directory };
+  return undefined;
+}
+
+/**
+ * Threads for one operation: NLAC_THREADS, else OMP_NUM_THREADS, else the cores this process may use: its
+ * affinity, cut to the container's CPU quota, counting a core's hyperthreads once, as a second thread a
+ * core makes dense products slower.
+ */
+export function threadCount(env: Env = process.env): number {
+  for (const name of ["NLAC_THREADS", "OMP_NUM_THREADS"]) {
+    const text = env[name];
+    if (text === undefined || text === "") continue;
+    const count = Number(text.split(",")[0]);
+    if (!Number.isInteger(count) || count < 1)
+      throw new NlacError("ERR_CONFIG", `${name}=${text} is not a number of threads.`);
+    return count;
+  }
+  return Math.max(1, Math.min(availableParallelism(), cpuQuota(), physicalCores()));
+}
+
+/** The OpenMP runtimes mapped into this process. More than one means two pools that fight for the cores. */
+export function openmpRuntimes(maps: string = readFileSync("/proc/self/maps", "utf8")): string[] {
+  const files = maps.match(/\/\S*\/lib(?:gomp|iomp5|omp)[-.\w]*\.so[.\d]*/g) ?? [];
+  return [...new Set(files)];
+}
+
+function open(asked: Variant): NonNullable<typeof loaded> {
+  const { installation, libtorch } = choose(asked);
+  const require = createRequire(import.meta.url);
+  const at = (name: string) => join(installation.directory, name);
+  const mend = installation.variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
+  const threads = threadCount();
+  try {
+    const loader = require(at("nlac_loader.node")) as { load(paths: string[]): void };
+    withThreadVariables(threads, () => loader.load(libtorch.preload));
+  } catch (error) {
+    throw new NlacError(
+      "ERR_LIBTORCH_NOT_FOUND",
+      `libtorch at ${libtorch.site} does not load: ${(error as Error).message}. Run \`npx nlac doctor\`.`,
+      { cause: error },
+    );
+  }
+  let addon: Addon;
+  try {
+    addon = require(at("nlac.node")) as Addon;
+  } catch (error) {
+    throw new NlacError(
+      "ERR_ADDON_NOT_FOUND",
+      `${at("nlac.node")} does not load: ${(error as Error).message}. Run \`${mend}\` to build it anew.`,
+      { cause: error },
+    );
+  }
+  addon.setThreads(threads);
+  return { addon, variant: installation.variant, libtorch };
+}
+
+/**
+ * libtorch's OpenMP and MKL read the environment once, when they are opened: without this the pool of every
+ * native thread that computes would be sized for the whole machine. Children must not inherit it.
+ */
+function withThreadVariables(threads: number, body: () => void): void {
+  const names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS"].filter((name) => !process.env[name]);
+  for (const name of names) process.env[name] = String(threads);
+  try {
+    body();
+  } finally {
+    for (const name of names) delete process.env[name];
+  }
+}
+
+/**
+ * The CUDA addon where it can run, also for the CPU, so that a process can use both; else the CPU one. A
+ * process never mixes the two: their handles would not know each other.
+ */
+function choose(asked: Variant): { installation: Installation; libtorch: Libtorch } {
+  const cuda = findAddon("cuda");
+  if (asked === "cuda") {
+    if (!cuda)
+      throw new NlacError("ERR_DEVICE", "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.");
+    return { installation: cuda, libtorch: requireLibtorch({ variant: "cuda" }) };
+  }
+  const cpu = findAddon("cpu");
+  if (cuda && (cpu === undefined || hasNvidiaDriver())) {
+    const libtorch = findLibtorchQuietly();
+    if (libtorch) return { installation: cuda, libtorch };
+  }
+  // libtorch first: where both are missing, that is the fault to name.
+  const libtorch = requireLibtorch({ variant: "cpu" });
+  if (!cpu)
+    throw new NlacError(
+      "ERR_ADDON_NOT_FOUND",
+      `The native addon is not built (no ${join(packageRoot(), "build", "cpu", "nlac.node")}). Run \`npx nlac setup\`.`,
+    );
+  return { installation: cpu, libtorch };
+}
+
+function findLibtorchQuietly(): Libtorch | undefined {
+  try {
+    return findLibtorch({ variant: "cuda" }).found;
+  } catch {
+    return undefined; // a libtorch named by the user lacks CUDA; the CPU search reports what matters
+  }
+}
+
+function requireCuda(addon: Addon, variant: Variant): void {
+  if (variant !== "cuda")
+    throw new NlacError(
+      "ERR_DEVICE",
+      findAddon("cuda")
+        ? "CUDA was asked for after the CPU build of nlac was loaded; load a CUDA learner first in this process."
+        : "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.",
+    );
+  if (!addon.cudaAvailable())
+    throw new NlacError("ERR_DEVICE", "CUDA was asked for, but no usable GPU was found. Run `npx nlac doctor --cuda`.");
+}
+
+export function hasNvidiaDriver(): boolean {
+  return existsSync("/proc/driver/nvidia/version") || existsSync("/dev/nvidiactl") || existsSync("/dev/dxg");
+}
+
+/** The control group's CPU quota in whole cores, or Infinity. */
+function cpuQuota(): number {
+  const read = (file: string) => {
+    try {
+      return readFileSync(file, "utf8").trim();
+    } catch {
+      return undefined;
+    }
+  };
+  const v2 = read("/sys/fs/cgroup/cpu.max")?.split(" ");
+  const quota = Number(v2 ? v2[0] : read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
+  const period = Number(v2 ? v2[1] : read("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+  return quota > 0 && period > 0 ? Math.ceil(quota / period) : Number.POSITIVE_INFINITY;
+}
+
+/** Cores of the machine, hyperthreads counted once; Infinity where /proc does not say. */
+function physicalCores(): number {
+  try {
+    const cores = new Set<string>();
+    for (const block of readFileSync("/proc/cpuinfo", "utf8").split("\n\n")) {
+      const core = /^core id\s*:\s*(\d+)/m.exec(block)?.[1];
+      if (core !== undefined) cores.add(`${/^physical id\s*:\s*(\d+)/m.exec(block)?.[1]}:${core}`);
+    }
+    return cores.size || Number.POSITIVE_INFINITY;
+  } catch {
+    return Number.POSITIVE_INFINITY;
+  }
+}

@@ -1,0 +1,45 @@
+/**
+ * The critic: successor and evaluator in one generation (k = 1). It sees (s, a) and nothing that came after.
+ * For single-step tasks it judges a solution instead of predicting a future.
+ */
+
+import { type Parsed, parseVerdict, sections, type Verdict } from "./parsing.ts";
+
+export interface Critique extends Verdict {
+  /** Absent for single-step tasks. */
+  future?: string;
+}
+
+export function criticRequest(singleStep: boolean): string {
+  if (singleStep) {
+    return [
+      "Check the solution you have just written and report the result in exactly this form:",
+      "",
+      "Correctness:",
+      '<"Yes" or "No". After a "No", say where it goes wrong. A right value counts as wrong when it is not given',
+      "in the form \\boxed{answer}.>",
+    ].join("\n");
+  }
+  return [
+    "Judge your last action: first foresee one way in which things may go on, then say whether the action was the",
+    "best one, and if it was not, what would have been better. Answer in exactly this form:",
+    "",
+    "Future:",
+    "<One course of events from here up to success or failure at the whole task, in a few short sentences.>",
+    "Optimality:",
+    '<"Yes" or "No". After a "No", one sentence on how to improve the action, argued from the future you foresee.>',
+    "",
+    "Stop after the judgement.",
+  ].join("\n");
+}
+
+export function parseCritique(text: string, singleStep: boolean): Parsed<Critique> {
+  if (singleStep) {
+    const parts = sections(text, ["Correctness"]);
+    return parts.ok ? parseVerdict(parts.sections.Correctness) : parts;
+  }
+  const parts = sections(text, ["Future", "Optimality"]);
+  if (!parts.ok) return parts;
+  const verdict = parseVerdict(parts.sections.Optimality);
+  return verdict.ok ? { ...verdict, future: parts.sections.Future } : verdict;
+}

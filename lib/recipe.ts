@@ -1,0 +1,113 @@
+/**
+ * A recipe: a training as one typed value. `nlac train` runs it, `--set a.b=1` changes a field of it, and the
+ * run directory keeps it as it was resolved.
+ */
+
+import { existsSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { createJiti } from "jiti";
+import { z } from "zod";
+import { nlacConfig } from "./algorithms/nlac.ts";
+import { NlacError } from "./errors.ts";
+
+export const recipeSchema = z.strictObject({
+  /** Names the run directory. */
+  name: z.string().min(1),
+  /** One line on what it shows and how long it takes. */
+  description: z.string().default(""),
+  /** A model name, a Hugging Face directory, or a .gguf file. */
+  model: z.string().min(1),
+  learner: z
+    .strictObject({
+      /** "cpu", "cuda" or "cuda:N". */
+      device: z.string().default("cpu"),
+      dtype: z.enum(["bfloat16", "float32"]).default("bfloat16"),
+      /** Recompute activations in the backward pass: less memory, a third more time. */
+      gradientCheckpointing: z.boolean().default(false),
+      /** Packed tokens of one forward and backward pass. */
+      microBatchTokens: z.int().min(1).default(2048),
+      /** Bytes that kept generation caches may take, for θ and θ̄ each. */
+      cacheBytes: z
+        .int()
+        .min(0)
+        .default(2 ** 31),
+    })
+    .prefault({}),
+  environment: z.strictObject({
+    /** A key of `environments`. */
+    name: z.string().min(1),
+    options: z.record(z.string(), z.unknown()).default({}),
+  }),
+  algorithm: z.enum(["nlac"]).default("nlac"),
+  config: nlacConfig.prefault({}),
+  run: z
+    .strictObject({
+      /** Seconds between checkpoints; 0 saves after every update. */
+      checkpointSeconds: z.number().min(0).default(600),
+      keepCheckpoints: z.int().min(1).default(2),
+      /** Training samples recorded with all of their texts, an update. */
+      samplesPerUpdate: z.int().min(0).default(4),
+    })
+    .prefault({}),
+});
+
+export type Recipe = z.infer<typeof recipeSchema>;
+export type RecipeInput = z.input<typeof recipeSchema>;
+
+/** Gives a recipe file its types: `export default defineRecipe({ … })`. */
+export function defineRecipe(recipe: RecipeInput): RecipeInput {
+  return recipe;
+}
+
+/** Throws ERR_CONFIG that names every bad field. */
+export function parseRecipe(input: unknown): Recipe {
+  const parsed = recipeSchema.safeParse(input);
+  if (!parsed.success)
+    throw new NlacError("ERR_CONFIG", `The recipe is not valid.\n${z.prettifyError(parsed.error)}`);
+  return parsed.data;
+}
+
+/** The package's own recipes lie in recipes/ beside dist/ (or lib/, in a checkout under test). */
+const shipped = join(dirname(fileURLToPath(import.meta.url)), "..", "recipes");
+
+/** Loads a recipe by name ("quickstart") or by the path of its file, and applies `--set` changes. */
+export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
+  const named = join(shipped, `${nameOrPath}.ts`);
+  const path = /\.(ts|js|mjs|json)$/.test(nameOrPath) ? resolve(nameOrPath) : named;
+  if (!existsSync(path)) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `There is no recipe ${JSON.stringify(nameOrPath)} (looked for ${path}).`,
+    );
+  }
+  // A recipe imports "nlac": let that be this very package, wherever the recipe lies.
+  const entry = new URL(import.meta.url.endsWith(".ts") ? "./index.ts" : "./index.js", import.meta.url);
+  const jiti = createJiti(import.meta.url, { alias: { nlac: fileURLToPath(entry) } });
+  const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
+  const input = structuredClone(module.default ?? module) as Record<string, unknown>;
+  for (const change of changes) applyChange(input, change);
+  return parseRecipe(input);
+}
+
+/** `config.batchSize=8`: the value is JSON where it parses as such, text otherwise. */
+export function applyChange(target: Record<string, unknown>, change: string): void {
+  const equals = change.indexOf("=");
+  const path = change.slice(0, equals).split(".");
+  if (equals < 1 || path.some((key) => key === "" || key === "__proto__" || key === "constructor")) {
+    throw new NlacError("ERR_CONFIG", `--set takes a.b=value, not ${JSON.stringify(change)}.`);
+  }
+  const text = change.slice(equals + 1);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = text;
+  }
+  let node = target;
+  for (const key of path.slice(0, -1)) {
+    if (typeof node[key] !== "object" || node[key] === null) node[key] = {};
+    node = node[key] as Record<string, unknown>;
+  }
+  node[path.at(-1)!] = value;
+}

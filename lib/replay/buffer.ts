@@ -1,0 +1,118 @@
+/**
+ * The replay buffer: the last `capacity` transitions and a prioritized sampler over them. New transitions
+ * get the largest priority seen so far, so that each is likely to be trained on once before its own L1
+ * decides (Schaul et al., 2016, section 3.3).
+ */
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { NlacError } from "../errors.ts";
+import type { Transition } from "../rollout/trajectory.ts";
+import { PrioritizedSampler } from "./sampler.ts";
+
+export interface ReplayBufferOptions {
+  /** Transitions kept; the oldest are overwritten. */
+  capacity: number;
+  /** Exponent of the priorities; 0 samples uniformly. */
+  alpha: number;
+  /** Exponent of the importance weights; 0 leaves them at 1. */
+  beta: number;
+  seed: number;
+}
+
+/** Plain arrays, so that a checkpoint can hold a draw. */
+export interface ReplaySample {
+  indices: number[];
+  /** Importance weights, at most 1. */
+  weights: number[];
+}
+
+export class ReplayBuffer {
+  readonly capacity: number;
+  readonly #transitions: Transition[] = [];
+  readonly #sampler: PrioritizedSampler;
+  #added = 0;
+  #largest = 1;
+
+  constructor(options: ReplayBufferOptions) {
+    this.capacity = options.capacity;
+    this.#sampler = new PrioritizedSampler(options);
+  }
+
+  /** Transitions held now. */
+  get size(): number {
+    return this.#transitions.length;
+  }
+
+  add(transitions: readonly Transition[]): void {
+    const indices = this.#store(transitions);
+    if (indices.length > 0) this.#sampler.set(indices, new Float32Array(indices.length).fill(this.#largest));
+  }
+
+  /** Draws `count` indices with replacement. Throws ERR_EMPTY when there is nothing to draw from. */
+  sample(count: number): ReplaySample {
+    if (this.size === 0) throw new NlacError("ERR_EMPTY", "The replay buffer holds no transition yet.");
+    const { indices, weights } = this.#sampler.sample(count);
+    return { indices: Array.from(indices), weights: Array.from(weights) };
+  }
+
+  /** The transitions at `indices`. Throws ERR_INDEX. */
+  get(indices: readonly number[]): Transition[] {
+    return indices.map((index) => {
+      const transition = this.#transitions[index];
+      if (transition === undefined) throw new NlacError("ERR_INDEX", `No transition is stored at ${index}.`);
+      return transition;
+    });
+  }
+
+  /** Throws ERR_PRIORITY for a priority that is NaN, infinite or negative. */
+  setPriority(index: number, priority: number): void {
+    this.#sampler.set(Int32Array.of(index), Float32Array.of(priority));
+    this.#largest = Math.max(this.#largest, priority);
+  }
+
+  /** The priority at `index`. */
+  priority(index: number): number {
+    return this.#sampler.get(Int32Array.of(index))[0]!;
+  }
+
+  /** Writes the priorities into `directory`; the transitions themselves are the run's episodes. */
+  save(directory: string): void {
+    this.#sampler.save(join(directory, "sampler.bin"));
+    writeFileSync(
+      join(directory, "replay.json"),
+      JSON.stringify({ added: this.#added, largest: this.#largest }),
+    );
+  }
+
+  /** Puts back what `save` wrote, given the transitions of all episodes so far. Throws ERR_CHECKPOINT. */
+  restore(directory: string, transitions: readonly Transition[]): void {
+    const saved = JSON.parse(readFileSync(join(directory, "replay.json"), "utf8")) as {
+      added: number;
+      largest: number;
+    };
+    if (saved.added !== transitions.length) {
+      throw new NlacError(
+        "ERR_CHECKPOINT",
+        `The checkpoint counts ${saved.added} transitions, the run's episodes hold ${transitions.length}.`,
+      );
+    }
+    this.#store(transitions);
+    this.#sampler.load(join(directory, "sampler.bin"));
+    this.#largest = saved.largest;
+  }
+
+  dispose(): void {
+    this.#sampler.dispose();
+  }
+
+  #store(transitions: readonly Transition[]): Int32Array {
+    const indices = new Int32Array(transitions.length);
+    for (const [i, transition] of transitions.entries()) {
+      const index = this.#added++ % this.capacity;
+      this.#transitions[index] = transition;
+      indices[i] = index;
+    }
+    return indices;
+  }
+}

@@ -1,0 +1,157 @@
+/**
+ * One model under several prompts: writes the texts of one update for the roles of NLAC, all conversations of
+ * a batch together, and keeps count of what was written and how much of it could be read.
+ */
+
+import type { Environment, Message } from "../environments/contract.ts";
+import type { Generation, LanguageModel, Which } from "../model.ts";
+import { splitThought } from "../prompts/corrected-thought.ts";
+import { derivedSeed, streams } from "../random.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+
+/** The part of an algorithm's configuration that shapes its texts; nlac.ts explains each field. */
+export interface RolesConfig {
+  futures: number;
+  refinements: number;
+  attempt: "fresh" | "stored";
+  targets: "all" | "parsed";
+  refinementsKept: "all" | "approved";
+  reasoning: boolean;
+  actionTemperature: number;
+  criticTemperature: number;
+  refinerTemperature: number;
+  maxPromptTokens: number;
+  maxActionTokens: number;
+  maxCriticTokens: number;
+  seed: number;
+}
+
+export type Role = "future" | "target" | "attempt" | "critique" | "refinement" | "correction";
+
+const roleStreams: Record<Role, number> = {
+  future: streams.future,
+  target: streams.target,
+  attempt: streams.attempt,
+  critique: streams.critique,
+  refinement: streams.refinement,
+  correction: streams.correction,
+};
+
+/** Generates for the roles of one update and keeps count of what they wrote. */
+export class Roles {
+  readonly model: LanguageModel;
+  readonly actionFormat: Environment["actionFormat"];
+  readonly singleStep: boolean;
+  readonly config: RolesConfig;
+  readonly #update: number;
+  readonly #signal: AbortSignal;
+  readonly #tokens: Partial<Record<Role, number>> = {};
+  readonly #parsed: Partial<Record<Role, [ok: number, all: number]>> = {};
+  readonly #yes: Partial<Record<Role, [yes: number, all: number]>> = {};
+  #calls = 0;
+  #prompted = 0;
+  #cached = 0;
+
+  /** `update` numbers the update: with the seed it determines every text. */
+  constructor(
+    model: LanguageModel,
+    environment: Pick<Environment, "actionFormat" | "maxTurns">,
+    config: RolesConfig,
+    update: number,
+    signal: AbortSignal,
+  ) {
+    this.model = model;
+    this.actionFormat = environment.actionFormat;
+    this.singleStep = environment.maxTurns === 1;
+    this.config = config;
+    this.#update = update;
+    this.#signal = signal;
+  }
+
+  /**
+   * Lets every conversation grow by one text. Undefined in, or a prompt that does not fit: undefined out, and
+   * the conversation stays as it was.
+   */
+  async write(
+    role: Role,
+    weights: Which,
+    conversations: readonly (Conversation | undefined)[],
+  ): Promise<(Generation | undefined)[]> {
+    const { config, model } = this;
+    const isAction = role === "attempt" || role === "refinement";
+    const limit = isAction ? config.maxActionTokens : config.maxCriticTokens;
+    const call = this.#calls++;
+    const writing = conversations.flatMap((conversation, i) => {
+      const tokens = conversation?.prompt();
+      if (tokens === undefined || tokens.length > Math.min(config.maxPromptTokens, model.maxPositions - 1))
+        return [];
+      return [{ i, conversation: conversation!, tokens }];
+    });
+    const generations = await model.generate(
+      writing.map(({ i, tokens }) => ({
+        tokens,
+        maxNewTokens: Math.min(limit, model.maxPositions - tokens.length),
+        temperature: this.#temperature(role),
+        seed: derivedSeed(
+          derivedSeed(config.seed, roleStreams[role], this.#update),
+          roleStreams[role],
+          call * conversations.length + i,
+        ),
+        weights,
+      })),
+      { signal: this.#signal },
+    );
+    const result: (Generation | undefined)[] = conversations.map(() => undefined);
+    for (const [j, { i, conversation, tokens }] of writing.entries()) {
+      const generation = generations[j]!;
+      conversation.appendGeneration(generation);
+      result[i] = generation;
+      this.#tokens[role] = (this.#tokens[role] ?? 0) + generation.tokens.length;
+      this.#prompted += tokens.length;
+      this.#cached += generation.cachedTokens;
+    }
+    return result;
+  }
+
+  /** Counts whether a text of `role` could be read, and its verdict if it has one. Returns what it was given. */
+  read<T extends { ok: boolean; yes?: boolean }>(role: Role, parsed: T): T {
+    const count = this.#parsed[role] ?? [0, 0];
+    this.#parsed[role] = count;
+    count[1]++;
+    if (!parsed.ok) return parsed;
+    count[0]++;
+    if (parsed.yes !== undefined) {
+      const verdicts = this.#yes[role] ?? [0, 0];
+      this.#yes[role] = verdicts;
+      verdicts[1]++;
+      if (parsed.yes) verdicts[0]++;
+    }
+    return parsed;
+  }
+
+  metrics(): Record<string, number> {
+    const metrics: Record<string, number> = {};
+    for (const [role, [ok, all]] of Object.entries(this.#parsed)) metrics[`parse/${role}`] = ok / all;
+    for (const [role, [yes, all]] of Object.entries(this.#yes)) metrics[`yes/${role}`] = yes / all;
+    for (const [role, tokens] of Object.entries(this.#tokens)) metrics[`tokens/${role}`] = tokens;
+    metrics["tokens/generated"] = Object.values(this.#tokens).reduce((sum, tokens) => sum + tokens, 0);
+    metrics["tokens/prompted"] = this.#prompted;
+    metrics["tokens/cached"] = this.#cached;
+    return metrics;
+  }
+
+  #temperature(role: Role): number {
+    if (role === "attempt") return this.config.actionTemperature;
+    return role === "refinement" ? this.config.refinerTemperature : this.config.criticTemperature;
+  }
+}
+
+/** What a reply says after its thought. */
+export function answerOf(text: string, config: RolesConfig): string {
+  return config.reasoning ? (splitThought(text)?.rest ?? text) : text;
+}
+
+/** A request to the model. */
+export function user(content: string): Message {
+  return { role: "user", content };
+}

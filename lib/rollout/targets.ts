@@ -1,0 +1,72 @@
+/**
+ * The Bellman backup in words (eq. 1): what the critic is trained towards. The target model sees what came of
+ * an action, foresees the rest, and joins both into one description.
+ */
+
+import type { DistilledText, Generation } from "../model.ts";
+import {
+  futureRequest,
+  solutionTargetRequest,
+  targetRequest,
+  terminalTargetRequest,
+} from "../prompts/backup.ts";
+import { correctedTargetThoughtRequest } from "../prompts/corrected-thought.ts";
+import { criticRequest, parseCritique } from "../prompts/critic.ts";
+import { parseFuture, successorRequest } from "../prompts/successor.ts";
+import { answerOf, type Roles, user } from "./roles.ts";
+import { correctThoughts } from "./thoughts.ts";
+import type { Transition } from "./trajectory.ts";
+
+export interface Target {
+  text: DistilledText;
+  /** d'; absent where the outcome stands in its place. */
+  future?: Generation;
+  target: Generation;
+}
+
+/** Under θ̄: from (s, a) and what came of it to the target description y. One append-only chain a transition. */
+export async function writeTargets(
+  roles: Roles,
+  transitions: readonly Transition[],
+): Promise<(Target | undefined)[]> {
+  const { model, config, singleStep } = roles;
+  const withVerdict = config.futures === 1;
+  const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
+  // The student reads (s, a) and the critic's request. Nothing of s' may stand in it.
+  const criticPrompt = user(withVerdict || singleStep ? criticRequest(singleStep) : successorRequest());
+  const students = chains.map((chain) => chain.fork().append(criticPrompt).prompt());
+
+  const bootstrapped = chains.map((chain, i) => {
+    const { done, observation } = transitions[i]!;
+    return done || singleStep ? undefined : chain.append(user(futureRequest(observation)));
+  });
+  const futures = await roles.write("future", "target", bootstrapped);
+
+  const backups = chains.map((chain, i) => {
+    const { done, observation, reward } = transitions[i]!;
+    if (singleStep) return chain.append(user(solutionTargetRequest(reward)));
+    if (done) return chain.append(user(terminalTargetRequest(observation, reward, withVerdict)));
+    return futures[i] === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
+  });
+  const teachers = backups.map((chain) => chain?.prompt());
+  const targets = await roles.write("target", "target", backups);
+  const parsed = targets.map((target) => {
+    if (target === undefined) return undefined;
+    const text = answerOf(target.text, config);
+    return roles.read(
+      "target",
+      withVerdict || singleStep ? parseCritique(text, singleStep) : parseFuture(text),
+    );
+  });
+  const responses = config.reasoning
+    ? await correctThoughts(roles, "target", backups, targets, correctedTargetThoughtRequest())
+    : targets.map((target) => target?.tokens);
+
+  return targets.map((target, i) => {
+    const response = responses[i];
+    if (target === undefined || response === undefined || response.length === 0) return undefined;
+    if (config.targets === "parsed" && !parsed[i]!.ok) return undefined;
+    if (students[i]!.length + response.length > model.maxPositions) return undefined;
+    return { text: { student: students[i]!, teacher: teachers[i]!, response }, future: futures[i], target };
+  });
+}

@@ -1,0 +1,44 @@
+/**
+ * Models that think before they answer (appendix A): a thought that has read what its reader will not see is
+ * rewritten so that it infers it.
+ */
+
+import type { Generation, LanguageModel } from "../model.ts";
+import { parseCorrectedThought, splitThought, thinkClose, thinkOpen } from "../prompts/corrected-thought.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import { answerOf, type Roles, user } from "./roles.ts";
+
+/** Reasoning models: asks for every thought to be rewritten and puts the new one in the old one's place. */
+export async function correctThoughts(
+  roles: Roles,
+  role: "target" | "refinement",
+  chains: readonly (Conversation | undefined)[],
+  texts: readonly (Generation | undefined)[],
+  request: string,
+): Promise<(number[] | undefined)[]> {
+  const weights = role === "target" ? "target" : "online";
+  const asking = chains.map((chain, i) => {
+    const thinks = texts[i] !== undefined && splitThought(texts[i].text) !== undefined;
+    return thinks ? chain?.fork().append(user(request)) : undefined;
+  });
+  const corrections = await roles.write("correction", weights, asking);
+  return texts.map((text, i) => {
+    if (text === undefined) return undefined;
+    if (splitThought(text.text) === undefined) return text.tokens; // it did not think: nothing to correct
+    const correction = corrections[i];
+    if (correction === undefined) return undefined;
+    const parsed = roles.read("correction", parseCorrectedThought(answerOf(correction.text, roles.config)));
+    return parsed.ok ? replaceThought(roles.model, text.tokens, parsed.thought) : undefined;
+  });
+}
+
+/** The ids of the tags and of the answer stay as they were written; those between the tags are new. */
+function replaceThought(model: LanguageModel, tokens: readonly number[], thought: string): number[] {
+  const contains = (from: number, to: number, tag: string) =>
+    model.decode(tokens.slice(from, to)).includes(tag);
+  let open = 0;
+  if (contains(0, tokens.length, thinkOpen)) while (!contains(0, open, thinkOpen)) open++;
+  let close = tokens.length;
+  while (!contains(close, tokens.length, thinkClose)) close--;
+  return [...tokens.slice(0, open), ...model.encode(`\n${thought}\n`), ...tokens.slice(close)];
+}

@@ -1,0 +1,75 @@
+/** What a rollout leaves behind: an episode, its turns, and the transitions that training samples. */
+
+import type { Action, Message } from "../environments/contract.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+
+/** Why an episode ended. The last three are faults: such an episode says so and the run goes on. */
+export type Outcome =
+  | "done" // the environment said so
+  | "turn-limit"
+  | "context-limit" // the next prompt would not fit into the model's context
+  | "malformed" // too many unreadable actions in a row
+  | "environment-fault"
+  | "service-fault";
+
+export interface Turn {
+  /** s: the conversation before this action; its generation prompt is not part of it. */
+  state: Conversation;
+  /** a, as it was written. */
+  tokens: number[];
+  /** Of each id, under the untouched distribution. */
+  logProbs: Float32Array;
+  text: string;
+  /** a, as it was read; absent when it could not be. */
+  action?: Action;
+  /** Why it could not be read. */
+  malformed?: string;
+  /** o: what came back. s' is the state with a and o appended. */
+  observation: Message[];
+  reward: number;
+  /** True on the episode's last turn, whatever ended it. */
+  done: boolean;
+  info: Record<string, unknown>;
+}
+
+export interface Trajectory {
+  /** Number of the episode within its run. */
+  id: number;
+  /** The environment's name for the task. */
+  task: string;
+  seed: number;
+  turns: Turn[];
+  /** Everything, to the last observation. */
+  conversation: Conversation;
+  /** Sum of the rewards. */
+  reward: number;
+  outcome: Outcome;
+  /** Of a fault: its code and message. */
+  fault?: { code: string; message: string };
+}
+
+/** One sample of the replay buffer: (s, a, r, s', done) and where it comes from. */
+export interface Transition {
+  trajectory: number;
+  turn: number;
+  state: Conversation;
+  action: readonly number[];
+  observation: readonly Message[];
+  reward: number;
+  done: boolean;
+}
+
+/** The transitions of an episode. A fault's last turn has no known outcome, so it is left out. */
+export function transitionsOf(trajectory: Trajectory): Transition[] {
+  const faulty = trajectory.outcome === "environment-fault" || trajectory.outcome === "service-fault";
+  const turns = faulty ? trajectory.turns.slice(0, -1) : trajectory.turns;
+  return turns.map((turn, i) => ({
+    trajectory: trajectory.id,
+    turn: i,
+    state: turn.state,
+    action: turn.tokens,
+    observation: turn.observation,
+    reward: turn.reward,
+    done: turn.done,
+  }));
+}

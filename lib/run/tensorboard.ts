@@ -1,0 +1,96 @@
+/**
+ * TensorBoard event files: TFRecords of Event protocol buffers with scalar summaries, nothing else.
+ * A record is: length (u64), masked CRC-32C of the length, data, masked CRC-32C of the data, little-endian.
+ */
+
+import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, writeSync } from "node:fs";
+
+const table = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let value = byte;
+  for (let bit = 0; bit < 8; bit++) value = value & 1 ? (value >>> 1) ^ 0x82f63b78 : value >>> 1;
+  return value;
+});
+
+/** CRC-32C (Castagnoli). */
+export function crc32c(data: Uint8Array): number {
+  let crc = 0xffffffff;
+  for (const byte of data) crc = (crc >>> 8) ^ table[(crc ^ byte) & 0xff]!;
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+function masked(data: Uint8Array): number {
+  const crc = crc32c(data);
+  return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
+}
+
+function varint(value: number): number[] {
+  const bytes: number[] = [];
+  let rest = value;
+  while (rest >= 0x80) {
+    bytes.push((rest % 0x80) | 0x80);
+    rest = Math.floor(rest / 0x80);
+  }
+  bytes.push(rest);
+  return bytes;
+}
+
+/** A length-delimited protobuf field. */
+function delimited(field: number, data: Uint8Array): Buffer {
+  return Buffer.concat([Buffer.from([(field << 3) | 2, ...varint(data.length)]), data]);
+}
+
+function event(wallTime: number, step: number, body: Buffer): Buffer {
+  const time = Buffer.alloc(9);
+  time[0] = (1 << 3) | 1;
+  time.writeDoubleLE(wallTime, 1);
+  return Buffer.concat([time, Buffer.from([2 << 3, ...varint(step)]), body]);
+}
+
+function record(data: Buffer): Buffer {
+  const header = Buffer.alloc(12);
+  header.writeBigUInt64LE(BigInt(data.length));
+  header.writeUInt32LE(masked(header.subarray(0, 8)), 8);
+  const footer = Buffer.alloc(4);
+  footer.writeUInt32LE(masked(data));
+  return Buffer.concat([header, data, footer]);
+}
+
+export class EventWriter {
+  readonly #fd: number;
+  #bytes: number;
+
+  /** Appends to `path`, cut to `bytes` when given; a new file gets its version record. */
+  constructor(path: string, bytes?: number) {
+    this.#fd = openSync(path, "a+");
+    this.#bytes = bytes ?? fstatSync(this.#fd).size;
+    ftruncateSync(this.#fd, this.#bytes);
+    if (this.#bytes === 0)
+      this.#write(event(Date.now() / 1000, 0, delimited(3, Buffer.from("brain.Event:2"))));
+  }
+
+  /** One event with all `values` at `step`. */
+  scalars(step: number, values: Record<string, number>): void {
+    const summary = Object.entries(values).map(([tag, value]) => {
+      const simple = Buffer.alloc(5);
+      simple[0] = (2 << 3) | 5;
+      simple.writeFloatLE(value, 1);
+      return delimited(1, Buffer.concat([delimited(1, Buffer.from(tag)), simple]));
+    });
+    this.#write(event(Date.now() / 1000, step, delimited(5, Buffer.concat(summary))));
+  }
+
+  sync(): number {
+    fsyncSync(this.#fd);
+    return this.#bytes;
+  }
+
+  close(): void {
+    closeSync(this.#fd);
+  }
+
+  #write(data: Buffer): void {
+    const bytes = record(data);
+    for (let offset = 0; offset < bytes.length; ) offset += writeSync(this.#fd, bytes, offset);
+    this.#bytes += bytes.length;
+  }
+}

@@ -1,10 +1,14 @@
 // Prioritized sampling: leaf i is drawn with probability p_i^alpha / Σ p_j^alpha (Schaul et al., 2016,
 // "Prioritized Experience Replay", eq. 1). Needs no torch. Thread rule: one thread at a time.
+// Movable, not copyable.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "core/replay/sum_tree_math.h"
+#include "core/replay/zeroed_memory.h"
 
 namespace nlac {
 
@@ -15,9 +19,10 @@ class SumTree {
 
   int64_t capacity() const { return capacity_; }
   // Sets raw priorities (not yet raised to alpha). Duplicate indices: the last one wins. All are checked
-  // before any is written: ERR_INDEX for one out of range, ERR_PRIORITY for NaN, infinite or negative.
+  // before any is written: ERR_INDEX for one out of range, ERR_PRIORITY for NaN, infinite, negative, or too
+  // large once raised to alpha.
   void set(const int64_t* indices, const float* priorities, int64_t count);
-  // Raw priorities as set; 0 for a leaf never set.
+  // Raw priorities as set; 0 for a leaf never set. Throws ERR_INDEX.
   void get(const int64_t* indices, float* priorities, int64_t count) const;
   // Σ p^alpha: equal to the exact sum to 1e-9 relative after any number of updates.
   double total() const;
@@ -37,11 +42,22 @@ class SumTree {
   uint64_t draws() const { return draws_; }
 
  private:
+  double mass(float priority) const;
+  void write_leaves(const int64_t* indices, const float* priorities, int64_t count);
+  void update_parents(const int64_t* indices, int64_t count);
+  void rebuild();
+
   int64_t capacity_;
   double alpha_, beta_;
   uint64_t seed_, draws_ = 0;
-  std::vector<float> raw_;                   // [capacity]
-  std::vector<std::vector<double>> levels_;  // implementation's choice; see sum_tree.cc
+  TreeShape shape_;
+  ZeroedMemory<float> raw_;     // [capacity]
+  ZeroedMemory<double> tree_;   // p^alpha and the sums over it, as sum_tree_math.h lays them out
+  ZeroedMemory<double> least_;  // least positive mass under each inner node, same places; empty when beta is 0
+  // Working memory of set(), kept between calls.
+  std::vector<double> masses_;
+  std::vector<int64_t> nodes_;
+  std::vector<uint64_t> marks_;  // one bit a node of a level; all 0 between calls
 };
 
 }  // namespace nlac

@@ -155,7 +155,11 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
   const checkpoint = (force: boolean) =>
     run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
 
+  const showOverall = () =>
+    run.progress.overall((state.iteration + state.updatesDone / Math.max(1, config.updatesPerIteration)) / config.iterations);
+
   try {
+    showOverall();
     while (state.iteration < config.iterations) {
       // Lines 3-6: act under θ and store what happened.
       if (!state.collected) {
@@ -180,9 +184,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
         run.metrics(state.updates, metrics);
         run.progress.show({ L1: metrics["loss/l1"] ?? Number.NaN, L2: metrics["loss/l2"] ?? Number.NaN });
         run.progress.advance(state.updatesDone, metrics["tokens/generated"]);
-        run.progress.overall(
-          (state.iteration + state.updatesDone / config.updatesPerIteration) / config.iterations,
-        );
+        showOverall();
         await checkpoint(false);
       }
       state.iteration++;

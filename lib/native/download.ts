@@ -4,12 +4,22 @@
  */
 
 import { createHash } from "node:crypto";
-import { createReadStream, createWriteStream, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
-import { type ClientRequest, type IncomingMessage, get as httpGet } from "node:http";
+import {
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { type ClientRequest, get as httpGet, type IncomingMessage } from "node:http";
 import { get as httpsGet } from "node:https";
 import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
+import { rootCertificates } from "node:tls";
 import { NlacError } from "../errors.ts";
 
 export interface DownloadOptions {
@@ -57,7 +67,11 @@ export async function download(options: DownloadOptions): Promise<void> {
 }
 
 /** The whole body of a small reply, as text. */
-export async function fetchText(url: string, accept: string, stallMs = 30_000): Promise<{ text: string; type: string; url: string }> {
+export async function fetchText(
+  url: string,
+  accept: string,
+  stallMs = 30_000,
+): Promise<{ text: string; type: string; url: string }> {
   const { reply, url: final } = await request(url, { accept }, stallMs);
   if (reply.statusCode !== 200) {
     reply.destroy();
@@ -65,7 +79,11 @@ export async function fetchText(url: string, accept: string, stallMs = 30_000): 
   }
   const chunks: Buffer[] = [];
   for await (const chunk of reply) chunks.push(chunk as Buffer);
-  return { text: Buffer.concat(chunks).toString("utf8"), type: reply.headers["content-type"] ?? "", url: final };
+  return {
+    text: Buffer.concat(chunks).toString("utf8"),
+    type: reply.headers["content-type"] ?? "",
+    url: final,
+  };
 }
 
 export async function hashFile(path: string): Promise<string> {
@@ -115,7 +133,8 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
     rmSync(part);
     return false;
   }
-  const length = reply.headers["content-length"] === undefined ? undefined : Number(reply.headers["content-length"]);
+  const length =
+    reply.headers["content-length"] === undefined ? undefined : Number(reply.headers["content-length"]);
   const total = options.bytes ?? (length === undefined ? undefined : offset + length);
   let received = offset;
   await pipeline(
@@ -123,8 +142,11 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
     async function* (source: AsyncIterable<Buffer>) {
       for await (const chunk of source) {
         received += chunk.length;
-        if (total !== undefined && received > total)
+        // What is held already cannot be a prefix of the right file either.
+        if (total !== undefined && received > total) {
+          rmSync(part, { force: true });
           throw new NlacError("ERR_DOWNLOAD", `${options.url}: longer than the expected ${total} bytes.`);
+        }
         onProgress?.(received, total);
         yield chunk;
       }
@@ -159,19 +181,21 @@ async function request(
 function requestOnce(url: URL, headers: Record<string, string>, stallMs: number): Promise<IncomingMessage> {
   if (url.protocol !== "https:" && url.protocol !== "http:")
     throw new NlacError("ERR_DOWNLOAD", `${url.href}: not an http(s) address`);
-  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
-  const options = { headers: { "user-agent": "nlac", ...headers }, ca: extraAuthorities() };
-  const sent: ClientRequest =
-    url.protocol === "https:" ? httpsGet(url, options, resolve) : httpGet(url, { headers: options.headers }, resolve);
-  sent.on("error", reject);
-  sent.setTimeout(stallMs, () => sent.destroy(new Error(`no data for ${stallMs / 1000} s`)));
-  return promise;
+  return new Promise((resolve, reject) => {
+    const own = { headers: { "user-agent": "nlac", ...headers } };
+    const sent: ClientRequest =
+      url.protocol === "https:"
+        ? httpsGet(url, { ...own, ca: authorities() }, resolve)
+        : httpGet(url, own, resolve);
+    sent.on("error", reject);
+    sent.setTimeout(stallMs, () => sent.destroy(new Error(`no data for ${stallMs / 1000} s`)));
+  });
 }
 
-/** The certificates a user has pointed pip or OpenSSL at, which also vouch for a company's mirror. */
-function extraAuthorities(): Buffer | undefined {
+/** Node's certificates and those the user has pointed pip or OpenSSL at, which may vouch for a mirror. */
+function authorities(): string[] | undefined {
   const file = process.env.PIP_CERT || process.env.SSL_CERT_FILE;
-  return file && existsSync(file) ? readFileSync(file) : undefined;
+  return file && existsSync(file) ? [...rootCertificates, readFileSync(file, "utf8")] : undefined;
 }
 
 function sizeOf(path: string): number {

@@ -116,7 +116,8 @@ export function requireLibtorch(options: FindOptions = {}): Libtorch {
   const { found, rejected } = findLibtorch(options);
   if (found) return found;
   const command = options.variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
-  const what = options.variant === "cuda" ? `libtorch ${TORCH_VERSION} with CUDA` : `libtorch ${TORCH_VERSION}`;
+  const what =
+    options.variant === "cuda" ? `libtorch ${TORCH_VERSION} with CUDA` : `libtorch ${TORCH_VERSION}`;
   throw new NlacError(
     "ERR_LIBTORCH_NOT_FOUND",
     `${what} was not found. Run \`${command}\`. Tried:\n${describeRejected(rejected)}`,
@@ -207,7 +208,9 @@ function findLibrary(site: string, lib: string, library: NvidiaLibrary, cuda: st
   if (direct) return direct;
   // The libtorch archive carries them in lib/ with a hash in the name: libcudart-1b5a9e2f.so.13.
   const [stem, ...rest] = name.split(".so.");
-  const hashed = readdirSync(lib).find((f) => f.startsWith(`${stem}-`) && f.endsWith(`.so.${rest.join(".so.")}`));
+  const hashed = readdirSync(lib).find(
+    (f) => f.startsWith(`${stem}-`) && f.endsWith(`.so.${rest.join(".so.")}`),
+  );
   return hashed ? join(lib, hashed) : undefined;
 }
 

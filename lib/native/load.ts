@@ -132,7 +132,10 @@ function choose(asked: Variant): { installation: Installation; libtorch: Libtorc
   const cuda = findAddon("cuda");
   if (asked === "cuda") {
     if (!cuda)
-      throw new NlacError("ERR_DEVICE", "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.");
+      throw new NlacError(
+        "ERR_DEVICE",
+        "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.",
+      );
     return { installation: cuda, libtorch: requireLibtorch({ variant: "cuda" }) };
   }
   const cpu = findAddon("cpu");
@@ -167,7 +170,10 @@ function requireCuda(addon: Addon, variant: Variant): void {
         : "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.",
     );
   if (!addon.cudaAvailable())
-    throw new NlacError("ERR_DEVICE", "CUDA was asked for, but no usable GPU was found. Run `npx nlac doctor --cuda`.");
+    throw new NlacError(
+      "ERR_DEVICE",
+      "CUDA was asked for, but no usable GPU was found. Run `npx nlac doctor --cuda`.",
+    );
 }
 
 export function hasNvidiaDriver(): boolean {

@@ -3,7 +3,17 @@
  * one whose holder is dead, or that was not touched for a minute (another host), is stale and is taken over.
  */
 
-import { closeSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeSync,
+} from "node:fs";
 import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -17,7 +27,11 @@ export interface LockOptions {
   staleMs?: number;
 }
 
-export async function withLock<T>(path: string, body: () => Promise<T>, options: LockOptions = {}): Promise<T> {
+export async function withLock<T>(
+  path: string,
+  body: () => Promise<T>,
+  options: LockOptions = {},
+): Promise<T> {
   const { pollMs = 250, staleMs = 60_000 } = options;
   mkdirSync(dirname(path), { recursive: true });
   let waited = false;

@@ -40,7 +40,8 @@ export async function unzip(archive: string, directory: string): Promise<string[
 /** The member's path within the directory, or undefined where it would leave it or is a link. */
 export function memberPath(entry: Pick<Entry, "fileName" | "externalFileAttributes">): string | undefined {
   const name = entry.fileName;
-  if (name.includes("\0") || name.includes("\\") || isAbsolute(name) || name.split("/").includes("..")) return undefined;
+  if (name.includes("\0") || name.includes("\\") || isAbsolute(name) || name.split("/").includes(".."))
+    return undefined;
   if (((entry.externalFileAttributes >>> 16) & FILE_TYPE) === LINK) return undefined;
   const path = normalize(name);
   return path === "." || path.startsWith(`..${sep}`) ? undefined : path;

@@ -79,7 +79,7 @@ export class TerminalProgress implements Progress {
 
   overall(fraction: number): void {
     // A resumed run begins in the middle: only what was done since then says how fast it goes.
-    this.#fractionAtStart ??= Math.min(fraction, this.#fraction);
+    this.#fractionAtStart ??= fraction;
     this.#fraction = fraction;
   }
 

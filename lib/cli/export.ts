@@ -1,0 +1,44 @@
+/** `nlac export`: a Hugging Face directory of a run's or a model's weights. */
+
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import type { Command } from "commander";
+import { NlacError } from "../errors.ts";
+import { type ModelFlags, openModel } from "./model.ts";
+import { withModelOptions } from "./options.ts";
+
+export function registerExport(program: Command): void {
+  withModelOptions(
+    program
+      .command("export")
+      .description("write a Hugging Face directory that transformers loads")
+      .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file")
+      .argument("<directory>", "a new or empty directory"),
+  )
+    .option("--json", "print the result as JSON")
+    .addHelpText(
+      "after",
+      `
+Example:
+  nlac export runs/quickstart-20260101-120000 my-model`,
+    )
+    .action(run);
+}
+
+async function run(
+  runOrModel: string,
+  directory: string,
+  flags: ModelFlags & { json?: boolean },
+): Promise<void> {
+  if (existsSync(directory) && readdirSync(directory).length > 0) {
+    throw new NlacError("ERR_IO", `${directory} is not empty.`);
+  }
+  const { learner } = await openModel(runOrModel, flags);
+  try {
+    mkdirSync(directory, { recursive: true });
+    await learner.exportHuggingFace(directory);
+    const files = readdirSync(directory).sort();
+    console.log(flags.json ? JSON.stringify({ directory, files }) : `${directory}: ${files.join(", ")}`);
+  } finally {
+    await learner.dispose();
+  }
+}

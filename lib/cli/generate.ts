@@ -1,0 +1,81 @@
+/** `nlac generate`: one reply of a model, as it is written. */
+
+import type { Command } from "commander";
+import type { Message } from "../environments/contract.ts";
+import { type ModelFlags, openModel } from "./model.ts";
+import { numberFrom, wholeNumber, withModelOptions } from "./options.ts";
+
+interface GenerateFlags extends ModelFlags {
+  system?: string;
+  maxNewTokens: number;
+  temperature: number;
+  topP: number;
+  weights: "online" | "target";
+  json?: boolean;
+}
+
+export function registerGenerate(program: Command): void {
+  withModelOptions(
+    program
+      .command("generate")
+      .description("let a run's policy or a model answer a prompt")
+      .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file")
+      .argument("<prompt>", "what the user says"),
+  )
+    .option("--system <text>", "a system message")
+    .option("--max-new-tokens <number>", "longest reply", wholeNumber(1), 256)
+    .option("--temperature <number>", "0 is greedy", numberFrom(0), 0.7)
+    .option("--top-p <number>", "probability kept by nucleus sampling", numberFrom(0), 1)
+    .option("--weights <which>", "online or target", "online")
+    .option("--json", "print text, tokens and log probabilities as JSON")
+    .addHelpText(
+      "after",
+      `
+Example:
+  nlac generate SmolLM2-135M-Instruct "What is the capital of France?" --temperature 0`,
+    )
+    .action(run);
+}
+
+async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Promise<void> {
+  const { learner } = await openModel(runOrModel, flags);
+  try {
+    const messages: Message[] = [];
+    if (flags.system !== undefined) messages.push({ role: "system", content: flags.system });
+    messages.push({ role: "user", content: prompt });
+    const written: number[] = [];
+    let shown = "";
+    const [generation] = await learner.generate(
+      [
+        {
+          messages,
+          maxNewTokens: flags.maxNewTokens,
+          temperature: flags.temperature,
+          topP: flags.topP,
+          seed: flags.seed,
+          weights: flags.weights,
+        },
+      ],
+      {
+        onToken: (_, token) => {
+          if (flags.json) return;
+          written.push(token);
+          const text = learner.decode(written);
+          // A character may be split over tokens: print only what is complete.
+          if (!text.startsWith(shown) || text.endsWith("\ufffd")) return;
+          process.stdout.write(text.slice(shown.length));
+          shown = text;
+        },
+      },
+    );
+    if (flags.json) {
+      const { logProbs, ...rest } = generation!;
+      console.log(JSON.stringify({ ...rest, logProbs: Array.from(logProbs) }));
+    } else {
+      const text = generation!.text;
+      process.stdout.write(text.startsWith(shown) ? `${text.slice(shown.length)}\n` : "\n");
+    }
+  } finally {
+    await learner.dispose();
+  }
+}

@@ -1,0 +1,33 @@
+/** What `eval`, `play`, `generate` and `export` take: a run's newest checkpoint, or any model. */
+
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { Learner } from "../learner.ts";
+import { parseRecipe, type Recipe } from "../recipe.ts";
+import { learnerDirectory, readDescription } from "../run/directory.ts";
+
+export interface ModelFlags {
+  device?: string;
+  dtype?: "bfloat16" | "float32";
+  seed?: number;
+}
+
+export interface OpenedModel {
+  learner: Learner;
+  /** The recipe, when a run was named. */
+  recipe?: Recipe;
+}
+
+export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
+  if (!existsSync(join(runOrModel, "run.json"))) {
+    return { learner: await Learner.load(runOrModel, flags) };
+  }
+  const recipe = parseRecipe(readDescription(runOrModel).recipe);
+  const options = { ...recipe.learner, seed: recipe.config.seed, ...defined(flags) };
+  return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
+}
+
+/** A flag that was not given must not hide what a recipe says. */
+function defined(flags: ModelFlags): ModelFlags {
+  return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
+}

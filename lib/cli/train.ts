@@ -1,0 +1,130 @@
+/** `nlac train`: runs a recipe. */
+
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import type { Command } from "commander";
+import { trainNlac } from "../algorithms/nlac.ts";
+import { makeEnvironment } from "../environments/index.ts";
+import { NlacError } from "../errors.ts";
+import { Learner } from "../learner.ts";
+import { loadRecipe, parseRecipe, type Recipe } from "../recipe.ts";
+import { learnerDirectory, RunDirectory, readDescription } from "../run/directory.ts";
+import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { version } from "../version.ts";
+
+interface TrainFlags {
+  set: string[];
+  run?: string;
+  resume?: boolean;
+  dryRun?: boolean;
+  json?: boolean;
+}
+
+export function registerTrain(program: Command): void {
+  program
+    .command("train")
+    .description("train a model by a recipe")
+    .argument("[recipe]", "a recipe's name (quickstart) or file; not needed with --resume")
+    .option("--set <field=value>", "change a field of the recipe; may be repeated", collect, [])
+    .option("--run <directory>", "where the run is written (default: runs/<recipe>-<date>)")
+    .option("--resume", "continue the run in --run from its newest checkpoint")
+    .option("--dry-run", "print the resolved recipe and end")
+    .option("--json", "print the result as JSON")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  nlac train quickstart
+  nlac train quickstart --set config.iterations=4 --set config.seed=1 --run runs/longer
+  nlac train --resume --run runs/longer
+
+Ctrl-C finishes what must be finished, saves a checkpoint and exits; --resume goes on from there, bit for bit.`,
+    )
+    .action(train);
+}
+
+function collect(value: string, earlier: string[]): string[] {
+  return [...earlier, value];
+}
+
+async function train(name: string | undefined, flags: TrainFlags): Promise<void> {
+  const recipe = await resolveRecipe(name, flags);
+  if (flags.dryRun) {
+    console.log(JSON.stringify(recipe, null, 2));
+    return;
+  }
+  const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
+  const progress = new TerminalProgress();
+  const controller = new AbortController();
+  const stop = (signal: NodeJS.Signals) => {
+    if (controller.signal.aborted) process.exit(signal === "SIGINT" ? 130 : 143);
+    progress.note(`${signal}: saving a checkpoint (again to quit at once) …`);
+    controller.abort(new NlacError("ERR_ABORTED", `stopped by ${signal}`));
+  };
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", stop);
+
+  const started = performance.now();
+  if (flags.run === undefined) mkdirSync("runs", { recursive: true });
+  progress.note(
+    `${flags.resume ? "resuming" : "loading"} ${recipe.model} (${recipe.learner.dtype}, ${recipe.learner.device})`,
+  );
+  const learner = flags.resume
+    ? await Learner.resume(learnerDirectory(path), { ...recipe.learner, seed: recipe.config.seed })
+    : await Learner.load(recipe.model, { ...recipe.learner, seed: recipe.config.seed });
+  const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+  const options = {
+    signal: controller.signal,
+    progress,
+    description: { nlac: version, started: new Date().toISOString(), recipe },
+    ...recipe.run,
+  };
+  const run = flags.resume ? RunDirectory.resume(path, learner, options) : RunDirectory.create(path, options);
+  progress.note(`run directory: ${path}`);
+  try {
+    const result = await trainNlac({ model: learner, environment, config: recipe.config, run });
+    progress.end();
+    if (flags.json) {
+      console.log(JSON.stringify({ run: path, ...result }));
+    } else {
+      console.log(
+        [
+          `${result.stopped ? "Stopped" : "Done"} after ${formatSeconds((performance.now() - started) / 1000)}:`,
+          `${result.episodes} episodes, ${formatFigure(result.environmentSteps)} environment steps, ${result.updates} updates.`,
+          "",
+          result.stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
+          `Try it:    nlac play ${path}`,
+          `Measure:   nlac eval ${path}`,
+        ].join("\n"),
+      );
+    }
+  } finally {
+    run.close();
+    await environment.close();
+    await learner.dispose();
+    process.off("SIGINT", stop);
+    process.off("SIGTERM", stop);
+  }
+}
+
+async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promise<Recipe> {
+  if (!flags.resume) {
+    if (name === undefined)
+      throw new NlacError("ERR_CONFIG", "Name a recipe, for example: nlac train quickstart");
+    return loadRecipe(name, flags.set);
+  }
+  if (flags.run === undefined) throw new NlacError("ERR_CONFIG", "--resume needs --run <directory>.");
+  if (name !== undefined || flags.set.length > 0) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      "A run is resumed with the recipe it was started with: leave out the recipe and --set.",
+    );
+  }
+  return parseRecipe(readDescription(resolve(flags.run)).recipe);
+}
+
+/** 20261121-104500, local time. */
+function timestamp(): string {
+  const now = new Date(Date.now() - new Date().getTimezoneOffset() * 60_000);
+  return now.toISOString().slice(0, 19).replaceAll(/[-:]/g, "").replace("T", "-");
+}

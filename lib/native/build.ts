@@ -1,0 +1,192 @@
+/** Builds the native half with CMake: what `nlac setup`, scripts/build-native.mjs and `node-gyp` all run. */
+
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { availableParallelism, freemem } from "node:os";
+import { join } from "node:path";
+import { NlacError } from "../errors.ts";
+import { withLock } from "./lock.ts";
+import { type Env, packageRoot } from "./paths.ts";
+import { type Reporter, silent } from "./report.ts";
+
+export interface BuildOptions {
+  /** The folder below build/: "cpu", "cuda", "sanitize", "fuzz". */
+  name: string;
+  /** Passed to CMake as -DKEY=VALUE. */
+  definitions: Record<string, string>;
+  /** Default: everything. */
+  targets?: readonly string[];
+  root?: string;
+  env?: Env;
+  report?: Reporter;
+  /** Compiler processes at once. Default: one a core, as far as memory reaches. */
+  jobs?: number;
+}
+
+export interface Tools {
+  cmake: string | undefined;
+  ninja: string | undefined;
+  make: string | undefined;
+  compiler: string | undefined;
+}
+
+// A file that includes torch takes about this much to compile.
+const BYTES_A_JOB = 1.5e9;
+
+/** Configures and builds; returns the build directory. Throws ERR_ADDON_NOT_FOUND with what to do. */
+export async function buildNative(options: BuildOptions): Promise<string> {
+  const { root = packageRoot(), env = process.env, report = silent } = options;
+  const tools = findTools(env);
+  requireTools(tools);
+  const directory = join(root, "build", options.name);
+  mkdirSync(directory, { recursive: true });
+  return withLock(
+    join(root, "build", `.${options.name}.lock`),
+    async () => {
+      const generator = tools.ninja ? "Ninja" : "Unix Makefiles";
+      discardForeignCache(directory, root, generator, options.definitions);
+      const log = join(directory, "build.log");
+      const definitions = Object.entries(options.definitions).map(([key, value]) => `-D${key}=${value}`);
+      const started = Date.now();
+      await run(["cmake", "-S", root, "-B", directory, "-G", generator, ...definitions], "configure");
+      const jobs =
+        options.jobs ?? Math.max(1, Math.min(availableParallelism(), Math.floor(freemem() / BYTES_A_JOB)));
+      const targets = options.targets?.length ? ["--target", ...options.targets] : [];
+      await run(["cmake", "--build", directory, "--parallel", String(jobs), ...targets], "build");
+      report.line(`Built ${options.name} in ${((Date.now() - started) / 1000).toFixed(0)} s (${directory}).`);
+      return directory;
+
+      async function run(argv: string[], step: string): Promise<void> {
+        const { status, output } = await runLogged(argv, root, env, report, `${step} ${options.name}`);
+        writeFileSync(log, `$ ${argv.join(" ")}\n${output}`, { flag: step === "configure" ? "w" : "a" });
+        if (status === 0) return;
+        throw new NlacError(
+          "ERR_ADDON_NOT_FOUND",
+          `The native ${step} failed (exit ${status}); the whole log is ${log}.\n${faults(output)}`,
+        );
+      }
+    },
+    { onWait: (holder) => report.line(`Waiting for another build (process ${holder}) …`) },
+  );
+}
+
+/** Whether `directory`'s addon is missing or older than a source it is made of. */
+export function isStaleBuild(directory: string, root: string = packageRoot()): boolean {
+  const addons = ["nlac.node", "nlac_loader.node"].map((name) => join(directory, name));
+  if (!addons.every((file) => existsSync(file))) return true;
+  const built = Math.max(...addons.map((file) => statSync(file).mtimeMs));
+  const sources = [
+    "native/core",
+    "native/binding",
+    "native/loader",
+    "native/cuda",
+    "cmake",
+    "CMakeLists.txt",
+  ];
+  return sources.some((source) => newest(join(root, source)) > built);
+}
+
+export function findTools(env: Env = process.env): Tools {
+  const has = (program: string) =>
+    spawnSync(program, ["--version"], { env: { ...env } as NodeJS.ProcessEnv }).status === 0
+      ? program
+      : undefined;
+  return {
+    cmake: has("cmake"),
+    ninja: has("ninja"),
+    make: has("make"),
+    compiler: (env.CXX ? has(env.CXX) : undefined) ?? has("c++") ?? has("g++") ?? has("clang++"),
+  };
+}
+
+export function requireTools(tools: Tools): void {
+  const missing = [
+    ...(tools.cmake ? [] : ["cmake"]),
+    ...(tools.ninja || tools.make ? [] : ["ninja"]),
+    ...(tools.compiler ? [] : ["g++"]),
+  ];
+  if (missing.length === 0) return;
+  throw new NlacError(
+    "ERR_ADDON_NOT_FOUND",
+    `Building the native addon needs ${missing.join(", ")}. Run \`${installCommand(missing)}\`.`,
+  );
+}
+
+/** The command that installs `programs` here. */
+export function installCommand(programs: readonly string[], osRelease = readOsRelease()): string {
+  const like = `${/^ID=(.*)$/m.exec(osRelease)?.[1] ?? ""} ${/^ID_LIKE=(.*)$/m.exec(osRelease)?.[1] ?? ""}`;
+  const named = (names: Record<string, string>) => programs.map((p) => names[p] ?? p).join(" ");
+  if (/debian|ubuntu/.test(like)) return `apt-get install -y ${named({ ninja: "ninja-build" })}`;
+  if (/fedora|rhel|centos/.test(like))
+    return `dnf install -y ${named({ ninja: "ninja-build", "g++": "gcc-c++" })}`;
+  if (/suse/.test(like)) return `zypper install -y ${named({ "g++": "gcc-c++" })}`;
+  if (/arch/.test(like)) return `pacman -S --noconfirm ${named({ "g++": "gcc" })}`;
+  return `your package manager for: ${programs.join(" ")}`;
+}
+
+function readOsRelease(): string {
+  return existsSync("/etc/os-release") ? readFileSync("/etc/os-release", "utf8").replaceAll('"', "") : "";
+}
+
+/** A cache of another source tree, generator or libtorch keeps paths that are no longer right. */
+function discardForeignCache(
+  directory: string,
+  root: string,
+  generator: string,
+  definitions: Record<string, string>,
+): void {
+  const file = join(directory, "CMakeCache.txt");
+  if (!existsSync(file)) return;
+  const text = readFileSync(file, "utf8");
+  const value = (key: string) => new RegExp(`^${key}:[^=]*=(.*)$`, "m").exec(text)?.[1];
+  const same =
+    value("CMAKE_HOME_DIRECTORY") === root &&
+    value("CMAKE_GENERATOR") === generator &&
+    (definitions.NLAC_LIBTORCH === undefined || value("NLAC_LIBTORCH") === definitions.NLAC_LIBTORCH);
+  if (same) return;
+  for (const name of readdirSync(directory)) rmSync(join(directory, name), { recursive: true, force: true });
+}
+
+function runLogged(
+  argv: string[],
+  cwd: string,
+  env: Env,
+  report: Reporter,
+  label: string,
+): Promise<{ status: number | string; output: string }> {
+  return new Promise((resolve, reject) => {
+    const [program = "", ...rest] = argv;
+    const child = spawn(program, rest, {
+      cwd,
+      env: env as NodeJS.ProcessEnv,
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let output = "";
+    const take = (chunk: Buffer) => {
+      const text = chunk.toString("utf8");
+      output += text;
+      // Ninja says [done/total], make [ percent%].
+      const [, done, total] = /\[\s*(\d+)\/(\d+)\]/.exec(text) ?? /\[\s*(\d+)(%)\]/.exec(text) ?? [];
+      if (done !== undefined)
+        report.progress(label, Number(done), total === "%" ? 100 : Number(total), "steps");
+    };
+    child.stdout.on("data", take);
+    child.stderr.on("data", take);
+    child.on("error", reject);
+    child.on("close", (code, signal) => resolve({ status: code ?? signal ?? 1, output }));
+  });
+}
+
+/** The part of a build's output that says what went wrong. */
+function faults(output: string): string {
+  const lines = output.split("\n");
+  const first = lines.findIndex((line) => /^FAILED:|\berror:|CMake Error|ld returned|Killed/.test(line));
+  return (first < 0 ? lines.slice(-30) : lines.slice(first, first + 40)).join("\n");
+}
+
+function newest(path: string): number {
+  if (!existsSync(path)) return 0;
+  const stat = statSync(path);
+  if (!stat.isDirectory()) return stat.mtimeMs;
+  return Math.max(0, ...readdirSync(path).map((name) => newest(join(path, name))));
+}

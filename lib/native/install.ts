@@ -1,0 +1,305 @@
+/**
+ * Installs pinned wheels into a directory: with pip or uv, which know the user's mirrors and certificates, or
+ * over HTTPS by itself where neither is there. Every way checks the pinned SHA-256. A directory appears
+ * under its final name complete, or not at all.
+ */
+
+import { spawn, spawnSync } from "node:child_process";
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+  writeFileSync,
+} from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import { NlacError } from "../errors.ts";
+import { download, fetchText, hashFile } from "./download.ts";
+import { withLock } from "./lock.ts";
+import { cacheRoot, type Env } from "./paths.ts";
+import { formatBytes, type Reporter, silent } from "./report.ts";
+import { unzip } from "./unzip.ts";
+import { WHEEL_ABI, WHEEL_GLIBC_MINOR, WHEEL_PYTHON, type Wheel } from "./wheels.ts";
+
+export type Installer = "pip" | "uv" | "https";
+
+export interface InstallOptions {
+  wheels: readonly Wheel[];
+  /** Final directory; what it already holds of `wheels` is kept. */
+  directory: string;
+  /** Only wheels that lie in the cache's downloads/ already; nothing touches the network. */
+  offline?: boolean;
+  /** Ways to try, in order. Default: NLAC_INSTALLER, else pip, uv, https. */
+  installers?: readonly Installer[];
+  env?: Env;
+  report?: Reporter;
+}
+
+/** Wheels that `directory` does not hold yet; pip, uv and `unzip` all leave the same records. */
+export function missingWheels(directory: string, wheels: readonly Wheel[]): Wheel[] {
+  return wheels.filter((wheel) => !existsSync(join(directory, distInfo(wheel), "RECORD")));
+}
+
+export function totalBytes(wheels: readonly Wheel[]): number {
+  return wheels.reduce((sum, wheel) => sum + wheel.bytes, 0);
+}
+
+/** Installs what is missing. Throws ERR_DOWNLOAD, ERR_IO. Returns the wheels it installed. */
+export async function installWheels(options: InstallOptions): Promise<Wheel[]> {
+  const { directory, report = silent } = options;
+  return withLock(
+    `${directory}.lock`,
+    async () => {
+      const missing = missingWheels(directory, options.wheels);
+      if (missing.length === 0) return [];
+      requireSpace(dirname(directory), totalBytes(missing));
+      const staging = `${directory}.incomplete`;
+      rmSync(staging, { recursive: true, force: true });
+      mkdirSync(staging, { recursive: true });
+      try {
+        await fill(staging, missing, options);
+        const unfilled = missingWheels(staging, missing);
+        if (unfilled.length > 0)
+          throw new NlacError("ERR_DOWNLOAD", `not installed: ${unfilled.map((w) => w.name).join(", ")}`);
+        merge(staging, directory);
+      } finally {
+        rmSync(staging, { recursive: true, force: true });
+      }
+      return missing;
+    },
+    { onWait: (holder) => report.line(`Waiting for another nlac that is installing (process ${holder}) …`) },
+  );
+}
+
+async function fill(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
+  const { env = process.env, report = silent } = options;
+  const ways = options.offline ? (["https"] as const) : (options.installers ?? installersFor(env));
+  const failures: string[] = [];
+  for (const way of ways) {
+    if (way !== "https" && !isThere(way, env)) {
+      failures.push(`${way}: not there`);
+      continue;
+    }
+    try {
+      if (way === "https") await fillOverHttps(staging, wheels, options);
+      else await fillWithTool(way, staging, wheels, env, report);
+      return;
+    } catch (error) {
+      failures.push(`${way}: ${(error as Error).message}`);
+      report.line(`${way} could not install: ${(error as Error).message}`);
+      for (const name of readdirSync(staging)) rmSync(join(staging, name), { recursive: true, force: true });
+    }
+  }
+  throw new NlacError("ERR_DOWNLOAD", failures.join("; "));
+}
+
+function installersFor(env: Env): Installer[] {
+  const named = env.NLAC_INSTALLER;
+  if (!named) return ["pip", "uv", "https"];
+  if (named !== "pip" && named !== "uv" && named !== "https")
+    throw new NlacError("ERR_CONFIG", `NLAC_INSTALLER=${named}: expected pip, uv or https.`);
+  return [named];
+}
+
+const command = (way: "pip" | "uv") => (way === "pip" ? ["python3", "-m", "pip"] : ["uv", "pip"]);
+
+function isThere(way: "pip" | "uv", env: Env): boolean {
+  const [program = "", ...rest] = way === "uv" ? ["uv"] : command(way);
+  return spawnSync(program, [...rest, "--version"], { env: { ...env } as NodeJS.ProcessEnv }).status === 0;
+}
+
+/** pip or uv, told the wheels' platform outright, so that any Python on the machine will do. */
+async function fillWithTool(
+  way: "pip" | "uv",
+  staging: string,
+  wheels: Wheel[],
+  env: Env,
+  report: Reporter,
+): Promise<void> {
+  report.line(`Installing ${wheels.length} wheels (${formatBytes(totalBytes(wheels))}) with ${way} …`);
+  // On the staging directory's own file system: /tmp may be small, and moving within one is a rename.
+  const scratch = `${staging}.tmp`;
+  rmSync(scratch, { recursive: true, force: true });
+  mkdirSync(scratch, { recursive: true });
+  const requirements = join(scratch, "requirements.txt");
+  writeFileSync(
+    requirements,
+    wheels.map((w) => `${w.name}==${w.version} --hash=sha256:${w.sha256}\n`).join(""),
+  );
+  const common = ["install", "--target", staging, "--no-deps", "--require-hashes", "--only-binary", ":all:"];
+  const arch = "x86_64";
+  const own =
+    way === "uv"
+      ? ["--python-version", WHEEL_PYTHON, "--python-platform", `${arch}-manylinux_2_${WHEEL_GLIBC_MINOR}`]
+      : [
+          ...["--no-compile", "--no-cache-dir", "--disable-pip-version-check"],
+          ...["--implementation", "cp", "--python-version", WHEEL_PYTHON, "--abi", WHEEL_ABI],
+          // pip takes platforms literally: name every older one that counts as compatible.
+          ...manylinux(arch).flatMap((platform) => ["--platform", platform]),
+        ];
+  const quiet = process.stderr.isTTY ? [] : ["--quiet"];
+  try {
+    await runTool([...command(way), ...common, ...own, ...quiet, "-r", requirements], {
+      ...env,
+      TMPDIR: scratch,
+      PIP_USER: "0",
+      PIP_REQUIRE_VIRTUALENV: "0",
+      PIP_ROOT_USER_ACTION: "ignore",
+    });
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+function manylinux(arch: string): string[] {
+  const minors = Array.from({ length: WHEEL_GLIBC_MINOR - 4 }, (_, i) => WHEEL_GLIBC_MINOR - i);
+  return [
+    ...minors.map((minor) => `manylinux_2_${minor}_${arch}`),
+    `manylinux2014_${arch}`,
+    `manylinux2010_${arch}`,
+  ];
+}
+
+function runTool(argv: string[], env: Env): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const [program = "", ...rest] = argv;
+    const watched = process.stderr.isTTY === true;
+    const child = spawn(program, rest, {
+      env: env as NodeJS.ProcessEnv,
+      // The tool's own progress bar where a person watches; its last words where not.
+      stdio: ["ignore", watched ? 2 : "ignore", watched ? "inherit" : "pipe"],
+    });
+    let tail = "";
+    child.stderr?.on("data", (chunk: Buffer) => {
+      tail = (tail + chunk.toString("utf8")).slice(-2000);
+    });
+    child.on("error", reject);
+    child.on("close", (code, signal) => {
+      if (code === 0) return resolve();
+      const words = tail
+        .trim()
+        .split("\n")
+        .filter((line) => line !== "")
+        .slice(-3)
+        .join(" / ");
+      reject(new Error(`exit ${code ?? signal}${words ? `: ${words}` : ""}`));
+    });
+  });
+}
+
+/** nlac's own way: the index's simple API, a resumable download, a checked archive. */
+async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
+  const { env = process.env, report = silent, offline = false } = options;
+  const downloads = join(cacheRoot(env), "downloads");
+  const index = indexUrl(env);
+  const all = totalBytes(wheels);
+  if (!offline)
+    report.line(`Downloading ${wheels.length} wheels (${formatBytes(all)}) from ${redact(index)} …`);
+  const archives: string[] = [];
+  for (const [i, wheel] of wheels.entries()) {
+    const path = join(downloads, wheel.file);
+    archives.push(path);
+    if (offline) {
+      if (!existsSync(path) || (await hashFile(path)) !== wheel.sha256)
+        throw new NlacError("ERR_DOWNLOAD", `offline, and ${wheel.file} is not in ${downloads}`);
+      continue;
+    }
+    const label = `${i + 1}/${wheels.length} ${wheel.name}`;
+    await withLock(`${path}.lock`, async () => {
+      const url = existsSync(path) ? "" : await locate(index, wheel);
+      await download({
+        ...{ url, path, sha256: wheel.sha256, bytes: wheel.bytes },
+        onProgress: (done, total) => report.progress(label, done, total, "bytes"),
+      });
+    });
+    report.line(`${label} ${wheel.version}, ${formatBytes(wheel.bytes)}: checked`);
+  }
+  for (const archive of archives) await unzip(archive, staging);
+  if (!offline) for (const archive of archives) rmSync(archive, { force: true });
+}
+
+/** The file's address by PEP 691 (JSON), or by PEP 503 (HTML) where a mirror has nothing better. */
+async function locate(index: string, wheel: Wheel): Promise<string> {
+  const page = `${index.replace(/\/+$/, "")}/${wheel.name}/`;
+  const reply = await fetchText(page, "application/vnd.pypi.simple.v1+json, text/html;q=0.5");
+  let address: string | undefined;
+  if (reply.type.includes("json")) {
+    const files = (JSON.parse(reply.text) as { files?: { filename: string; url: string }[] }).files ?? [];
+    address = files.find((file) => file.filename === wheel.file)?.url;
+  } else {
+    for (const [, href = "", text = ""] of reply.text.matchAll(
+      /<a\b[^>]*\bhref="([^"]+)"[^>]*>([^<]+)<\/a>/gi,
+    ))
+      if (text.trim() === wheel.file) address = href.replaceAll("&amp;", "&");
+  }
+  if (address === undefined) throw new NlacError("ERR_DOWNLOAD", `${redact(page)} offers no ${wheel.file}`);
+  return new URL(address, reply.url).href;
+}
+
+/** The index the user has told pip or uv about, else the public one. */
+export function indexUrl(env: Env = process.env): string {
+  const variables = [env.PIP_INDEX_URL, env.UV_DEFAULT_INDEX, env.UV_INDEX_URL];
+  const fromEnvironment = variables.find((value) => value);
+  if (fromEnvironment) return fromEnvironment;
+  const home = env.HOME || homedir();
+  const files = [
+    env.PIP_CONFIG_FILE,
+    env.VIRTUAL_ENV && join(env.VIRTUAL_ENV, "pip.conf"),
+    join(env.XDG_CONFIG_HOME || join(home, ".config"), "pip", "pip.conf"),
+    join(home, ".pip", "pip.conf"),
+    "/etc/pip.conf",
+  ];
+  for (const file of files) {
+    if (!file || !existsSync(file)) continue;
+    const url = /^\s*index[-_]url\s*[=:]\s*(\S+)/m.exec(readFileSync(file, "utf8"))?.[1];
+    if (url) return url;
+  }
+  return "https://pypi.org/simple";
+}
+
+/** An index address may carry a password; what is printed must not. */
+function redact(url: string): string {
+  return url.replace(/\/\/[^/@]*@/, "//");
+}
+
+/** Moves the tree in: a rename where nothing is there yet, else file by file, the records last. */
+function merge(staging: string, directory: string): void {
+  if (!existsSync(directory)) {
+    renameSync(staging, directory);
+    return;
+  }
+  const names = readdirSync(staging);
+  const isRecord = (name: string) => name.endsWith(".dist-info");
+  for (const name of [...names.filter((n) => !isRecord(n)), ...names.filter(isRecord)])
+    moveInto(join(staging, name), join(directory, name));
+}
+
+function moveInto(from: string, to: string): void {
+  if (lstatSync(from).isDirectory() && existsSync(to)) {
+    for (const name of readdirSync(from)) moveInto(join(from, name), join(to, name));
+  } else {
+    renameSync(from, to);
+  }
+}
+
+/** The archives and what they unpack to: about two and a half times their size. */
+function requireSpace(directory: string, bytes: number): void {
+  mkdirSync(directory, { recursive: true });
+  const { bavail, bsize } = statfsSync(directory);
+  const needed = bytes * 3.5;
+  if (bavail * bsize < needed)
+    throw new NlacError(
+      "ERR_IO",
+      `${directory} has ${formatBytes(bavail * bsize)} free; installing needs ${formatBytes(needed)}. ` +
+        "Make room, or set XDG_CACHE_HOME to a larger disk.",
+    );
+}
+
+function distInfo(wheel: Wheel): string {
+  return `${wheel.name.replaceAll("-", "_")}-${wheel.version}.dist-info`;
+}

@@ -1,0 +1,61 @@
+/** How long-running work says what it does: lines, and a bar where a person watches. */
+
+export interface Reporter {
+  line(text: string): void;
+  /** `total` undefined: unknown. Called often; the reporter thins it out. */
+  progress(label: string, done: number, total: number | undefined, unit: "bytes" | "steps"): void;
+}
+
+export const silent: Reporter = { line: () => {}, progress: () => {} };
+
+/** Lines to stderr, so that stdout stays for what a program reads; a bar only on a terminal. */
+export function stderrReporter(stream: NodeJS.WriteStream = process.stderr): Reporter {
+  let drawn = false;
+  let last = 0;
+  const clear = () => {
+    if (drawn) stream.write("\r\x1b[K");
+    drawn = false;
+  };
+  return {
+    line(text) {
+      clear();
+      stream.write(`${text}\n`);
+    },
+    progress(label, done, total, unit) {
+      const finished = total !== undefined && done >= total;
+      const now = Date.now();
+      if (!stream.isTTY || (!finished && now - last < 100)) return;
+      last = now;
+      stream.write(`\r\x1b[K${bar(label, done, total, unit, stream.columns ?? 80)}`);
+      drawn = true;
+      if (finished) clear();
+    },
+  };
+}
+
+export function bar(
+  label: string,
+  done: number,
+  total: number | undefined,
+  unit: "bytes" | "steps",
+  columns: number,
+): string {
+  const amount = (n: number) => (unit === "bytes" ? formatBytes(n) : String(n));
+  if (total === undefined || total <= 0) return `${label} ${amount(done)}`;
+  const share = Math.min(1, done / total);
+  const right = ` ${String(Math.floor(share * 100)).padStart(3)} % of ${amount(total)}`;
+  const width = Math.max(0, Math.min(40, columns - label.length - right.length - 4));
+  const filled = Math.round(share * width);
+  return `${label} ${width > 0 ? `[${"#".repeat(filled)}${".".repeat(width - filled)}]` : ""}${right}`;
+}
+
+/** Decimal units, as package indexes and disks count: 530604548 → "531 MB". */
+export function formatBytes(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  for (const [unit, size] of [
+    ["kB", 1e3],
+    ["MB", 1e6],
+  ] as const)
+    if (bytes < size * 1000) return `${(bytes / size).toFixed(bytes < size * 10 ? 1 : 0)} ${unit}`;
+  return `${(bytes / 1e9).toFixed(1)} GB`;
+}

@@ -1,0 +1,96 @@
+/** The shapes of tokenizer.json and tokenizer_config.json, as far as nlac reads them. */
+
+import { NlacError } from "../errors.ts";
+
+/** An entry matched in text before anything else, e.g. `<|im_end|>`. */
+export interface AddedToken {
+  id: number;
+  content: string;
+  single_word?: boolean;
+  lstrip?: boolean;
+  rstrip?: boolean;
+  normalized?: boolean;
+  /** A control token; others, like `<think>`, are shown when text is decoded. */
+  special?: boolean;
+}
+
+export interface TokenizerJson {
+  added_tokens?: AddedToken[];
+  normalizer?: unknown;
+  pre_tokenizer?: unknown;
+  post_processor?: unknown;
+  decoder?: unknown;
+  model: {
+    type?: string;
+    vocab: Record<string, number>;
+    merges: (string | [string, string])[];
+    ignore_merges?: boolean;
+    byte_fallback?: boolean;
+    continuing_subword_prefix?: string | null;
+    end_of_word_suffix?: string | null;
+    [key: string]: unknown;
+  };
+  [key: string]: unknown;
+}
+
+type NamedToken = string | { content: string } | null;
+
+export interface TokenizerConfig {
+  bos_token?: NamedToken;
+  eos_token?: NamedToken;
+  unk_token?: NamedToken;
+  pad_token?: NamedToken;
+  chat_template?: string | { name: string; template: string }[];
+  [key: string]: unknown;
+}
+
+/** The text of `bos_token` and the like, which configurations write in two ways. */
+export function tokenText(token: NamedToken | undefined): string | undefined {
+  return typeof token === "string" ? token : (token?.content ?? undefined);
+}
+
+/** The template for chats, of one or several. */
+export function defaultTemplate(config: TokenizerConfig): string | undefined {
+  const template = config.chat_template;
+  if (!Array.isArray(template)) return template ?? undefined;
+  return template.find(({ name }) => name === "default")?.template;
+}
+
+/** Throws ERR_MODEL_FORMAT unless `value` is a byte-level BPE tokenizer.json. */
+export function checkTokenizerJson(value: unknown): TokenizerJson {
+  const refuse = (why: string): never => {
+    throw new NlacError("ERR_MODEL_FORMAT", `tokenizer.json cannot be used: ${why}.`);
+  };
+  const json = isObject(value) ? (value as TokenizerJson) : refuse("it is not an object");
+  const model = isObject(json.model) ? json.model : refuse("it has no model");
+  // Files of before 2022 leave the type out.
+  if (model.type !== undefined && model.type !== "BPE") refuse(`its model is ${JSON.stringify(model.type)}, not BPE`);
+  if (!isObject(model.vocab)) refuse("its vocabulary is missing");
+  if (!Array.isArray(model.merges)) refuse("its merges are missing");
+  if (model.byte_fallback === true) refuse("it falls back to bytes instead of working on bytes");
+  if (model.continuing_subword_prefix || model.end_of_word_suffix) refuse("it marks subwords");
+  for (const [token, id] of Object.entries(model.vocab)) {
+    if (!isId(id)) refuse(`the id of ${JSON.stringify(token)} is ${JSON.stringify(id)}`);
+  }
+  for (const token of json.added_tokens ?? []) {
+    if (!isObject(token) || typeof token.content !== "string" || token.content === "" || !isId(token.id)) {
+      refuse(`an added token is ${JSON.stringify(token)}`);
+    }
+  }
+  return json;
+}
+
+/** The two halves of a merge, which older files write as one string. */
+export function mergePair(merge: string | [string, string]): [string, string] {
+  if (typeof merge !== "string") return merge;
+  const space = merge.indexOf(" ", 1);
+  return [merge.slice(0, space), merge.slice(space + 1)];
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isId(value: unknown): value is number {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 24;
+}

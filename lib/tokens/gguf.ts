@@ -1,0 +1,198 @@
+/**
+ * Rebuilds the two files of a Hugging Face tokenizer from the metadata of a GGUF file, which holds the
+ * vocabulary and merges in full but names the pre-tokenizer only by a keyword.
+ */
+
+import { NlacError } from "../errors.ts";
+import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
+
+/** Kinds of tokens in GGUF. A normal token is 1, an unused one 5, a byte 6. */
+const unknownToken = 2;
+const controlToken = 3;
+const userDefinedToken = 4;
+
+const byteLevel = (words: boolean) => ({
+  type: "ByteLevel",
+  add_prefix_space: false,
+  trim_offsets: true,
+  use_regex: words,
+});
+
+/** Words as later models cut them: numbers in groups of at most `digits`, newlines kept apart. */
+const modernWords = (digits: number) => ({
+  type: "Sequence",
+  pretokenizers: [
+    {
+      type: "Split",
+      pattern: {
+        Regex: [
+          "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+          "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+",
+          digits === 1 ? "\\p{N}" : `\\p{N}{1,${digits}}`,
+          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*",
+          "\\s*[\\r\\n]+",
+          "\\s+(?!\\S)",
+          "\\s+",
+        ].join("|"),
+      },
+      behavior: "Isolated",
+      invert: false,
+    },
+    byteLevel(false),
+  ],
+});
+
+interface Conventions {
+  preTokenizer: unknown;
+  normalizer: unknown;
+  ignoreMerges: boolean;
+}
+
+const gpt2: Conventions = { preTokenizer: byteLevel(true), normalizer: null, ignoreMerges: false };
+const qwen2: Conventions = {
+  preTokenizer: modernWords(1),
+  normalizer: { type: "NFC" },
+  ignoreMerges: false,
+};
+const llama3: Conventions = { preTokenizer: modernWords(3), normalizer: null, ignoreMerges: true };
+const smollm: Conventions = {
+  preTokenizer: {
+    type: "Sequence",
+    pretokenizers: [{ type: "Digits", individual_digits: true }, byteLevel(true)],
+  },
+  normalizer: null,
+  ignoreMerges: false,
+};
+
+/** By the value of tokenizer.ggml.pre. */
+const conventions: ReadonlyMap<string, Conventions> = new Map([
+  ["smollm", smollm],
+  ["qwen2", qwen2],
+  ["deepseek-r1-qwen", qwen2],
+  ["llama-bpe", llama3],
+  ["llama3", llama3],
+  ["llama-v3", llama3],
+  ["gpt-2", gpt2],
+  ["default", gpt2],
+]);
+
+/**
+ * The tokenizer that `metadata` describes.
+ *
+ * @param metadata GGUF keys and values, arrays as plain or typed arrays
+ * @throws NlacError ERR_MODEL_FORMAT for a missing key or a kind of tokenizer that is not byte-level BPE
+ */
+export function tokenizerFromGguf(metadata: Record<string, unknown>): {
+  json: TokenizerJson;
+  config: TokenizerConfig;
+  eosTokenIds: number[];
+} {
+  const model = metadata["tokenizer.ggml.model"];
+  if (model !== "gpt2") {
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `The GGUF file's tokenizer is of the kind ${JSON.stringify(model) ?? "(none)"}; only "gpt2" (byte-level BPE) is supported.`,
+    );
+  }
+  const pre = metadata["tokenizer.ggml.pre"] ?? "default";
+  const convention = conventions.get(String(pre));
+  if (convention === undefined) {
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `The GGUF file's pre-tokenizer is ${JSON.stringify(pre)}; supported are ${[...conventions.keys()].join(", ")}.`,
+    );
+  }
+  const tokens = list<string>(metadata, "tokenizer.ggml.tokens");
+  const kinds = list<number>(metadata, "tokenizer.ggml.token_type");
+  const merges = list<string>(metadata, "tokenizer.ggml.merges");
+  if (kinds.length !== tokens.length) {
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      `The GGUF file has ${tokens.length} tokens but ${kinds.length} token types.`,
+    );
+  }
+
+  const vocab: Record<string, number> = Object.create(null);
+  const added: AddedToken[] = [];
+  for (const [id, content] of tokens.entries()) {
+    if (vocab[content] !== undefined) {
+      throw new NlacError("ERR_MODEL_FORMAT", `Token ${JSON.stringify(content)} occurs twice in the GGUF file.`);
+    }
+    vocab[content] = id;
+    const kind = kinds[id];
+    if (kind === controlToken || kind === unknownToken || kind === userDefinedToken) {
+      added.push({
+        id,
+        content,
+        single_word: false,
+        lstrip: false,
+        rstrip: false,
+        normalized: false,
+        special: kind !== userDefinedToken,
+      });
+    }
+  }
+
+  const tokenOf = (key: string): string | undefined => {
+    const id = metadata[`tokenizer.ggml.${key}`];
+    return id === undefined ? undefined : tokens[Number(id)];
+  };
+  const config: TokenizerConfig = {
+    tokenizer_class: "PreTrainedTokenizerFast",
+    add_bos_token: metadata["tokenizer.ggml.add_bos_token"] === true,
+    add_prefix_space: false,
+    clean_up_tokenization_spaces: false,
+  };
+  for (const [name, key] of [
+    ["bos_token", "bos_token_id"],
+    ["eos_token", "eos_token_id"],
+    ["unk_token", "unknown_token_id"],
+    ["pad_token", "padding_token_id"],
+  ] as const) {
+    const token = tokenOf(key);
+    if (token !== undefined) config[name] = token;
+  }
+  const template = metadata["tokenizer.chat_template"];
+  if (typeof template === "string") config.chat_template = template;
+  const contextLength = metadata[`${String(metadata["general.architecture"])}.context_length`];
+  if (contextLength !== undefined) config["model_max_length"] = Number(contextLength);
+
+  const eosTokenIds = ["eos_token_id", "eot_token_id", "eom_token_id"]
+    .map((key) => metadata[`tokenizer.ggml.${key}`])
+    .filter((id) => id !== undefined)
+    .map(Number);
+
+  return {
+    json: {
+      version: "1.0",
+      truncation: null,
+      padding: null,
+      added_tokens: added,
+      normalizer: convention.normalizer,
+      pre_tokenizer: convention.preTokenizer,
+      post_processor: null,
+      decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
+      model: {
+        type: "BPE",
+        dropout: null,
+        unk_token: null,
+        continuing_subword_prefix: null,
+        end_of_word_suffix: null,
+        fuse_unk: false,
+        byte_fallback: false,
+        ignore_merges: convention.ignoreMerges,
+        vocab,
+        merges: [...merges],
+      },
+    },
+    config,
+    eosTokenIds: [...new Set(eosTokenIds)],
+  };
+}
+
+function list<T>(metadata: Record<string, unknown>, key: string): readonly T[] {
+  const value = metadata[key];
+  if (Array.isArray(value)) return value as T[];
+  if (ArrayBuffer.isView(value) && !(value instanceof DataView)) return Array.from(value as never) as T[];
+  throw new NlacError("ERR_MODEL_FORMAT", `The GGUF file has no list ${key}.`);
+}

@@ -1,0 +1,105 @@
+/**
+ * Cuts text into the pieces that byte-pair encoding may not join: words, numbers, runs of spaces. Reads the
+ * `pre_tokenizer` part of a tokenizer.json. The rules are those of the Rust library `tokenizers`, whose idea
+ * of a space or a digit is Unicode's, not JavaScript's.
+ */
+
+import { SplitPreTokenizer } from "@huggingface/tokenizers";
+import { NlacError } from "../errors.ts";
+
+/** Pieces of a text, in order. */
+export type PreTokenizer = (text: string) => string[];
+
+const gpt2Words =
+  /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+
+/** Throws ERR_MODEL_FORMAT for a rule it does not know, and for tokenizers that do not work on bytes. */
+export function compilePreTokenizer(rule: unknown): PreTokenizer {
+  const steps: PreTokenizer[] = [];
+  let bytes = false;
+  for (const step of flatten(rule)) {
+    if (step["type"] === "ByteLevel") bytes = true;
+    steps.push(compileStep(step));
+  }
+  if (!bytes) {
+    throw new NlacError(
+      "ERR_MODEL_FORMAT",
+      "The tokenizer does not work on bytes (its pre_tokenizer has no ByteLevel step); only byte-level BPE is supported.",
+    );
+  }
+  return (text) => {
+    let pieces = [text];
+    for (const step of steps) pieces = pieces.flatMap(step);
+    return pieces;
+  };
+}
+
+function flatten(rule: unknown): Record<string, unknown>[] {
+  if (rule === null || rule === undefined) return [];
+  const step = rule as Record<string, unknown>;
+  if (step["type"] !== "Sequence") return [step];
+  return (step["pretokenizers"] as unknown[]).flatMap(flatten);
+}
+
+function compileStep(step: Record<string, unknown>): PreTokenizer {
+  switch (step["type"]) {
+    case "ByteLevel": {
+      const prefix = step["add_prefix_space"] === true;
+      const words = step["use_regex"] !== false;
+      return (text) => {
+        const prefixed = prefix && !text.startsWith(" ") ? ` ${text}` : text;
+        return words ? (prefixed.match(gpt2Words) ?? []) : [prefixed];
+      };
+    }
+    case "Digits": {
+      const digits = step["individual_digits"] === true ? /\p{N}/gu : /\p{N}+/gu;
+      return (text) => isolate(text, digits);
+    }
+    case "Split":
+      return compileSplit(step);
+    default:
+      throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pre_tokenizer: ${JSON.stringify(step["type"])}.`);
+  }
+}
+
+function compileSplit(step: Record<string, unknown>): PreTokenizer {
+  const { pattern: compiled } = new SplitPreTokenizer(step as never) as unknown as { pattern: RegExp | null };
+  if (compiled === null) {
+    throw new NlacError("ERR_MODEL_FORMAT", "A Split pre_tokenizer has neither a Regex nor a String pattern.");
+  }
+  const pattern = foldUnicodeCase(compiled, step["pattern"]);
+  const invert = step["invert"] === true;
+  switch (step["behavior"]) {
+    case "Isolated":
+      return (text) => isolate(text, pattern);
+    case "Removed":
+      return (text) => isolate(text, pattern, invert ? "matches" : "gaps");
+    default:
+      throw new NlacError(
+        "ERR_MODEL_FORMAT",
+        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step["behavior"])}.`,
+      );
+  }
+}
+
+/** The library folds case in ASCII only; the reference's engine also takes ſ for s and the Kelvin sign for k. */
+function foldUnicodeCase(compiled: RegExp, original: unknown): RegExp {
+  const ignoresCase = (original as { Regex?: string }).Regex?.includes("(?i") ?? false;
+  if (!ignoresCase) return compiled;
+  const source = compiled.source.replaceAll("[sS]", "[sS\u017f]").replaceAll("[kK]", "[kK\u212a]");
+  return new RegExp(source, compiled.flags);
+}
+
+/** Matches and what lies between them, or one of the two. */
+function isolate(text: string, pattern: RegExp, kept: "both" | "matches" | "gaps" = "both"): string[] {
+  const pieces: string[] = [];
+  let end = 0;
+  for (const match of text.matchAll(pattern)) {
+    if (match[0] === "") continue;
+    if (match.index > end && kept !== "matches") pieces.push(text.slice(end, match.index));
+    if (kept !== "gaps") pieces.push(match[0]);
+    end = match.index + match[0].length;
+  }
+  if (end < text.length && kept !== "matches") pieces.push(text.slice(end));
+  return pieces;
+}

@@ -1,0 +1,81 @@
+import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { RecordWriter, readRecords } from "../../lib/run/records.ts";
+
+const fresh = () => join(mkdtempSync(join(tmpdir(), "nlac-records-")), "records.jsonl");
+
+function write(path: string, records: unknown[]): void {
+  const writer = new RecordWriter(path);
+  for (const record of records) writer.append(record);
+  writer.sync();
+  writer.close();
+}
+
+test("any JSON value comes back as it was written", () => {
+  fc.assert(
+    fc.property(fc.array(fc.jsonValue(), { maxLength: 5 }), (records) => {
+      const path = fresh();
+      write(path, records);
+      expect(readRecords(path)).toEqual(JSON.parse(JSON.stringify(records)));
+    }),
+    { numRuns: 100 },
+  );
+});
+
+test("every line is JSON that other programs can read", () => {
+  const path = fresh();
+  write(path, [{ a: 'quote " and \n newline' }]);
+  const line = JSON.parse(readFileSync(path, "utf8").trimEnd()) as { checksum: string; record: unknown };
+  expect(line.record).toEqual({ a: 'quote " and \n newline' });
+  expect(line.checksum).toMatch(/^[0-9a-f]{8}$/);
+});
+
+test("a last line cut at any byte is dropped, the lines before it stay", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: "zwei" }]);
+  const whole = readFileSync(path);
+  const secondStarts = whole.indexOf("\n") + 1;
+  for (let length = secondStarts; length < whole.length; length++) {
+    writeFileSync(path, whole.subarray(0, length));
+    expect(readRecords(path)).toEqual([{ first: 1 }]);
+  }
+});
+
+test("any flipped bit elsewhere is an error that names the line", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: 2 }, { third: 3 }]);
+  const whole = readFileSync(path);
+  const start = whole.indexOf("\n") + 1;
+  const end = whole.indexOf("\n", start);
+  for (let at = start; at < end; at++) {
+    const damaged = Buffer.from(whole);
+    damaged[at] = damaged[at]! ^ 0x01;
+    writeFileSync(path, damaged);
+    expect(() => readRecords(path)).toThrow(
+      expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining("line 2") }),
+    );
+  }
+});
+
+test("a writer opened at a checkpoint's length cuts off what came after", () => {
+  const path = fresh();
+  const writer = new RecordWriter(path);
+  writer.append({ kept: true });
+  const bytes = writer.sync();
+  writer.append({ kept: false });
+  writer.close();
+  appendFileSync(path, '{"checksum":"to');
+  const again = new RecordWriter(path, bytes);
+  again.append({ kept: "new" });
+  again.close();
+  expect(readRecords(path)).toEqual([{ kept: true }, { kept: "new" }]);
+});
+
+test("a file shorter than the checkpoint knew it is refused", () => {
+  const path = fresh();
+  write(path, [{ a: 1 }]);
+  expect(() => new RecordWriter(path, 10_000)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+});

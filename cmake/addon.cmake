@@ -1,0 +1,49 @@
+# The two Node addons, made in the build directory itself:
+#   nlac_loader.node  opens libtorch by absolute path (native/loader, needs no torch)
+#   nlac.node         the core behind Node-API (native/binding)
+# Neither has an rpath: lib/native/load.ts runs the loader first, and the dynamic linker then finds
+# libtorch by its sonames among what is already loaded.
+
+# Node's headers come from npm packages, so nothing is fetched and no Node source tree is needed.
+function(nlac_npm_include package out)
+  execute_process(
+    COMMAND node -p "path.resolve(require('${package}').include_dir)"
+    WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}"
+    OUTPUT_VARIABLE directory OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
+  if(NOT status EQUAL 0 OR NOT IS_DIRECTORY "${directory}")
+    message(FATAL_ERROR "The npm package ${package} is not installed. Run `npm ci`.")
+  endif()
+  set(${out} "${directory}" PARENT_SCOPE)
+endfunction()
+
+nlac_npm_include(node-api-headers nlac_node_api_headers)
+nlac_npm_include(node-addon-api nlac_node_addon_api)
+
+add_library(nlac_node INTERFACE)
+target_include_directories(nlac_node SYSTEM INTERFACE "${nlac_node_api_headers}" "${nlac_node_addon_api}")
+target_compile_definitions(nlac_node INTERFACE
+  NAPI_VERSION=9 NODE_ADDON_API_CPP_EXCEPTIONS NODE_ADDON_API_DISABLE_DEPRECATED)
+target_link_libraries(nlac_node INTERFACE nlac_options)
+
+function(nlac_node_addon name output)
+  add_library(${name} MODULE ${ARGN})
+  target_link_libraries(${name} PRIVATE nlac_node)
+  set_target_properties(${name} PROPERTIES
+    OUTPUT_NAME ${output} PREFIX "" SUFFIX ".node"
+    LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}"
+    SKIP_BUILD_RPATH ON
+    VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
+nlac_node_addon(nlac_loader nlac_loader native/loader/loader.cc)
+target_link_libraries(nlac_loader PRIVATE ${CMAKE_DL_LIBS})
+
+file(GLOB nlac_binding_sources CONFIGURE_DEPENDS native/binding/*.cc)
+if(NOT nlac_binding_sources)
+  message(FATAL_ERROR "native/binding holds no sources.")
+endif()
+nlac_node_addon(nlac_addon nlac ${nlac_binding_sources})
+target_link_libraries(nlac_addon PRIVATE nlac_learner)
+target_precompile_headers(nlac_addon REUSE_FROM nlac_pch)
+# The static libraries' symbols stay inside: only Node's registration functions are exported.
+target_link_options(nlac_addon PRIVATE "-Wl,--exclude-libs,ALL")

@@ -1,0 +1,89 @@
+# The CUDA kernels: every native/cuda/*.cu becomes one object of the static library nlac_cuda.
+#
+# nvcc runs as a custom command, with flags of our own, instead of through CMake's CUDA language: the
+# compiler of the NVIDIA wheels lies beside torch (nvidia/cu13/bin/nvcc) without the rest of a toolkit,
+# which CMake's detection insists on. The kernels include no torch, so each compiles in seconds.
+#
+#   NLAC_NVCC                the compiler; default: the wheel's, then $CUDA_HOME/bin, then PATH
+#   NLAC_CUDA_ARCHITECTURES  machine code for these, e.g. "90a"; what nvcc does not know is left out.
+#                            PTX for the newest plain one is added, so that later chips can run it.
+
+set(NLAC_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "CUDA architectures")
+
+get_filename_component(nlac_site "${NLAC_TORCH_DIR}" DIRECTORY)
+set(nlac_cuda_root "${nlac_site}/nvidia/cu13")
+if(NOT EXISTS "${nlac_cuda_root}/include/cuda_runtime.h" AND DEFINED ENV{CUDA_HOME})
+  set(nlac_cuda_root "$ENV{CUDA_HOME}")
+endif()
+find_program(NLAC_NVCC nvcc PATHS "${nlac_cuda_root}/bin" "$ENV{CUDA_HOME}/bin" NO_DEFAULT_PATH)
+find_program(NLAC_NVCC nvcc)
+if(NOT NLAC_NVCC)
+  message(FATAL_ERROR "No nvcc beside torch, in CUDA_HOME or on PATH. Run `npx nlac setup --cuda`.")
+endif()
+find_file(NLAC_CUDART NAMES libcudart.so.13 libcudart.so NO_DEFAULT_PATH
+  PATHS "${nlac_cuda_root}/lib" "${nlac_cuda_root}/lib64")
+if(NOT NLAC_CUDART OR NOT EXISTS "${nlac_cuda_root}/include/cuda_runtime.h")
+  message(FATAL_ERROR "No CUDA 13 runtime (headers and libcudart) under ${nlac_cuda_root}. Run `npx nlac setup --cuda`.")
+endif()
+
+execute_process(COMMAND "${NLAC_NVCC}" --list-gpu-arch OUTPUT_VARIABLE nlac_known_archs RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${NLAC_NVCC} does not run.")
+endif()
+string(REGEX MATCHALL "[0-9]+" nlac_known_archs "${nlac_known_archs}")
+set(nlac_gencode "")
+set(nlac_ptx "")
+foreach(arch IN LISTS NLAC_CUDA_ARCHITECTURES)
+  string(REGEX MATCH "^[0-9]+" plain "${arch}")
+  if(NOT plain IN_LIST nlac_known_archs)
+    message(STATUS "nvcc does not know sm_${arch}; left out")
+    continue()
+  endif()
+  list(APPEND nlac_gencode "-gencode=arch=compute_${arch},code=sm_${arch}")
+  # An "a" variant runs on its own chip only; its plain sibling is what later chips can translate.
+  set(nlac_ptx "-gencode=arch=compute_${plain},code=compute_${plain}")
+endforeach()
+list(APPEND nlac_gencode ${nlac_ptx})
+
+file(GLOB nlac_cuda_sources CONFIGURE_DEPENDS native/cuda/*.cu)
+set(nlac_cuda_objects "")
+foreach(source IN LISTS nlac_cuda_sources)
+  get_filename_component(name "${source}" NAME)
+  set(object "${CMAKE_BINARY_DIR}/cuda/${name}.o")
+  add_custom_command(
+    OUTPUT "${object}"
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${CMAKE_BINARY_DIR}/cuda"
+    COMMAND "${NLAC_NVCC}" -c "${source}" -o "${object}" -MD -MF "${object}.d" -MT "${object}"
+      -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 -O3 -DNLAC_CUDA=1 -DNDEBUG
+      --expt-relaxed-constexpr -lineinfo -Xfatbin=-compress-all
+      "-Xcompiler=-fPIC,-fvisibility=hidden,-Wall" "-I${CMAKE_SOURCE_DIR}/native" ${nlac_gencode}
+    DEPENDS "${source}" DEPFILE "${object}.d" VERBATIM
+    COMMENT "nvcc ${name}")
+  list(APPEND nlac_cuda_objects "${object}")
+endforeach()
+add_custom_target(nlac_cuda_objects DEPENDS ${nlac_cuda_objects})
+
+# Who links nlac_cuda sees the runtime's headers and the macro NLAC_CUDA.
+add_library(nlac_cudart SHARED IMPORTED)
+set_target_properties(nlac_cudart PROPERTIES IMPORTED_LOCATION "${NLAC_CUDART}")
+if(nlac_cuda_objects)
+  set_source_files_properties(${nlac_cuda_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_library(nlac_cuda STATIC ${nlac_cuda_objects})
+  set_target_properties(nlac_cuda PROPERTIES LINKER_LANGUAGE CXX)
+  add_dependencies(nlac_cuda nlac_cuda_objects)
+  set(nlac_cuda_scope PUBLIC)
+else()
+  add_library(nlac_cuda INTERFACE)
+  set(nlac_cuda_scope INTERFACE)
+endif()
+target_include_directories(nlac_cuda SYSTEM INTERFACE "${nlac_cuda_root}/include")
+target_compile_definitions(nlac_cuda INTERFACE NLAC_CUDA=1)
+target_link_libraries(nlac_cuda ${nlac_cuda_scope} nlac_cudart)
+
+# libtorch_cuda's own dependencies (cuBLAS, cuDNN, NCCL …) need not be there to link against it.
+nlac_import(c10_cuda)
+nlac_import(torch_cuda)
+add_library(nlac_torch_cuda INTERFACE)
+add_library(nlac::torch_cuda ALIAS nlac_torch_cuda)
+target_link_libraries(nlac_torch_cuda INTERFACE nlac_cuda torch_cuda c10_cuda)
+target_link_options(nlac_torch_cuda INTERFACE "-Wl,--unresolved-symbols=ignore-in-shared-libs")

@@ -1,0 +1,78 @@
+#!/usr/bin/env node
+// Builds the native half into build/<cpu|cuda|sanitize|fuzz> with CMake, against the libtorch that nlac
+// itself would load. Run with --help for the options.
+import { copyFileSync, existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+
+const HELP = `usage: node scripts/build-native.mjs [options]
+
+  --cuda            the CUDA build (build/cuda); default is the CPU build (build/cpu)
+  --cuda-objects    only compile every CUDA kernel
+  --tests           also the C++ unit tests
+  --sanitize LIST   the torch-free tests with sanitizers, e.g. address,undefined (build/sanitize)
+  --fuzz            the libFuzzer targets, with clang (build/fuzz)
+  --target NAME     only this target; may be repeated
+  --jobs N          compiler processes at once
+  --copy-to DIR     copy the finished addons there
+
+example: node scripts/build-native.mjs --tests`;
+
+const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
+
+/** A module of lib/: its TypeScript in a checkout, its JavaScript in the published package. */
+export async function importLib(path) {
+  const source = join(root, "lib", `${path}.ts`);
+  if (!existsSync(source)) return import(join(root, "dist", `${path}.js`));
+  const { createJiti } = await import("jiti");
+  return createJiti(import.meta.url).import(source);
+}
+
+async function main() {
+  const { values } = parseArgs({
+    options: {
+      cuda: { type: "boolean" },
+      "cuda-objects": { type: "boolean" },
+      tests: { type: "boolean" },
+      sanitize: { type: "string" },
+      fuzz: { type: "boolean" },
+      target: { type: "string", multiple: true },
+      jobs: { type: "string" },
+      "copy-to": { type: "string" },
+      help: { type: "boolean", short: "h" },
+    },
+  });
+  if (values.help) return console.log(HELP);
+  const { buildNative } = await importLib("native/build");
+  const { requireLibtorch } = await importLib("native/libtorch");
+  const { stderrReporter } = await importLib("native/report");
+
+  const cuda = values.cuda || values["cuda-objects"];
+  const plain = values.sanitize !== undefined || values.fuzz;
+  const name = values.fuzz ? "fuzz" : values.sanitize !== undefined ? "sanitize" : cuda ? "cuda" : "cpu";
+  const definitions = {};
+  if (values.sanitize !== undefined)
+    Object.assign(definitions, { NLAC_TORCH: "OFF", NLAC_TESTS: "ON", NLAC_SANITIZE: values.sanitize });
+  if (values.fuzz) Object.assign(definitions, { NLAC_FUZZ: "ON", CMAKE_CXX_COMPILER: "clang++" });
+  // Compiling and linking for CUDA needs no more of torch than the CPU half; running does.
+  if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu" }).site;
+  if (cuda) definitions.NLAC_CUDA = "ON";
+  if (values.tests) definitions.NLAC_TESTS = "ON";
+  const targets = [...(values["cuda-objects"] ? ["nlac_cuda_objects"] : []), ...(values.target ?? [])];
+  const directory = await buildNative({
+    ...{ name, definitions, targets, root, report: stderrReporter() },
+    ...(values.jobs && { jobs: Number(values.jobs) }),
+  });
+  if (values["copy-to"]) {
+    mkdirSync(values["copy-to"], { recursive: true });
+    for (const file of ["nlac.node", "nlac_loader.node"])
+      copyFileSync(join(directory, file), join(values["copy-to"], file));
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url))
+  main().catch((error) => {
+    console.error(`nlac: ${error.code ?? "ERR_INTERNAL"}: ${error.message}`);
+    process.exitCode = 1;
+  });

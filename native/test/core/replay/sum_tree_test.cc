@@ -1,0 +1,394 @@
+#include "core/replay/sum_tree.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "core/error.h"
+#include "core/random.h"
+
+using namespace nlac;
+
+namespace {
+
+std::string code_of(const auto& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "no error";
+}
+
+// A directory of this test's own, removed at its end.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (std::filesystem::temp_directory_path() / "nlac-tree-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~Scratch() { std::filesystem::remove_all(path_); }
+  std::string file(const char* name) const { return (path_ / name).string(); }
+  size_t entries() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Draws {
+  std::vector<int64_t> indices;
+  std::vector<float> probabilities, weights;
+};
+
+Draws draw(SumTree& tree, int64_t count, bool stratified = false) {
+  Draws draws{std::vector<int64_t>(count), std::vector<float>(count), std::vector<float>(count)};
+  tree.sample(count, stratified, draws.indices.data(), draws.probabilities.data(), draws.weights.data());
+  return draws;
+}
+
+void set_one(SumTree& tree, int64_t index, float priority) { tree.set(&index, &priority, 1); }
+
+float get_one(const SumTree& tree, int64_t index) {
+  float priority = -1;
+  tree.get(&index, &priority, 1);
+  return priority;
+}
+
+long double exact_total(const std::vector<float>& priorities, double alpha) {
+  long double sum = 0;
+  for (const float p : priorities) {
+    if (p > 0) sum += std::pow(static_cast<long double>(p), static_cast<long double>(alpha));
+  }
+  return sum;
+}
+
+// Σ (observed - expected)² / expected, and the number of leaves that may be drawn.
+std::pair<double, int64_t> chi_square(const std::vector<int64_t>& counts, const std::vector<float>& priorities,
+                                      double alpha, int64_t draws) {
+  const auto total = static_cast<double>(exact_total(priorities, alpha));
+  double statistic = 0;
+  int64_t cells = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (priorities[i] == 0) {
+      CHECK(counts[i] == 0);
+      continue;
+    }
+    const double expected = static_cast<double>(draws) * std::pow(priorities[i], alpha) / total;
+    statistic += (static_cast<double>(counts[i]) - expected) * (static_cast<double>(counts[i]) - expected) / expected;
+    ++cells;
+  }
+  return {statistic, cells};
+}
+
+}  // namespace
+
+TEST_CASE("arguments out of range are refused with their code") {
+  CHECK(code_of([] { SumTree(0, 1, 0, 0); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree((int64_t{1} << 27) + 1, 1, 0, 0); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(4, -0.1, 0, 0); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(4, std::nan(""), 0, 0); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(4, 1, 1.5, 0); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(4, 1, std::nan(""), 0); }) == "ERR_VALUE");
+  SumTree tree(4, 1, 0, 0);
+  CHECK(code_of([&] { draw(tree, 1); }) == "ERR_EMPTY");
+  CHECK(code_of([&] { get_one(tree, 4); }) == "ERR_INDEX");
+  CHECK(code_of([&] { get_one(tree, -1); }) == "ERR_INDEX");
+}
+
+TEST_CASE("a bad entry anywhere leaves the tree as it was") {
+  SumTree tree(100, 0.5, 0, 7);
+  set_one(tree, 3, 2.0f);
+  const double before = tree.total();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::nanf(""), infinity, -infinity, -1.0f, -1e-30f}) {
+    const int64_t indices[] = {5, 3, 6};
+    const float priorities[] = {1.0f, 9.0f, bad};
+    CHECK(code_of([&] { tree.set(indices, priorities, 3); }) == "ERR_PRIORITY");
+  }
+  for (const int64_t bad : {int64_t{-1}, int64_t{100}, std::numeric_limits<int64_t>::max()}) {
+    const int64_t indices[] = {5, 3, bad};
+    const float priorities[] = {1.0f, 9.0f, 1.0f};
+    CHECK(code_of([&] { tree.set(indices, priorities, 3); }) == "ERR_INDEX");
+  }
+  SumTree steep(4, 10, 0, 0);
+  CHECK(code_of([&] { set_one(steep, 0, 3e38f); }) == "ERR_PRIORITY");
+  CHECK(tree.total() == before);
+  CHECK(get_one(tree, 5) == 0);
+  CHECK(get_one(tree, 3) == 2.0f);
+}
+
+TEST_CASE("of several priorities for one leaf the last stays") {
+  SumTree tree(1000, 1, 0, 0);
+  const int64_t indices[] = {7, 8, 7, 7, 999, 999};
+  const float priorities[] = {5, 1, 3, 2, 4, 0};
+  tree.set(indices, priorities, 6);
+  CHECK(get_one(tree, 7) == 2);
+  CHECK(get_one(tree, 8) == 1);
+  CHECK(get_one(tree, 999) == 0);
+  CHECK(tree.total() == 3);
+}
+
+TEST_CASE("a million random operations agree with a plain array") {
+  constexpr int64_t capacity = 5000;
+  const double alpha = 0.7;
+  SumTree tree(capacity, alpha, 0, 42);
+  std::vector<float> model(capacity);
+  int64_t operations = 0;
+  for (uint64_t round = 0; operations < 1000000; ++round) {
+    const auto words = philox(9, 0, round);
+    const int64_t count = 1 + words[0] % 600;
+    std::vector<int64_t> indices(count);
+    std::vector<float> priorities(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto w = philox(9, 1 + round, static_cast<uint64_t>(i));
+      indices[i] = w[0] % capacity;
+      // A fifth of all priorities is 0, the others span thirty powers of ten.
+      priorities[i] = w[1] % 5 == 0 ? 0.0f : std::pow(10.0f, static_cast<float>(w[2] % 3000) / 100 - 15);
+    }
+    tree.set(indices.data(), priorities.data(), count);
+    for (int64_t i = 0; i < count; ++i) model[indices[i]] = priorities[i];
+    operations += count;
+    if (round % 50 != 0) continue;
+    const auto expected = static_cast<double>(exact_total(model, alpha));
+    REQUIRE(std::abs(tree.total() - expected) <= 1e-12 * expected);
+    std::vector<int64_t> all(capacity);
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<float> got(capacity);
+    tree.get(all.data(), got.data(), capacity);
+    REQUIRE(got == model);
+    for (const bool stratified : {false, true}) {
+      const Draws draws = draw(tree, 200, stratified);
+      for (int64_t i = 0; i < 200; ++i) {
+        REQUIRE(model[draws.indices[i]] > 0);
+        const double p = std::pow(static_cast<double>(model[draws.indices[i]]), alpha) / expected;
+        REQUIRE(draws.probabilities[i] == doctest::Approx(p).epsilon(1e-5));
+      }
+    }
+  }
+}
+
+TEST_CASE("the root does not drift, however often leaves change") {
+  constexpr int64_t capacity = 4096, batch = 1024;
+  // NLAC_TEST_UPDATES=100000000 runs the whole length.
+  const char* asked = std::getenv("NLAC_TEST_UPDATES");
+  const int64_t updates = asked != nullptr ? std::atoll(asked) : 2000000;
+  SumTree tree(capacity, 1, 0, 0);
+  std::vector<float> model(capacity);
+  std::vector<int64_t> indices(batch);
+  std::vector<float> priorities(batch);
+  for (int64_t done = 0; done < updates; done += batch) {
+    for (int64_t i = 0; i < batch; ++i) {
+      const auto w = philox(5, 0, static_cast<uint64_t>(done + i));
+      indices[i] = w[0] % capacity;
+      // Huge values that come and go would leave their rounding error behind in an incremented sum.
+      priorities[i] = w[1] % 64 == 0 ? 1e12f : static_cast<float>(w[2]) * 0x1p-32f;
+      model[indices[i]] = priorities[i];
+    }
+    tree.set(indices.data(), priorities.data(), batch);
+  }
+  for (int64_t i = 0; i < capacity; ++i) {
+    if (model[i] > 1) set_one(tree, i, model[i] = 0.5f);
+  }
+  const auto expected = static_cast<double>(exact_total(model, 1));
+  CHECK(std::abs(tree.total() - expected) <= 1e-12 * expected);
+  for (int64_t i = 0; i < capacity; ++i) set_one(tree, i, 0);
+  CHECK(tree.total() == 0);
+}
+
+TEST_CASE("leaves are drawn as often as their probabilities say") {
+  constexpr int64_t capacity = 300, count = 1000, rounds = 2000;
+  for (const double alpha : {0.1, 1.0}) {
+    for (const bool stratified : {false, true}) {
+      SumTree tree(capacity, alpha, 0, 1234);
+      std::vector<float> model(capacity);
+      for (int64_t i = 0; i < capacity; ++i) {
+        model[i] = i % 7 == 0 ? 0.0f : static_cast<float>(0.01 + uniform(77, 0, static_cast<uint64_t>(i)));
+        set_one(tree, i, model[i]);
+      }
+      std::vector<int64_t> counts(capacity);
+      for (int64_t round = 0; round < rounds; ++round) {
+        for (const int64_t index : draw(tree, count, stratified).indices) ++counts[index];
+      }
+      const auto [statistic, cells] = chi_square(counts, model, alpha, count * rounds);
+      const auto freedom = static_cast<double>(cells - 1);
+      CAPTURE(alpha);
+      CAPTURE(stratified);
+      // Five standard deviations above its mean; strata only make the counts more even.
+      CHECK(statistic < freedom + 5 * std::sqrt(2 * freedom));
+      if (!stratified) CHECK(statistic > freedom - 5 * std::sqrt(2 * freedom));
+    }
+  }
+}
+
+TEST_CASE("a stratified sample takes one draw from each stratum") {
+  SumTree tree(64, 1, 0, 3);
+  for (int64_t i = 0; i < 64; ++i) set_one(tree, i, 1);
+  const Draws draws = draw(tree, 64, true);
+  for (int64_t i = 0; i < 64; ++i) CHECK(draws.indices[i] == i);
+}
+
+TEST_CASE("the only positive leaf is always drawn, wherever it lies") {
+  for (const int64_t capacity : {1, 16, 17, 1000}) {
+    for (const int64_t leaf : {int64_t{0}, capacity / 2, capacity - 1}) {
+      SumTree tree(capacity, 0.3, 1, 5);
+      set_one(tree, leaf, 1e-30f);
+      const Draws draws = draw(tree, 100);
+      CHECK(std::all_of(draws.indices.begin(), draws.indices.end(), [&](int64_t i) { return i == leaf; }));
+      CHECK(draws.probabilities[0] == 1);
+      CHECK(draws.weights[0] == 1);
+    }
+  }
+}
+
+TEST_CASE("alpha 0 draws every positive leaf alike and still never one of priority 0") {
+  SumTree tree(10, 0, 0, 1);
+  set_one(tree, 2, 1e-20f);
+  set_one(tree, 5, 1e20f);
+  set_one(tree, 6, 0);
+  CHECK(tree.total() == 2);
+  const Draws draws = draw(tree, 1000);
+  const auto twos = std::count(draws.indices.begin(), draws.indices.end(), 2);
+  const auto fives = std::count(draws.indices.begin(), draws.indices.end(), 5);
+  CHECK(twos + fives == 1000);
+  CHECK(twos > 400);
+  CHECK(fives > 400);
+}
+
+TEST_CASE("importance weights follow their formula") {
+  constexpr int64_t capacity = 500;
+  const double alpha = 0.6, beta = 0.4;
+  SumTree tree(capacity, alpha, beta, 8);
+  std::vector<float> model(capacity);
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t i = 0; i < capacity; ++i) {
+      const auto key = static_cast<uint64_t>(i + capacity * round);
+      model[i] = philox(4, 0, key)[0] % 3 == 0 ? 0 : static_cast<float>(0.001 + uniform(4, 1, key));
+    }
+    std::vector<int64_t> all(capacity);
+    std::iota(all.begin(), all.end(), 0);
+    tree.set(all.data(), model.data(), capacity);
+    const auto total = static_cast<double>(exact_total(model, alpha));
+    double n = 0, largest = 0;
+    for (const float p : model) n += p > 0;
+    const auto weight = [&](float p) { return std::pow(n * std::pow(p, alpha) / total, -beta); };
+    for (const float p : model) {
+      if (p > 0) largest = std::max(largest, weight(p));
+    }
+    const Draws draws = draw(tree, 300);
+    for (int64_t i = 0; i < 300; ++i) {
+      REQUIRE(draws.weights[i] == doctest::Approx(weight(model[draws.indices[i]]) / largest).epsilon(1e-5));
+      REQUIRE(draws.weights[i] <= 1);
+    }
+  }
+  SumTree flat(capacity, alpha, 0, 8);
+  set_one(flat, 1, 3);
+  set_one(flat, 2, 1);
+  const Draws draws = draw(flat, 50);
+  CHECK(std::all_of(draws.weights.begin(), draws.weights.end(), [](float w) { return w == 1; }));
+}
+
+TEST_CASE("draws depend on the seed and their number alone") {
+  const auto filled = [](uint64_t seed) {
+    SumTree tree(1000, 0.5, 0, seed);
+    for (int64_t i = 0; i < 1000; ++i) set_one(tree, i, static_cast<float>(1 + i % 13));
+    return tree;
+  };
+  SumTree whole = filled(11), parts = filled(11), other = filled(12);
+  const Draws at_once = draw(whole, 300);
+  std::vector<int64_t> joined;
+  for (const int64_t count : {1, 99, 0, 200}) {
+    const Draws draws = draw(parts, count);
+    joined.insert(joined.end(), draws.indices.begin(), draws.indices.end());
+  }
+  CHECK(joined == at_once.indices);
+  CHECK(whole.draws() == 300);
+  CHECK(parts.draws() == 300);
+  CHECK(draw(other, 300).indices != at_once.indices);
+  CHECK(draw(whole, 300).indices != at_once.indices);
+}
+
+TEST_CASE("a saved tree continues where it was") {
+  const Scratch scratch;
+  for (const int64_t capacity : {1, 17, 4000}) {
+    SumTree tree(capacity, 0.1, 0.5, 99);
+    for (int64_t i = 0; i < (capacity + 1) / 2; ++i) set_one(tree, i, static_cast<float>(i + 1) / 3);
+    draw(tree, 77);
+    const std::string path = scratch.file("tree");
+    tree.save(path);
+    CHECK(scratch.entries() == 1);  // nothing is left beside it
+    SumTree loaded = SumTree::load(path);
+    CHECK(loaded.capacity() == capacity);
+    CHECK(loaded.alpha() == 0.1);
+    CHECK(loaded.beta() == 0.5);
+    CHECK(loaded.draws() == 77);
+    CHECK(loaded.total() == tree.total());
+    for (int64_t i = 0; i < capacity; ++i) REQUIRE(get_one(loaded, i) == get_one(tree, i));
+    for (const bool stratified : {false, true}) {
+      const Draws a = draw(tree, 500, stratified), b = draw(loaded, 500, stratified);
+      CHECK(a.indices == b.indices);
+      CHECK(a.probabilities == b.probabilities);
+      CHECK(a.weights == b.weights);
+    }
+    set_one(tree, 0, 5);
+    set_one(loaded, 0, 5);
+    CHECK(draw(tree, 100).indices == draw(loaded, 100).indices);
+  }
+}
+
+TEST_CASE("a torn or altered file is refused") {
+  const Scratch scratch;
+  const std::string path = scratch.file("tree"), damaged = scratch.file("damaged");
+  SumTree tree(50, 0.1, 0, 1);
+  for (int64_t i = 0; i < 20; ++i) set_one(tree, i, static_cast<float>(i));
+  tree.save(path);
+  std::ifstream in(path, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const auto code_with = [&](const std::string& content) {
+    std::ofstream(damaged, std::ios::binary) << content;
+    return code_of([&] { SumTree::load(damaged); });
+  };
+  CHECK(code_with(bytes) == "no error");
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    REQUIRE(code_with(bytes.substr(0, length)) == "ERR_CHECKPOINT");
+  }
+  CHECK(code_with(bytes + '\0') == "ERR_CHECKPOINT");
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const int bit : {0, 6}) {
+      std::string altered = bytes;
+      altered[at] = static_cast<char>(altered[at] ^ (1 << bit));
+      REQUIRE(code_with(altered) == "ERR_CHECKPOINT");
+    }
+  }
+  CHECK(code_of([&] { SumTree::load(scratch.file("absent")); }) == "ERR_IO");
+  CHECK(code_of([&] { SumTree::load(std::filesystem::path(path).parent_path().string()); }) == "ERR_IO");
+  CHECK(code_of([&] { tree.save(scratch.file("no/such/directory")); }) == "ERR_IO");
+}
+
+TEST_CASE("the largest tree takes memory only where it is used") {
+  const auto resident = [] {
+    long pages = 0, skipped = 0;
+    std::ifstream("/proc/self/statm") >> skipped >> pages;
+    return pages * ::sysconf(_SC_PAGESIZE);
+  };
+  const auto before = resident();
+  SumTree tree(int64_t{1} << 27, 0.1, 0.5, 0);
+  for (int64_t i = 0; i < 1000; ++i) set_one(tree, i, 1);
+  set_one(tree, (int64_t{1} << 27) - 1, 1);
+  CHECK(resident() - before < int64_t{128} << 20);
+  CHECK(tree.total() == doctest::Approx(1001).epsilon(1e-12));
+  const Draws draws = draw(tree, 1000);
+  for (const int64_t index : draws.indices) REQUIRE(get_one(tree, index) == 1);
+}

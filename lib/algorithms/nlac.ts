@@ -297,6 +297,7 @@ async function update(
   const { texts, metrics } = state.pending;
 
   // Line 9: θ ← θ - λ2 ∇L2.
+  const started = performance.now();
   if (texts.length > 0) {
     const losses = await inGroups(texts, run, (group) => model.tokenNll(group));
     metrics["loss/l2"] = mean(losses.map(mean));
@@ -305,6 +306,8 @@ async function update(
   }
   // Line 10.
   await model.updateTarget(config.targetRate);
+  metrics["target/distance"] = await model.targetDistance();
+  metrics["time/policy"] = (performance.now() - started) / 1000;
   delete state.drawn;
   delete state.pending;
   return metrics;

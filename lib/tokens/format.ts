@@ -64,7 +64,8 @@ export function checkTokenizerJson(value: unknown): TokenizerJson {
   const json = isObject(value) ? (value as TokenizerJson) : refuse("it is not an object");
   const model = isObject(json.model) ? json.model : refuse("it has no model");
   // Files of before 2022 leave the type out.
-  if (model.type !== undefined && model.type !== "BPE") refuse(`its model is ${JSON.stringify(model.type)}, not BPE`);
+  if (model.type !== undefined && model.type !== "BPE")
+    refuse(`its model is ${JSON.stringify(model.type)}, not BPE`);
   if (!isObject(model.vocab)) refuse("its vocabulary is missing");
   if (!Array.isArray(model.merges)) refuse("its merges are missing");
   if (model.byte_fallback === true) refuse("it falls back to bytes instead of working on bytes");

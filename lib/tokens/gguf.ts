@@ -116,7 +116,10 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
   const added: AddedToken[] = [];
   for (const [id, content] of tokens.entries()) {
     if (vocab[content] !== undefined) {
-      throw new NlacError("ERR_MODEL_FORMAT", `Token ${JSON.stringify(content)} occurs twice in the GGUF file.`);
+      throw new NlacError(
+        "ERR_MODEL_FORMAT",
+        `Token ${JSON.stringify(content)} occurs twice in the GGUF file.`,
+      );
     }
     vocab[content] = id;
     const kind = kinds[id];
@@ -155,7 +158,7 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
   const template = metadata["tokenizer.chat_template"];
   if (typeof template === "string") config.chat_template = template;
   const contextLength = metadata[`${String(metadata["general.architecture"])}.context_length`];
-  if (contextLength !== undefined) config["model_max_length"] = Number(contextLength);
+  if (contextLength !== undefined) config.model_max_length = Number(contextLength);
 
   const eosTokenIds = ["eos_token_id", "eot_token_id", "eom_token_id"]
     .map((key) => metadata[`tokenizer.ggml.${key}`])

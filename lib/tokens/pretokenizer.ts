@@ -4,7 +4,7 @@
  * of a space or a digit is Unicode's, not JavaScript's.
  */
 
-import { SplitPreTokenizer } from "@huggingface/tokenizers";
+import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../errors.ts";
 
 /** Pieces of a text, in order. */
@@ -18,7 +18,7 @@ export function compilePreTokenizer(rule: unknown): PreTokenizer {
   const steps: PreTokenizer[] = [];
   let bytes = false;
   for (const step of flatten(rule)) {
-    if (step["type"] === "ByteLevel") bytes = true;
+    if (step.type === "ByteLevel") bytes = true;
     steps.push(compileStep(step));
   }
   if (!bytes) {
@@ -37,39 +37,36 @@ export function compilePreTokenizer(rule: unknown): PreTokenizer {
 function flatten(rule: unknown): Record<string, unknown>[] {
   if (rule === null || rule === undefined) return [];
   const step = rule as Record<string, unknown>;
-  if (step["type"] !== "Sequence") return [step];
-  return (step["pretokenizers"] as unknown[]).flatMap(flatten);
+  if (step.type !== "Sequence") return [step];
+  return (step.pretokenizers as unknown[]).flatMap(flatten);
 }
 
 function compileStep(step: Record<string, unknown>): PreTokenizer {
-  switch (step["type"]) {
+  switch (step.type) {
     case "ByteLevel": {
-      const prefix = step["add_prefix_space"] === true;
-      const words = step["use_regex"] !== false;
+      const prefix = step.add_prefix_space === true;
+      const words = step.use_regex !== false;
       return (text) => {
         const prefixed = prefix && !text.startsWith(" ") ? ` ${text}` : text;
         return words ? (prefixed.match(gpt2Words) ?? []) : [prefixed];
       };
     }
     case "Digits": {
-      const digits = step["individual_digits"] === true ? /\p{N}/gu : /\p{N}+/gu;
+      const digits = step.individual_digits === true ? /\p{N}/gu : /\p{N}+/gu;
       return (text) => isolate(text, digits);
     }
     case "Split":
       return compileSplit(step);
     default:
-      throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pre_tokenizer: ${JSON.stringify(step["type"])}.`);
+      throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pre_tokenizer: ${JSON.stringify(step.type)}.`);
   }
 }
 
 function compileSplit(step: Record<string, unknown>): PreTokenizer {
-  const { pattern: compiled } = new SplitPreTokenizer(step as never) as unknown as { pattern: RegExp | null };
-  if (compiled === null) {
-    throw new NlacError("ERR_MODEL_FORMAT", "A Split pre_tokenizer has neither a Regex nor a String pattern.");
-  }
-  const pattern = foldUnicodeCase(compiled, step["pattern"]);
-  const invert = step["invert"] === true;
-  switch (step["behavior"]) {
+  const compiled = compilePattern(step);
+  const pattern = foldUnicodeCase(compiled, step.pattern);
+  const invert = step.invert === true;
+  switch (step.behavior) {
     case "Isolated":
       return (text) => isolate(text, pattern);
     case "Removed":
@@ -77,9 +74,33 @@ function compileSplit(step: Record<string, unknown>): PreTokenizer {
     default:
       throw new NlacError(
         "ERR_MODEL_FORMAT",
-        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step["behavior"])}.`,
+        `Unsupported behavior of a Split pre_tokenizer: ${JSON.stringify(step.behavior)}.`,
       );
   }
+}
+
+/** The library rewrites the reference's regular expressions, which are Oniguruma's, for JavaScript. */
+function compilePattern(step: Record<string, unknown>): RegExp {
+  try {
+    const { pre_tokenizer } = new HuggingFaceTokenizer(
+      {
+        added_tokens: [],
+        normalizer: null,
+        pre_tokenizer: step,
+        post_processor: null,
+        decoder: null,
+        model: { type: "BPE", vocab: {}, merges: [] },
+      },
+      {},
+    );
+    const { pattern } = pre_tokenizer as unknown as { pattern?: RegExp | null };
+    if (pattern instanceof RegExp) return pattern;
+  } catch (error) {
+    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pattern: ${JSON.stringify(step.pattern)}.`, {
+      cause: error,
+    });
+  }
+  throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pattern: ${JSON.stringify(step.pattern)}.`);
 }
 
 /** The library folds case in ASCII only; the reference's engine also takes ſ for s and the Kelvin sign for k. */

@@ -62,6 +62,8 @@ export class Tokenizer {
   readonly #normalized: AddedTokenMatcher;
   /** Spellings of added tokens, longest first. */
   readonly #spellings: readonly string[];
+  /** First UTF-16 units of the spellings. */
+  readonly #initials: ReadonlySet<string>;
   /** By id; undefined where the vocabulary has a hole. */
   readonly #bytes: readonly (Uint8Array | undefined)[];
   readonly #ids: ReadonlyMap<string, number>;
@@ -105,6 +107,8 @@ export class Tokenizer {
       (a, b) => b.length - a.length,
     );
 
+    this.#initials = new Set(this.#spellings.map((spelling) => spelling[0]!));
+
     const named: Record<string, string> = {};
     for (const name of ["bos_token", "eos_token", "unk_token", "pad_token"] as const) {
       const text = tokenText(parts.config[name]);
@@ -112,7 +116,7 @@ export class Tokenizer {
     }
     this.namedTokens = named;
     this.chatTemplate = parts.chatTemplate ?? defaultTemplate(parts.config);
-    const eos = named["eos_token"] === undefined ? undefined : ids.get(named["eos_token"]);
+    const eos = named.eos_token === undefined ? undefined : ids.get(named.eos_token);
     const eosTokenIds = parts.eosTokenIds ?? (eos === undefined ? [] : [eos]);
     for (const id of eosTokenIds) this.#checkId(id);
     this.eosTokenIds = [...new Set(eosTokenIds)];
@@ -145,7 +149,7 @@ export class Tokenizer {
     }
     if (eosTokenIds.size === 0) return new Tokenizer(parts);
     const tokenizer = new Tokenizer({ ...parts, eosTokenIds: [...eosTokenIds] });
-    const eos = tokenizer.idOf(tokenizer.namedTokens["eos_token"] ?? "");
+    const eos = tokenizer.idOf(tokenizer.namedTokens.eos_token ?? "");
     if (eos === undefined || eosTokenIds.has(eos)) return tokenizer;
     return new Tokenizer({ ...parts, eosTokenIds: [...eosTokenIds, eos] });
   }
@@ -205,6 +209,7 @@ export class Tokenizer {
     let guarded = "";
     let end = 0;
     for (let i = 0; i < text.length; i++) {
+      if (!this.#initials.has(text[i]!)) continue;
       const spells = this.#spellings.some(
         (spelling) => text.startsWith(spelling, i) || spelling.startsWith(text.slice(i)),
       );
@@ -290,7 +295,10 @@ class AddedTokenMatcher {
       let to = from + match[0].length;
       // A guard here stands after the token's first character, for a token of one character.
       if (guard !== undefined && text.startsWith(guard, to)) continue;
-      if (token.single_word === true && (wordAtEnd.test(text.slice(end, from)) || wordAtStart.test(text.slice(to)))) {
+      if (
+        token.single_word === true &&
+        (wordAtEnd.test(text.slice(end, from)) || wordAtStart.test(text.slice(to)))
+      ) {
         continue;
       }
       if (from < end) continue;
@@ -351,7 +359,9 @@ async function readJson(path: string): Promise<unknown> {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new NlacError("ERR_MODEL_FORMAT", `${path} is not JSON: ${(error as Error).message}`, { cause: error });
+    throw new NlacError("ERR_MODEL_FORMAT", `${path} is not JSON: ${(error as Error).message}`, {
+      cause: error,
+    });
   }
 }
 

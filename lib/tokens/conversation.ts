@@ -1,0 +1,335 @@
+/**
+ * A conversation as the ids a model has seen and written. It grows by appending ids and is never rendered or
+ * tokenized again: what the model sampled stays as sampled, with its log probabilities, and the template's text
+ * for a turn is appended once.
+ */
+
+import type { Message, ToolSchema } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
+import type { ChatTemplate } from "./template.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+/** A run of ids with one origin; `[start, end)` in tokens. */
+export interface Segment {
+  /**
+   * "environment": messages, with the template's text around them. "template": the opening and the closing of an
+   * assistant's turn. "model": sampled ids, or the text of a scripted turn.
+   */
+  source: "template" | "environment" | "model";
+  start: number;
+  end: number;
+  /** One an id, natural logarithms; of sampled ids only. */
+  logProbs?: Float32Array;
+}
+
+/** What was sampled for one turn. */
+export interface SampledTurn {
+  tokens: readonly number[];
+  /** One a token. */
+  logProbs?: Float32Array | undefined;
+}
+
+/** A conversation as JSON. Log probabilities are base64 of little-endian float32. */
+export interface ConversationJson {
+  version: 1;
+  tokens: number[];
+  segments: { source: Segment["source"]; start: number; end: number; logProbs?: string }[];
+  turns: Turn[];
+  system: boolean;
+  tools?: ToolSchema[];
+}
+
+/** What forks share; nothing in it changes but the memo. */
+interface Context {
+  tokenizer: Tokenizer;
+  template: ChatTemplate;
+  system: boolean;
+  tools: readonly ToolSchema[] | undefined;
+  /** Ids of openings, by the role before, and of the closing. */
+  remembered: Map<string, readonly number[]>;
+}
+
+/** Where the ids of a turn end, and whose turn it was. */
+interface Turn {
+  end: number;
+  role: Message["role"];
+}
+
+export class Conversation {
+  readonly #context: Context;
+  readonly #tokens: number[];
+  readonly #segments: Segment[];
+  readonly #turns: Turn[];
+
+  private constructor(context: Context, tokens: number[], segments: Segment[], turns: Turn[]) {
+    this.#context = context;
+    this.#tokens = tokens;
+    this.#segments = segments;
+    this.#turns = turns;
+  }
+
+  /**
+   * Opens a conversation: `messages` as the template renders them, with its default system message if it has
+   * one.
+   *
+   * @param messages at least one
+   * @throws NlacError ERR_VALUE without messages, ERR_TOKENIZER if the template refuses them
+   */
+  static start(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    messages: readonly Message[],
+    options: { tools?: readonly ToolSchema[] | undefined } = {},
+  ): Conversation {
+    const last = messages.at(-1);
+    if (last === undefined)
+      throw new NlacError("ERR_VALUE", "A conversation starts with at least one message.");
+    const context: Context = {
+      tokenizer,
+      template,
+      system: messages.some(({ role }) => role === "system"),
+      tools: options.tools,
+      remembered: new Map(),
+    };
+    const conversation = new Conversation(context, [], [], []);
+    conversation.#push("environment", template.encode(tokenizer, messages, { tools: options.tools }));
+    conversation.#endTurn(last.role);
+    return conversation;
+  }
+
+  /** All ids so far. Do not change the array; it grows with the conversation. */
+  get tokens(): readonly number[] {
+    return this.#tokens;
+  }
+
+  /** Where the ids came from: adjacent runs that together cover `tokens`. */
+  get segments(): readonly Readonly<Segment>[] {
+    return this.#segments;
+  }
+
+  /** Number of ids. */
+  get length(): number {
+    return this.#tokens.length;
+  }
+
+  /**
+   * Appends messages. Several of a tool's messages in a row belong in one call, for templates that set them
+   * out as one turn. An assistant's message is appended as by `appendAssistantText`.
+   *
+   * @throws NlacError ERR_TOKENIZER if the template refuses them here
+   */
+  append(...messages: readonly Message[]): this {
+    for (let i = 0; i < messages.length; ) {
+      const message = messages[i]!;
+      if (message.role === "assistant") {
+        this.appendAssistantText(message.content);
+        i++;
+        continue;
+      }
+      let end = i + 1;
+      while (end < messages.length && messages[end]!.role !== "assistant") end++;
+      const run = messages.slice(i, end);
+      const { template, tokenizer } = this.#context;
+      this.#push("environment", template.encodeContinuation(tokenizer, this.#here(), run));
+      this.#endTurn(run.at(-1)!.role);
+      i = end;
+    }
+    return this;
+  }
+
+  /** The ids to generate from: those so far and the opening of an assistant's turn. A new array. */
+  prompt(): number[] {
+    return [...this.#tokens, ...this.#opening()];
+  }
+
+  /**
+   * Appends an assistant's turn: its opening, exactly the ids sampled, and what of the template's closing the
+   * model did not write itself. A stop id stands for the closing up to and including its control token.
+   *
+   * @throws NlacError ERR_SHAPE if the log probabilities are not one a token
+   */
+  appendGeneration(sampled: SampledTurn): this {
+    const { tokens, logProbs } = sampled;
+    if (logProbs !== undefined && logProbs.length !== tokens.length) {
+      throw new NlacError(
+        "ERR_SHAPE",
+        `There are ${logProbs.length} log probabilities for ${tokens.length} tokens.`,
+      );
+    }
+    this.#push("template", this.#opening());
+    this.#push("model", tokens, logProbs);
+    this.#push("template", this.#closingAfter(tokens));
+    this.#endTurn("assistant");
+    return this;
+  }
+
+  /** Appends an assistant's turn of recorded or scripted text, encoded as ordinary text. */
+  appendAssistantText(text: string): this {
+    return this.appendGeneration({ tokens: this.#context.tokenizer.encode(text) });
+  }
+
+  /**
+   * Puts other ids in the place of the assistant's turn that was appended last, e.g. a thought rewritten.
+   *
+   * @throws NlacError ERR_VALUE if the last turn is not one that was appended by `appendGeneration`
+   */
+  replaceLastGeneration(sampled: SampledTurn): this {
+    const before = this.#turns.at(-2);
+    if (before === undefined || this.#turns.at(-1)?.role !== "assistant") {
+      throw new NlacError(
+        "ERR_VALUE",
+        "The last turn is not an assistant's, so there is nothing to replace.",
+      );
+    }
+    this.#truncate(before.end);
+    return this.appendGeneration(sampled);
+  }
+
+  /** A copy that grows on its own. Costs one copy of the ids. */
+  fork(): Conversation {
+    return new Conversation(this.#context, [...this.#tokens], [...this.#segments], [...this.#turns]);
+  }
+
+  /**
+   * A copy of the first `length` ids.
+   *
+   * @param length where a turn ends
+   * @throws NlacError ERR_VALUE if no turn ends there
+   */
+  prefix(length: number): Conversation {
+    if (!this.#turns.some(({ end }) => end === length)) {
+      throw new NlacError("ERR_VALUE", `No turn of the conversation ends after ${length} tokens.`);
+    }
+    const copy = this.fork();
+    copy.#truncate(length);
+    return copy;
+  }
+
+  /** What `fromJSON` reads; `JSON.stringify` calls it. */
+  toJSON(): ConversationJson {
+    const { system, tools } = this.#context;
+    return {
+      version: 1,
+      tokens: [...this.#tokens],
+      segments: this.#segments.map(({ source, start, end, logProbs }) => ({
+        source,
+        start,
+        end,
+        ...(logProbs === undefined ? {} : { logProbs: floatsToBase64(logProbs) }),
+      })),
+      turns: this.#turns.map((turn) => ({ ...turn })),
+      system,
+      ...(tools === undefined ? {} : { tools: [...tools] }),
+    };
+  }
+
+  /**
+   * A conversation from `toJSON`'s result, to go on with the same tokenizer and template.
+   *
+   * @throws NlacError ERR_VALUE if the parts do not fit together
+   */
+  static fromJSON(json: ConversationJson, tokenizer: Tokenizer, template: ChatTemplate): Conversation {
+    if (json.version !== 1) {
+      throw new NlacError(
+        "ERR_VALUE",
+        `Conversations of version ${JSON.stringify(json.version)} cannot be read.`,
+      );
+    }
+    const segments = json.segments.map(({ source, start, end, logProbs }) => ({
+      source,
+      start,
+      end,
+      ...(logProbs === undefined ? {} : { logProbs: floatsFromBase64(logProbs) }),
+    }));
+    let covered = 0;
+    for (const { start, end, logProbs } of segments) {
+      const fits =
+        start === covered && end > start && (logProbs === undefined || logProbs.length === end - start);
+      if (!fits)
+        throw new NlacError("ERR_VALUE", `A segment of the conversation, [${start}, ${end}), does not fit.`);
+      covered = end;
+    }
+    const ends = json.turns.map(({ end }) => end);
+    if (covered !== json.tokens.length || ends.at(-1) !== covered) {
+      throw new NlacError("ERR_VALUE", "The conversation's segments and turns do not cover its tokens.");
+    }
+    const context: Context = {
+      tokenizer,
+      template,
+      system: json.system,
+      tools: json.tools,
+      remembered: new Map(),
+    };
+    return new Conversation(
+      context,
+      [...json.tokens],
+      segments,
+      json.turns.map((turn) => ({ ...turn })),
+    );
+  }
+
+  #here() {
+    const { system, tools } = this.#context;
+    return { after: this.#turns.at(-1)!.role, system, tools };
+  }
+
+  #opening(): readonly number[] {
+    const { template, tokenizer } = this.#context;
+    const here = this.#here();
+    return this.#remember(`after ${here.after}`, () =>
+      template.encodeContinuation(tokenizer, here, [], { addGenerationPrompt: true }),
+    );
+  }
+
+  /** What of the closing is still to be written after `tokens`. */
+  #closingAfter(tokens: readonly number[]): readonly number[] {
+    const { template, tokenizer } = this.#context;
+    const closing = this.#remember("closing", () => template.encodeClosing(tokenizer, this.#here()));
+    for (let written = Math.min(closing.length, tokens.length); written > 0; written--) {
+      const tail = tokens.slice(-written);
+      if (tail.every((id, i) => id === closing[i])) return closing.slice(written);
+    }
+    const last = tokens.at(-1);
+    if (last === undefined || !tokenizer.eosTokenIds.includes(last)) return closing;
+    return closing.slice(closing.findIndex((id) => tokenizer.specialIds.has(id)) + 1);
+  }
+
+  #remember(key: string, make: () => number[]): readonly number[] {
+    let ids = this.#context.remembered.get(key);
+    if (ids === undefined) {
+      ids = make();
+      this.#context.remembered.set(key, ids);
+    }
+    return ids;
+  }
+
+  #push(source: Segment["source"], ids: readonly number[], logProbs?: Float32Array): void {
+    if (ids.length === 0) return;
+    const start = this.#tokens.length;
+    for (const id of ids) this.#tokens.push(id);
+    const end = this.#tokens.length;
+    this.#segments.push({ source, start, end, ...(logProbs === undefined ? {} : { logProbs }) });
+  }
+
+  #endTurn(role: Message["role"]): void {
+    this.#turns.push({ end: this.#tokens.length, role });
+  }
+
+  /** Back to where a turn ends. Segments never cross the end of a turn. */
+  #truncate(length: number): void {
+    this.#tokens.length = length;
+    while ((this.#segments.at(-1)?.end ?? 0) > length) this.#segments.pop();
+    while ((this.#turns.at(-1)?.end ?? 0) > length) this.#turns.pop();
+  }
+}
+
+function floatsToBase64(values: Float32Array): string {
+  const bytes = Buffer.alloc(values.length * 4);
+  for (const [i, value] of values.entries()) bytes.writeFloatLE(value, i * 4);
+  return bytes.toString("base64");
+}
+
+function floatsFromBase64(text: string): Float32Array {
+  const bytes = Buffer.from(text, "base64");
+  return Float32Array.from({ length: bytes.length >> 2 }, (_, i) => bytes.readFloatLE(i * 4));
+}

@@ -1,0 +1,251 @@
+/**
+ * Chat templates: messages to text, messages to ids, and the text by which a template continues a
+ * conversation that is already there.
+ *
+ * What a message says is not trusted. Before a template sees it, everything in it that spells an added token
+ * of the vocabulary is broken by a guard character, which tokenizing takes out again. Other text reaches the
+ * template unchanged, so its ids are those of the plain rendering.
+ */
+
+import { Template } from "@huggingface/jinja";
+import type { Message, ToolSchema } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
+import type { Tokenizer } from "./tokenizer.ts";
+
+export interface RenderOptions {
+  /** Functions the template should describe to the model. */
+  tools?: readonly ToolSchema[] | undefined;
+  /** End with the text that opens an assistant's turn. Default false. */
+  addGenerationPrompt?: boolean;
+}
+
+export interface ChatTemplateOptions {
+  /** What else the template may read, e.g. `{ bos_token: "<s>", enable_thinking: false }`. */
+  variables?: Readonly<Record<string, unknown>>;
+}
+
+/** What a continuation depends on besides the new messages. */
+export interface ContinuationContext {
+  /** Role of the message that the continuation follows. */
+  after: Message["role"];
+  /** Whether the conversation has a system message. */
+  system: boolean;
+  tools?: readonly ToolSchema[] | undefined;
+}
+
+/** Text in which a guard character voids the spellings of control tokens that messages brought along. */
+export interface GuardedText {
+  text: string;
+  guard: string;
+}
+
+/** A Jinja chat template, parsed once. Immutable. */
+export class ChatTemplate {
+  readonly source: string;
+  readonly #template: Template;
+  readonly #variables: Readonly<Record<string, unknown>>;
+
+  /** Throws ERR_TOKENIZER if `source` is not a Jinja template. */
+  constructor(source: string, options: ChatTemplateOptions = {}) {
+    this.source = source;
+    this.#variables = options.variables ?? {};
+    try {
+      this.#template = new Template(source);
+    } catch (error) {
+      throw new NlacError("ERR_TOKENIZER", `The chat template cannot be read: ${(error as Error).message}`, {
+        cause: error,
+      });
+    }
+  }
+
+  /**
+   * The chat template of a tokenizer, which may refer to its named tokens.
+   *
+   * @throws NlacError ERR_TOKENIZER if it has none: a base model was not trained on chats
+   */
+  static of(tokenizer: Tokenizer, options: ChatTemplateOptions = {}): ChatTemplate {
+    if (tokenizer.chatTemplate === undefined) {
+      throw new NlacError(
+        "ERR_TOKENIZER",
+        "The model has no chat template, so it was not trained on chats; use an instruct model, or add a " +
+          "chat_template to its tokenizer_config.json.",
+      );
+    }
+    return new ChatTemplate(tokenizer.chatTemplate, {
+      variables: { ...tokenizer.namedTokens, ...options.variables },
+    });
+  }
+
+  /** Whether the template describes tools to the model. Others leave that to the messages. */
+  get readsTools(): boolean {
+    const messages: Message[] = [{ role: "user", content: "?" }];
+    const tools = [{ name: "probe", description: "", parameters: { type: "object", properties: {} } }];
+    return this.render(messages, { tools }) !== this.render(messages);
+  }
+
+  /**
+   * The text of a whole conversation, for reading. To get ids, use `encode`: this text does not tell control
+   * tokens from messages that spell them.
+   *
+   * @throws NlacError ERR_TOKENIZER if the template refuses the messages
+   */
+  render(messages: readonly Message[], options: RenderOptions = {}): string {
+    for (const { role } of messages) {
+      if (!roles.has(role)) throw new NlacError("ERR_VALUE", `There is no role ${JSON.stringify(role)}.`);
+    }
+    try {
+      return this.#template.render({
+        documents: null,
+        ...this.#variables,
+        messages: messages.map(({ role, content }) => ({ role, content })),
+        tools: options.tools?.length
+          ? options.tools.map((tool) => ({ type: "function", function: tool }))
+          : null,
+        add_generation_prompt: options.addGenerationPrompt ?? false,
+      });
+    } catch (error) {
+      throw new NlacError(
+        "ERR_TOKENIZER",
+        `The chat template refuses the messages: ${(error as Error).message}`,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+
+  /**
+   * The ids of a whole conversation. For text that spells no added token they equal the ids of `render`'s
+   * text; text that spells one is encoded as ordinary text.
+   *
+   * @throws NlacError ERR_TOKENIZER if the template refuses the messages
+   */
+  encode(tokenizer: Tokenizer, messages: readonly Message[], options: RenderOptions = {}): number[] {
+    const guarded = this.#guard(tokenizer, messages, options.tools);
+    const text = this.render(guarded.messages, { ...options, tools: guarded.tools });
+    return tokenizer.encodeTemplate(text, guarded.guard);
+  }
+
+  /**
+   * The ids that the template appends to a conversation for `messages` (and the opening of an assistant's
+   * turn). They are taken from how it continues a short conversation of the same shape, and so do not depend
+   * on what was said before; a template that rewrites earlier turns, like one that drops old thoughts, is held
+   * to what it appends.
+   *
+   * Where a template joins a tool's message to the tool's message before it, the new one is set out as if it
+   * were the first; passing them together keeps them joined.
+   *
+   * @throws NlacError ERR_TOKENIZER if the template refuses the messages or does not continue by appending
+   */
+  encodeContinuation(
+    tokenizer: Tokenizer,
+    context: ContinuationContext,
+    messages: readonly Message[],
+    options: { addGenerationPrompt?: boolean } = {},
+  ): number[] {
+    const guarded = this.#guard(tokenizer, messages, context.tools);
+    const text =
+      this.#continuation({ ...context, tools: guarded.tools }, guarded.messages, options) ??
+      // A tool's message joined to the one before: set it out on its own.
+      (context.after === "tool" && guarded.messages[0]?.role === "tool"
+        ? this.#continuation(
+            { ...context, after: "assistant", tools: guarded.tools },
+            guarded.messages,
+            options,
+          )
+        : undefined);
+    if (text === undefined) {
+      const next = messages[0]?.role ?? "generation prompt";
+      throw new NlacError(
+        "ERR_TOKENIZER",
+        `The chat template does not continue a conversation by appending: ${next} after ${context.after} changes ` +
+          "the text before.",
+      );
+    }
+    return tokenizer.encodeTemplate(text, guarded.guard);
+  }
+
+  /** The ids by which the template closes an assistant's turn. */
+  encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
+    const guarded = this.#guard(tokenizer, [], context.tools);
+    const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
+    const text = this.render(messages, { tools: guarded.tools });
+    return tokenizer.encodeTemplate(this.#textAfter(mark, text), guarded.guard);
+  }
+
+  /** Undefined if the new messages change the text before them. */
+  #continuation(
+    context: ContinuationContext,
+    messages: readonly Message[],
+    options: RenderOptions,
+  ): string | undefined {
+    const probe = this.#probe(context, messages);
+    const { tools } = context;
+    const before = this.#textAfter(probe.mark, this.render(probe.messages, { tools }));
+    const grown = this.render([...probe.messages, ...messages], { ...options, tools });
+    const after = this.#textAfter(probe.mark, grown);
+    return after.startsWith(before) ? after.slice(before.length) : undefined;
+  }
+
+  /** A short conversation that ends with a message of role `after`; that message reads `mark`. */
+  #probe(context: ContinuationContext, messages: readonly Message[]): { messages: Message[]; mark: string } {
+    const taken = [this.source, JSON.stringify(this.#variables), JSON.stringify(context.tools) ?? ""];
+    for (const { content } of messages) taken.push(content);
+    let number = 0;
+    while (taken.some((text) => text.includes(`marked${number}`))) number++;
+    const mark = `marked${number}`;
+
+    const before: Message[] = context.system ? [{ role: "system", content: "Be brief." }] : [];
+    const question: Message = { role: "user", content: "Begin." };
+    const answer: Message = { role: "assistant", content: "Begun." };
+    if (context.after === "assistant") before.push(question);
+    if (context.after === "tool") before.push(question, answer);
+    if (context.after === "system") before.length = 0;
+    return { messages: [...before, { role: context.after, content: mark }], mark };
+  }
+
+  #textAfter(mark: string, text: string): string {
+    const at = text.lastIndexOf(mark);
+    if (at < 0) throw new NlacError("ERR_TOKENIZER", "The chat template leaves out what a message says.");
+    return text.slice(at + mark.length);
+  }
+
+  #guard(tokenizer: Tokenizer, messages: readonly Message[], tools: readonly ToolSchema[] | undefined) {
+    const texts = [this.source, JSON.stringify(this.#variables), ...messages.map(({ content }) => content)];
+    forEachText(tools, (text) => texts.push(text));
+    const guard = guards.find((candidate) => !texts.some((text) => text.includes(candidate)));
+    if (guard === undefined) {
+      throw new NlacError("ERR_TOKENIZER", "The messages hold every noncharacter of Unicode.");
+    }
+    return {
+      guard,
+      messages: messages.map(({ role, content }) => ({
+        role,
+        content: tokenizer.guardSpellings(content, guard),
+      })),
+      tools: mapTexts(tools, (text) => tokenizer.guardSpellings(text, guard)) as ToolSchema[] | undefined,
+    };
+  }
+}
+
+const roles: ReadonlySet<string> = new Set(["system", "user", "assistant", "tool"]);
+
+/** Unicode's noncharacters of the first plane: no text should hold them, and normalizing leaves them alone. */
+const guards = Array.from({ length: 32 }, (_, i) => String.fromCharCode(0xfdd0 + i));
+
+/** `value` with `change` applied to every string in it, keys included. */
+function mapTexts(value: unknown, change: (text: string) => string): unknown {
+  if (typeof value === "string") return change(value);
+  if (Array.isArray(value)) return value.map((item) => mapTexts(item, change));
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, item]) => [change(key), mapTexts(item, change)]),
+  );
+}
+
+function forEachText(value: unknown, visit: (text: string) => void): void {
+  mapTexts(value, (text) => {
+    visit(text);
+    return text;
+  });
+}

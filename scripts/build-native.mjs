@@ -56,7 +56,7 @@ async function main() {
     Object.assign(definitions, { NLAC_TORCH: "OFF", NLAC_TESTS: "ON", NLAC_SANITIZE: values.sanitize });
   if (values.fuzz) Object.assign(definitions, { NLAC_FUZZ: "ON", CMAKE_CXX_COMPILER: "clang++" });
   // Compiling and linking for CUDA needs no more of torch than the CPU half; running does.
-  if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu" }).site;
+  if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu" }).torch;
   if (cuda) definitions.NLAC_CUDA = "ON";
   if (values.tests) definitions.NLAC_TESTS = "ON";
   const targets = [...(values["cuda-objects"] ? ["nlac_cuda_objects"] : []), ...(values.target ?? [])];

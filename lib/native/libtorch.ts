@@ -67,7 +67,7 @@ export function findLibtorch(options: FindOptions = {}): Search {
     const result = inspectLibtorch(source, path, variant);
     if ("preload" in result) return result;
     const code = result.version === undefined ? "ERR_LIBTORCH_NOT_FOUND" : "ERR_LIBTORCH_VERSION";
-    throw new NlacError(code, `${source} names ${path}, which cannot be used: ${result.reason}.`);
+    throw new NlacError(code, `${source} names ${path}, which cannot be used: it ${result.reason}.`);
   };
 
   if (env.NLAC_LIBTORCH) return { found: named("NLAC_LIBTORCH", resolve(env.NLAC_LIBTORCH)), rejected };

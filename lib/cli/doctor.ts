@@ -1,0 +1,297 @@
+/** `nlac doctor`: what was found, what is missing, and the one command that mends each fault. */
+
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync, statfsSync } from "node:fs";
+import { cpus, totalmem } from "node:os";
+import { dirname, join } from "node:path";
+import type { Command } from "commander";
+import { NlacError } from "../errors.ts";
+import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../models.ts";
+import { findTools, installCommand, isStaleBuild } from "../native/build.ts";
+import {
+  describeRejected,
+  type FindOptions,
+  findLibtorch,
+  type Libtorch,
+  TORCH_VERSION,
+} from "../native/libtorch.ts";
+import { findAddon, hasNvidiaDriver, openmpRuntimes, threadCount, type Variant } from "../native/load.ts";
+import { cacheRoot, type Env, packageRoot } from "../native/paths.ts";
+import { formatBytes } from "../native/report.ts";
+import { version } from "../version.ts";
+
+export interface Check {
+  name: string;
+  /** "note": worth knowing, nothing is broken. */
+  status: "ok" | "note" | "fault";
+  detail: string;
+  /** The command that mends it. */
+  fix?: string;
+}
+
+export interface Diagnosis {
+  nlac: string;
+  ok: boolean;
+  checks: Check[];
+}
+
+export interface DoctorOptions extends FindOptions {
+  root?: string;
+}
+
+export function registerDoctor(program: Command): void {
+  program
+    .command("doctor")
+    .description("check this machine: libtorch, addon, CPU, GPU, tools, model")
+    .option("--cuda", "check that training on a GPU works; what that lacks is a fault then")
+    .option("--json", "print the checks as JSON")
+    .addHelpText("after", "\nExamples:\n  nlac doctor\n  nlac doctor --cuda --json")
+    .action((flags: { cuda?: boolean; json?: boolean }) => {
+      const diagnosis = diagnose({ variant: flags.cuda ? "cuda" : "cpu" });
+      console.log(flags.json ? JSON.stringify(diagnosis, null, 2) : format(diagnosis));
+      if (!diagnosis.ok) process.exitCode = 1;
+    });
+}
+
+export function diagnose(options: DoctorOptions = {}): Diagnosis {
+  const { variant = "cpu", env = process.env, root = packageRoot() } = options;
+  const { check: libtorchCheck, libtorch } = checkLibtorch(options);
+  const addon = checkAddon(variant, libtorch, root);
+  const checks = [
+    checkNode(),
+    checkSystem(),
+    checkCpu(env),
+    checkMemory(env),
+    libtorchCheck,
+    ...addon,
+    ...checkTools(env, addon[0]?.status === "ok"),
+    ...checkGpu(variant, root),
+    checkModel(env),
+  ];
+  return { nlac: version, ok: checks.every((check) => check.status !== "fault"), checks };
+}
+
+export function format(diagnosis: Diagnosis): string {
+  const mark = { ok: "ok   ", note: "note ", fault: "FAULT" };
+  const lines = diagnosis.checks.flatMap((check) => [
+    `${mark[check.status]} ${check.name.padEnd(9)} ${check.detail.replaceAll("\n", `\n${" ".repeat(16)}`)}`,
+    ...(check.fix && check.status !== "ok" ? [`${" ".repeat(16)}→ ${check.fix}`] : []),
+  ]);
+  const faults = diagnosis.checks.filter((check) => check.status === "fault").length;
+  const verdict = faults === 0 ? "No faults." : `${faults} ${faults === 1 ? "fault" : "faults"}.`;
+  return [`nlac ${diagnosis.nlac}`, ...lines, verdict].join("\n");
+}
+
+function checkNode(): Check {
+  const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+  const fits = major > 20 || (major === 20 && minor >= 17);
+  const detail = `${process.versions.node}, Node-API ${process.versions.napi}`;
+  return fits
+    ? { name: "node", status: "ok", detail }
+    : { name: "node", status: "fault", detail: `${detail}; 20.17 or later is needed`, fix: "nvm install 20" };
+}
+
+function checkSystem(): Check {
+  const header = (process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined)
+    ?.header;
+  const glibc = header?.glibcVersionRuntime;
+  const detail = `${process.platform}-${process.arch}, ${glibc ? `glibc ${glibc}` : "no glibc"}`;
+  const [major = 0, minor = 0] = (glibc ?? "0.0").split(".").map(Number);
+  if (process.platform === "linux" && (major > 2 || minor >= 28))
+    return { name: "system", status: "ok", detail };
+  return {
+    ...{
+      name: "system",
+      status: "fault",
+      detail: `${detail}; libtorch needs Linux with glibc 2.28 or later`,
+    },
+    fix: "docker run -it node:22-bookworm",
+  };
+}
+
+function checkCpu(env: Env): Check {
+  const features = cpuFeatures();
+  const model = cpus()[0]?.model ?? "unknown CPU";
+  const shown = ["avx2", "avx512f", "avx512_bf16", "amx_bf16"].filter((feature) => features.has(feature));
+  const threads = threadCount(env);
+  const detail = `${model}, ${cpus().length} processors, ${threads} threads an operation; ${shown.join(" ") || "no AVX2"}`;
+  if (features.has("avx512_bf16")) return { name: "cpu", status: "ok", detail };
+  return {
+    name: "cpu",
+    status: "note",
+    detail: `${detail}; without avx512_bf16, bfloat16 products are slower`,
+  };
+}
+
+export function cpuFeatures(cpuinfo = readOr("/proc/cpuinfo", "")): Set<string> {
+  const line = /^(?:flags|Features)\s*:\s*(.*)$/m.exec(cpuinfo)?.[1] ?? "";
+  return new Set(line.split(/\s+/).filter((word) => word !== ""));
+}
+
+function checkMemory(env: Env): Check {
+  let place = cacheRoot(env);
+  while (!existsSync(place)) place = dirname(place);
+  const { bavail, bsize } = statfsSync(place);
+  const detail = `${formatBytes(totalmem())} of memory; ${formatBytes(bavail * bsize)} free for ${cacheRoot(env)}`;
+  return { name: "memory", status: totalmem() < 3.5e9 ? "note" : "ok", detail };
+}
+
+function checkLibtorch(options: DoctorOptions): { check: Check; libtorch?: Libtorch } {
+  const fix = options.variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
+  try {
+    const { found, rejected } = findLibtorch(options);
+    if (!found) {
+      const detail = `${TORCH_VERSION} was not found. Looked at:\n${describeRejected(rejected)}`;
+      return { check: { name: "libtorch", status: "fault", detail, fix } };
+    }
+    const build = found.cuda ? `CUDA ${found.cuda} build` : "CPU build";
+    const detail = `${found.version} (${build}) at ${found.site}, by ${found.source}`;
+    return { check: { name: "libtorch", status: "ok", detail }, libtorch: found };
+  } catch (error) {
+    if (!(error instanceof NlacError)) throw error;
+    const unset = error.code === "ERR_CONFIG" ? fix : `unset NLAC_LIBTORCH && ${fix}`;
+    return {
+      check: { name: "libtorch", status: "fault", detail: `${error.code}: ${error.message}`, fix: unset },
+    };
+  }
+}
+
+/** Loads the addon in a process of its own: one that crashes is a finding, not the doctor's end. */
+function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: string): Check[] {
+  const fix = variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
+  const installation = findAddon(variant, root);
+  if (!installation)
+    return [{ name: "addon", status: "fault", detail: `the ${variant} build is not there`, fix }];
+  if (!libtorch) return [{ name: "addon", status: "fault", detail: "cannot be tried without libtorch", fix }];
+  const script = `
+    const [loader, addon, ...paths] = process.argv.slice(1);
+    require(loader).load(paths);
+    const { torchVersion, cudaAvailable } = require(addon);
+    const maps = require("node:fs").readFileSync("/proc/self/maps", "utf8");
+    console.log(JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), maps }));`;
+  const files = ["nlac_loader.node", "nlac.node"].map((name) => join(installation.directory, name));
+  const run = spawnSync(process.execPath, ["-e", script, ...files, ...libtorch.preload], {
+    encoding: "utf8",
+    maxBuffer: 1 << 26,
+    timeout: 60_000,
+  });
+  if (run.status !== 0) {
+    const said = run.stderr.split("\n").find((line) => /Error/.test(line)) ?? run.stderr.trim().slice(-300);
+    const how = run.signal ? `ended by ${run.signal}` : said;
+    return [
+      { name: "addon", status: "fault", detail: `${installation.directory} does not load: ${how}`, fix },
+    ];
+  }
+  const { torch, cuda, maps } = JSON.parse(run.stdout) as { torch: string; cuda: boolean; maps: string };
+  const inCheckout = installation.directory.startsWith(join(root, "build"));
+  const old = inCheckout && isStaleBuild(installation.directory, root);
+  const checks: Check[] = [
+    {
+      name: "addon",
+      status: old ? "note" : "ok",
+      detail: `${variant} build loads with torch ${torch} (${installation.directory})${old ? "; older than its sources" : ""}`,
+      ...(old && { fix }),
+    },
+  ];
+  if (variant === "cuda" && !cuda)
+    checks.push({ name: "cuda", status: "fault", detail: "torch finds no usable GPU", fix: "nvidia-smi" });
+  const runtimes = openmpRuntimes(maps);
+  checks.push(
+    runtimes.length <= 1
+      ? { name: "openmp", status: "ok", detail: runtimes[0] ?? "none" }
+      : {
+          ...{
+            name: "openmp",
+            status: "fault",
+            detail: `two thread pools fight for the cores: ${runtimes.join(", ")}`,
+          },
+          fix: "unset LD_PRELOAD LD_LIBRARY_PATH",
+        },
+  );
+  return checks;
+}
+
+/** Needed to build only: where the addon is there, a missing one is no fault. */
+function checkTools(env: Env, built: boolean): Check[] {
+  const tools = findTools(env);
+  const say = (program: string | undefined) =>
+    program === undefined
+      ? undefined
+      : spawnSync(program, ["--version"], { encoding: "utf8" }).stdout.split("\n")[0];
+  const lacking = built ? "note" : "fault";
+  const check = (name: string, program: string | undefined, wanted: string): Check =>
+    program
+      ? { name, status: "ok", detail: say(program) ?? program }
+      : {
+          name,
+          status: lacking,
+          detail: "not there; needed to build the addon",
+          fix: installCommand([wanted]),
+        };
+  const ninja = check("ninja", tools.ninja, "ninja");
+  if (!tools.ninja && tools.make)
+    Object.assign(ninja, { status: "note", detail: `not there; ${say(tools.make)} does, more slowly` });
+  return [check("cmake", tools.cmake, "cmake"), ninja, check("compiler", tools.compiler, "g++")];
+}
+
+function checkGpu(variant: Variant, root: string): Check[] {
+  const lacking = variant === "cuda" ? "fault" : "note";
+  const query = spawnSync(
+    "nvidia-smi",
+    ["--query-gpu=name,memory.total,driver_version,compute_cap", "--format=csv,noheader"],
+    { encoding: "utf8", timeout: 20_000 },
+  );
+  if (query.status === 0) {
+    const detail = query.stdout.trim().split("\n").join("; ");
+    const gpu: Check = { name: "gpu", status: "ok", detail };
+    const driver = Number(/\b(\d{3})\.\d+/.exec(detail)?.[1] ?? "0");
+    // CUDA 13 runs on drivers of the 580 branch and later.
+    if (driver > 0 && driver < 580)
+      Object.assign(gpu, {
+        status: lacking,
+        detail: `${detail}; CUDA 13 needs driver 580 or later`,
+        fix: "nvidia-smi",
+      });
+    else if (variant === "cpu" && !findAddon("cuda", root))
+      Object.assign(gpu, {
+        status: "note",
+        detail: `${detail}; not used by the CPU build`,
+        fix: "npx nlac setup --cuda",
+      });
+    return [gpu];
+  }
+  const driver = /\b(\d{3}\.[\d.]+)\b/.exec(readOr("/proc/driver/nvidia/version", ""))?.[1];
+  if (hasNvidiaDriver())
+    return [
+      {
+        name: "gpu",
+        status: lacking,
+        detail: `driver ${driver ?? "there"}, but nvidia-smi does not answer`,
+        fix: "nvidia-smi",
+      },
+    ];
+  const none: Check = { name: "gpu", status: lacking, detail: "no NVIDIA driver" };
+  return [variant === "cuda" ? { ...none, fix: "ls /dev/nvidiactl /proc/driver/nvidia/version" } : none];
+}
+
+function checkModel(env: Env): Check {
+  const model = KNOWN_MODELS.find((known) => known.name === DEFAULT_MODEL) ?? KNOWN_MODELS[0]!;
+  const path = cachedModel(model, env);
+  if (isCached(model, env)) return { name: "model", status: "ok", detail: path };
+  return {
+    ...{
+      name: "model",
+      status: "note",
+      detail: `${model.name} is fetched at first use (${formatBytes(model.bytes)})`,
+    },
+    fix: `npx nlac generate ${model.name} Hello`,
+  };
+}
+
+function readOr(path: string, otherwise: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return otherwise;
+  }
+}

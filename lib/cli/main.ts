@@ -1,0 +1,68 @@
+#!/usr/bin/env node
+/** The `nlac` command. A command is one file with a `register…` function, and one line in the table below. */
+
+import { realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { Command, CommanderError } from "commander";
+import { NlacError } from "../errors.ts";
+import { version } from "../version.ts";
+
+type Register = (program: Command) => void;
+
+// Only the command that runs is imported, so that `setup` and `doctor` work whatever else is missing.
+const commands: Record<string, () => Promise<Register>> = {
+  setup: async () => (await import("./setup.ts")).registerSetup,
+  doctor: async () => (await import("./doctor.ts")).registerDoctor,
+  train: async () => (await import("./train.ts")).registerTrain,
+  eval: async () => (await import("./eval.ts")).registerEval,
+  generate: async () => (await import("./generate.ts")).registerGenerate,
+  play: async () => (await import("./play.ts")).registerPlay,
+  view: async () => (await import("./view.ts")).registerView,
+  export: async () => (await import("./export.ts")).registerExport,
+};
+
+/** Runs one command line (without node and script); returns the exit code. */
+export async function main(argv: readonly string[]): Promise<number> {
+  const program = new Command("nlac")
+    .description("Train LLM agents with Natural Language Actor-Critic.")
+    .version(version)
+    .exitOverride()
+    .configureOutput({ outputError: () => {} })
+    .addHelpText("after", "\nExample:\n  nlac setup && nlac train quickstart");
+  try {
+    const named = commands[argv[0] ?? ""];
+    for (const load of named ? [named] : Object.values(commands)) (await load())(program);
+    if (argv.length === 0) {
+      program.outputHelp();
+      return 0;
+    }
+    await program.parseAsync(argv as string[], { from: "user" });
+    return Number(process.exitCode ?? 0);
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      if (error.exitCode === 0) return 0; // --help and --version end this way
+      return fail("ERR_VALUE", error.message.replace(/^error: /, ""));
+    }
+    if (error instanceof NlacError) return fail(error.code, error.message);
+    const text =
+      error instanceof Error && process.env.NLAC_DEBUG ? (error.stack ?? error.message) : String(error);
+    return fail("ERR_INTERNAL", text.replace(/^Error: /, ""));
+  }
+}
+
+function fail(code: string, message: string): number {
+  process.stderr.write(`nlac: ${code}: ${message}\n`);
+  return 1;
+}
+
+/** Started as a program, also through the link that npm puts into node_modules/.bin. */
+function isProgram(): boolean {
+  const script = process.argv[1];
+  return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
+}
+
+if (isProgram()) {
+  // A reader that went away (`nlac view | head`) is no fault.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+  process.exitCode = await main(process.argv.slice(2));
+}

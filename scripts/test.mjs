@@ -1,0 +1,169 @@
+#!/usr/bin/env node
+// `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and closes
+// with one line that adds all of them up. `--ci` also compiles every CUDA kernel, links the CUDA addon, and
+// runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { importLib } from "./build-native.mjs";
+
+const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
+const ci = process.argv.includes("--ci");
+const totals = { passed: 0, failed: 0, skipped: 0 };
+const failures = [];
+
+function count(name, { passed = 0, failed = 0, skipped = 0 }) {
+  totals.passed += passed;
+  totals.failed += failed;
+  totals.skipped += skipped;
+  if (failed > 0) failures.push(`${name}: ${failed} failed`);
+  console.log(`== ${name}: ${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`);
+}
+
+/** A step that passes or fails as one. Its fault never keeps the others from running. */
+async function check(name, body) {
+  const started = Date.now();
+  try {
+    await body();
+    count(`${name} (${Math.round((Date.now() - started) / 1000)} s)`, { passed: 1 });
+    return true;
+  } catch (error) {
+    console.error(error.stack && !error.code ? error.stack : `${error.code ?? "error"}: ${error.message}`);
+    count(name, { failed: 1 });
+    return false;
+  }
+}
+
+/** Runs a program; its output is passed on and handed back. */
+function run(program, args, { env = {}, minutes = 30 } = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(program, args, {
+      cwd: root,
+      env: { ...process.env, ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+      timeout: minutes * 60_000,
+      killSignal: "SIGKILL",
+    });
+    let output = "";
+    for (const [from, to] of [
+      [child.stdout, process.stdout],
+      [child.stderr, process.stderr],
+    ])
+      from.on("data", (chunk) => {
+        output += chunk;
+        to.write(chunk);
+      });
+    child.on("error", (error) => resolve({ status: error.message, output }));
+    child.on("close", (code, signal) => resolve({ status: code ?? signal, output }));
+  });
+}
+
+async function mustRun(program, args, options) {
+  const { status } = await run(program, args, options);
+  if (status !== 0) throw new Error(`${[program, ...args].join(" ")}: exit ${status}`);
+}
+
+const tool = (name) => join(root, "node_modules", ".bin", name);
+
+/** Every C++ test program of a build directory; each doctest case counts. */
+async function runNativeTests(label, directory) {
+  const list = spawnSync("ctest", ["--test-dir", directory, "--show-only=json-v1"], { encoding: "utf8" });
+  const tests = list.status === 0 ? JSON.parse(list.stdout).tests : [];
+  if (tests.length === 0) count(label, { failed: 1 });
+  for (const { name, command, properties = [] } of tests) {
+    const variables = properties.find((property) => property.name === "ENVIRONMENT")?.value ?? [];
+    const env = Object.fromEntries(variables.map((pair) => pair.split(/=(.*)/s).slice(0, 2)));
+    const [program, ...args] = command ?? [""];
+    const { status, output } = await run(program, args, { env, minutes: 15 });
+    const summary = /test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped/.exec(
+      output,
+    );
+    const [, , passed = 0, failed = 0, skipped = 0] = (summary ?? []).map(Number);
+    // A program that died, or said nothing, has failed whatever it counted before.
+    const crashed = !summary || (status !== 0 && failed === 0) || passed + failed === 0;
+    if (crashed) console.error(`${name}: exit ${status}`);
+    count(`${label} ${name}`, { passed, failed: failed + (crashed ? 1 : 0), skipped });
+  }
+}
+
+/** Every vitest test counts; a file that does not even load counts as a failure. */
+async function runVitest() {
+  const directory = mkdtempSync(join(tmpdir(), "nlac-vitest-"));
+  try {
+    const file = join(directory, "report.json");
+    const args = ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${file}`];
+    const { status } = await run(tool("vitest"), args, { minutes: 40 });
+    if (!existsSync(file)) return count("vitest", { failed: 1 });
+    const report = JSON.parse(readFileSync(file, "utf8"));
+    const broken = report.testResults.filter(
+      (r) => r.status === "failed" && r.assertionResults.length === 0,
+    ).length;
+    const failed = report.numFailedTests + broken;
+    count("vitest", {
+      passed: report.numPassedTests,
+      failed: failed + (status !== 0 && failed === 0 ? 1 : 0),
+      skipped: report.numPendingTests + (report.numTodoTests ?? 0),
+    });
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+async function compileCuda({ buildNative, setup, report }) {
+  let definitions;
+  const ready = await check("CUDA toolchain", async () => {
+    const { libtorch } = await setup({ variant: "cuda", toolchainOnly: true, build: false, report });
+    definitions = { NLAC_LIBTORCH: libtorch, NLAC_CUDA: "ON" };
+  });
+  if (!ready) return;
+  const kernels = readdirSync(join(root, "native", "cuda")).filter((name) => name.endsWith(".cu"));
+  for (const kernel of kernels)
+    await check(`nvcc ${kernel}`, () =>
+      buildNative({
+        name: "cuda",
+        definitions,
+        targets: [join("cuda", `${basename(kernel)}.o`)],
+        root,
+        report,
+      }),
+    );
+  await check("link the CUDA addon", () =>
+    buildNative({ name: "cuda", definitions, targets: ["nlac_addon", "nlac_loader"], root, report }),
+  );
+}
+
+const { setup } = await importLib("native/setup");
+const { buildNative } = await importLib("native/build");
+const { stderrReporter } = await importLib("native/report");
+const report = stderrReporter();
+
+await check("type check", () => mustRun(tool("tsc"), ["-p", "tsconfig.test.json", "--noEmit"]));
+await check("build", () => mustRun(tool("tsc"), ["-p", "tsconfig.json"]));
+await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
+await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));
+
+let libtorch;
+const provided = await check("setup", async () => {
+  libtorch = (await setup({ build: false, report })).libtorch;
+});
+const built =
+  provided &&
+  (await check("native build", () =>
+    buildNative({ name: "cpu", definitions: { NLAC_LIBTORCH: libtorch, NLAC_TESTS: "ON" }, root, report }),
+  ));
+if (built) await runNativeTests("C++", join(root, "build", "cpu"));
+await runVitest();
+
+if (ci) {
+  const definitions = { NLAC_TORCH: "OFF", NLAC_TESTS: "ON", NLAC_SANITIZE: "address,undefined" };
+  if (await check("sanitizer build", () => buildNative({ name: "sanitize", definitions, root, report })))
+    await runNativeTests("sanitized", join(root, "build", "sanitize"));
+  if (provided) await compileCuda({ buildNative, setup, report });
+}
+
+for (const failure of failures) console.log(failure);
+const { passed, failed, skipped } = totals;
+console.log(`${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`);
+process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

@@ -10,6 +10,9 @@
 namespace nlac {
 
 nlohmann::json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
+  // The library takes a null byte for the end of the text and would leave unread what follows it.
+  NLAC_REQUIRE(text.find('\0') == std::string_view::npos, "ERR_MODEL_FORMAT", source,
+               ": not valid JSON: it holds a null byte");
   using Event = nlohmann::json::parse_event_t;
   std::vector<std::set<std::string>> keys;  // of each object still open
   size_t depth = 0, values = 0;

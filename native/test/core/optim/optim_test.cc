@@ -1,0 +1,327 @@
+#include "core/optim/optim.h"
+
+#include <ATen/Parallel.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/error.h"
+#include "core/io/safetensors.h"
+#include "core/optim/kernels.h"
+
+using namespace nlac;
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+std::string code_of(const auto& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "no error";
+}
+
+Tensors copies(const Tensors& tensors) {
+  Tensors result;
+  for (const at::Tensor& t : tensors) result.push_back(t.clone());
+  return result;
+}
+
+bool equal(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!at::equal(a[i], b[i])) return false;
+  }
+  return true;
+}
+
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+// More than one block, a size that no vector width divides, and a scalar's worth.
+Tensors random_parameters() {
+  at::manual_seed(3);
+  return {at::randn({33, 601}), at::randn({40001}), at::randn({1}), at::randn({3, 1})};
+}
+
+// Keeps the global thread count as it was.
+struct Threads {
+  int before = at::get_num_threads();
+  ~Threads() { at::set_num_threads(before); }
+};
+
+}  // namespace
+
+TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
+  const char* fixtures = std::getenv("NLAC_TEST_FIXTURES");
+  const std::string root = fixtures != nullptr ? fixtures : "test/fixtures";
+  const SafetensorsFile file = open_safetensors(root + "/optim/adamw.safetensors");
+  std::map<std::string, at::Tensor> recorded;
+  for (const TensorEntry& entry : file.tensors) {
+    at::Tensor tensor = at::empty(entry.shape);
+    REQUIRE(tensor.nbytes() == entry.bytes);
+    std::memcpy(tensor.data_ptr(), entry.data, entry.bytes);
+    recorded[entry.name] = tensor;
+  }
+  const auto settings = nlohmann::json::parse(file.metadata.at("settings"));
+  AdamWOptions options;
+  options.learning_rate = settings.at("learning_rate");
+  options.beta1 = settings.at("beta1");
+  options.beta2 = settings.at("beta2");
+  options.epsilon = settings.at("epsilon");
+  options.weight_decay = settings.at("weight_decay");
+  options.max_grad_norm = settings.at("max_grad_norm");
+
+  const std::vector<std::string> names{"embedding", "matrix", "norm", "bias"};
+  Tensors masters, compute, gradients;
+  for (const std::string& name : names) {
+    masters.push_back(recorded.at(name + ".start").clone());
+    compute.push_back(at::zeros_like(masters.back(), at::kBFloat16));
+    gradients.push_back(at::zeros_like(masters.back()));
+  }
+  AdamWState state;
+  const at::Tensor norms = recorded.at("norms");
+  const int64_t steps = norms.size(0);
+  REQUIRE(steps == 50);
+  double worst = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    for (size_t i = 0; i < names.size(); ++i) gradients[i].copy_(recorded.at(names[i] + ".gradients")[step]);
+    const StepResult result = adamw_step(masters, compute, gradients, state, options);
+    REQUIRE_FALSE(result.skipped);
+    REQUIRE(result.grad_norm == doctest::Approx(norms[step].item<double>()).epsilon(1e-6));
+    for (size_t i = 0; i < names.size(); ++i) {
+      const at::Tensor expected = recorded.at(names[i] + ".after")[step];
+      worst = std::max(worst, largest_difference(masters[i], expected) / expected.abs().max().item<double>());
+      REQUIRE(at::equal(compute[i], masters[i].to(at::kBFloat16)));
+      REQUIRE(gradients[i].count_nonzero().item<int64_t>() == 0);
+    }
+  }
+  CHECK(worst < 1e-6);
+  CHECK(state.steps == steps);
+}
+
+TEST_CASE("only matrices decay") {
+  Tensors masters{at::ones({2, 2}), at::ones({3})};
+  const Tensors gradients{at::zeros({2, 2}), at::zeros({3})};
+  AdamWState state;
+  AdamWOptions options;
+  options.learning_rate = 0.1;
+  options.weight_decay = 0.5;
+  adamw_step(masters, masters, gradients, state, options);
+  CHECK(at::allclose(masters[0], at::full({2, 2}, 0.95f)));
+  CHECK(at::equal(masters[1], at::ones({3})));
+}
+
+TEST_CASE("a gradient that is not finite changes nothing but itself") {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
+    const Tensors masters = random_parameters();
+    Tensors compute, gradients;
+    for (const at::Tensor& w : masters) {
+      compute.push_back(w.to(at::kBFloat16));
+      gradients.push_back(at::randn_like(w));
+    }
+    AdamWState state;
+    adamw_step(masters, compute, gradients, state, {});
+    const Tensors before = copies(masters), m = copies(state.m), v = copies(state.v), low = copies(compute);
+    for (size_t i = 0; i < gradients.size(); ++i) gradients[i].fill_(1);
+    gradients[1][39999] = bad;
+    const StepResult result = adamw_step(masters, compute, gradients, state, {});
+    CHECK(result.skipped);
+    CHECK_FALSE(std::isfinite(result.grad_norm));
+    CHECK(state.steps == 1);
+    CHECK(equal(masters, before));
+    CHECK(equal(state.m, m));
+    CHECK(equal(state.v, v));
+    CHECK(equal(compute, low));
+    for (const at::Tensor& g : gradients) CHECK(at::equal(g, at::zeros_like(g)));
+  }
+}
+
+TEST_CASE("gradients whose squares leave float32 still have a norm") {
+  const Tensors masters{at::zeros({2, 3})};
+  const Tensors gradients{at::full({2, 3}, 1e30f)};
+  AdamWState state;
+  const StepResult result = adamw_step(masters, masters, gradients, state, {});
+  CHECK_FALSE(result.skipped);
+  CHECK(result.grad_norm == doctest::Approx(1e30 * std::sqrt(6.0)).epsilon(1e-6));
+  CHECK(at::isfinite(masters[0]).all().item<bool>());
+}
+
+TEST_CASE("a step does not depend on the number of threads") {
+  const Threads restore;
+  const auto run = [](int threads) {
+    at::set_num_threads(threads);
+    Tensors masters = random_parameters(), compute, gradients;
+    for (const at::Tensor& w : masters) {
+      compute.push_back(w.to(at::kBFloat16));
+      gradients.push_back(at::randn_like(w));
+    }
+    AdamWState state;
+    const double norm = adamw_step(masters, compute, gradients, state, {}).grad_norm;
+    ema_update(compute, masters, {}, 0.1, 1, 2);
+    masters.push_back(at::full({1}, norm, at::kDouble));
+    masters.insert(masters.end(), compute.begin(), compute.end());
+    return masters;
+  };
+  const Tensors one = run(1);
+  CHECK(equal(one, run(2)));
+  CHECK(equal(one, run(5)));
+}
+
+TEST_CASE("the loops for this processor agree with the portable ones") {
+  using namespace optim_kernels;
+  const Kernels &fast = kernels(), &plain = baseline_kernels();
+  const int64_t n = 1003;
+  const AdamWFactors factors{0.99f, 0.5f, 0.9f, 0.999f, 1e-2f, 1.5f, 1e-8f};
+  at::manual_seed(5);
+  const at::Tensor start = at::randn({n}), gradient = at::randn({n});
+  const auto step = [&](const Kernels& k, Held held) {
+    Tensors t{start.clone(), at::rand({0}), at::rand({0}), gradient.clone()};
+    t[1] = start * 0.1, t[2] = start.square();
+    t.push_back(at::empty({n}, held == Held::f32 ? at::kFloat : at::kBFloat16));
+    k.adamw(t[0].data_ptr<float>(), t[1].data_ptr<float>(), t[2].data_ptr<float>(), t[3].data_ptr<float>(),
+            t[4].data_ptr(), held, n, factors);
+    CHECK(at::equal(t[4], t[0].to(t[4].scalar_type())));
+    return t;
+  };
+  for (const Held held : {Held::f32, Held::bf16}) {
+    const Tensors a = step(fast, held), b = step(plain, held);
+    for (size_t i = 0; i < 4; ++i) CHECK(largest_difference(a[i], b[i]) < 1e-6);
+  }
+  CHECK(fast.square_sum(start.data_ptr<float>(), n) ==
+        doctest::Approx(plain.square_sum(start.data_ptr<float>(), n)).epsilon(1e-14));
+  const at::Tensor narrow = gradient.to(at::kBFloat16);
+  for (const float tau : {0.0f, 0.005f, 0.7f, 1.0f}) {
+    const auto average = [&](const Kernels& k) {
+      const at::Tensor t = start.clone(), shadow = at::empty({n}, at::kBFloat16);
+      k.ema(t.data_ptr<float>(), narrow.data_ptr(), Held::bf16, shadow.data_ptr(), Held::bf16, n, tau);
+      CHECK(at::equal(shadow, t.to(at::kBFloat16)));
+      return t;
+    };
+    CHECK(largest_difference(average(fast), average(plain)) < 1e-6);
+  }
+}
+
+TEST_CASE("lists that do not fit are refused") {
+  const Tensors a{at::zeros({2, 3})}, b{at::zeros({3, 2})}, two{at::zeros({2, 3}), at::zeros({1})};
+  const Tensors half{at::zeros({2, 3}, at::kBFloat16)}, across{at::zeros({3, 2}).t()};
+  AdamWState state;
+  CHECK(code_of([&] { adamw_step(a, a, two, state, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, two, a, state, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, a, b, state, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, b, a, state, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, a, half, state, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, across, a, state, {}); }) == "ERR_SHAPE");
+  AdamWState foreign{{at::zeros({1})}, {at::zeros({1})}, 3};
+  CHECK(code_of([&] { adamw_step(a, a, a, foreign, {}); }) == "ERR_SHAPE");
+  AdamWOptions options;
+  options.learning_rate = std::nan("");
+  CHECK(code_of([&] { adamw_step(a, a, a, state, options); }) == "ERR_VALUE");
+  options = {};
+  options.beta2 = 1;
+  CHECK(code_of([&] { adamw_step(a, a, a, state, options); }) == "ERR_VALUE");
+
+  CHECK(code_of([&] { ema_update(a, two, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { ema_update(a, b, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { ema_update(a, a, two, 0.1, 0, 0); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { ema_update(a, half, b, 0.1, 0, 0); }) == "ERR_SHAPE");
+  for (const double tau : {-0.1, 1.1, std::nan("")}) {
+    CHECK(code_of([&] { ema_update(a, half, {}, tau, 0, 0); }) == "ERR_VALUE");
+  }
+  CHECK(code_of([&] { relative_distance(a, two); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { relative_distance(a, b); }) == "ERR_SHAPE");
+}
+
+TEST_CASE("a moving average in any mix of types is what float64 says") {
+  at::manual_seed(1);
+  const at::Tensor start = at::randn({17, 1021});
+  for (const auto target_type : {at::kFloat, at::kDouble}) {
+    for (const auto online_type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+      for (const double tau : {0.0, 0.005, 0.5, 1.0}) {
+        const at::Tensor target = start.to(target_type, false, true);
+        const at::Tensor online = at::randn_like(start).to(online_type);
+        const at::Tensor low = at::empty_like(start, at::kBFloat16), full = at::empty_like(start);
+        const at::Tensor expected = target.to(at::kDouble).lerp(online.to(at::kDouble), tau);
+        const at::Tensor other = target.clone();
+        ema_update({target, other}, {online, online}, {low, full}, tau, 0, 0);
+        CHECK(largest_difference(target, expected) < 1e-6);
+        CHECK(at::equal(target, other));
+        CHECK(at::equal(low, target.to(at::kBFloat16)));
+        CHECK(at::equal(full, target.to(at::kFloat)));
+        if (tau == 0) CHECK(at::equal(target, start.to(target_type)));
+        if (tau == 1) CHECK(at::equal(target, online.to(target_type)));
+      }
+    }
+  }
+}
+
+TEST_CASE("ten thousand small updates: float32 follows, plain bfloat16 stands still, stochastic bfloat16 follows") {
+  at::manual_seed(2);
+  constexpr int64_t updates = 10000, elements = 4096;
+  const double tau = 0.005;
+  // Online weights of a trained layer's size that wander slowly, as at a learning rate of 5e-6.
+  at::Tensor walk = at::randn({elements}, at::kDouble) * 0.05 + 0.1;
+  const at::Tensor drift = at::randn({elements}, at::kDouble) * 1e-5;
+  const at::Tensor exact = walk.clone();
+  const at::Tensor single = walk.to(at::kFloat), shadow = at::empty({elements}, at::kBFloat16);
+  const at::Tensor rounded = walk.to(at::kBFloat16), stochastic = rounded.clone();
+  for (int64_t step = 0; step < updates; ++step) {
+    walk += drift;
+    const at::Tensor online = walk.to(at::kBFloat16);
+    exact.lerp_(online.to(at::kDouble), tau);
+    ema_update({single}, {online}, {shadow}, tau, 0, static_cast<uint64_t>(step));
+    ema_update({stochastic}, {online}, {}, tau, 9, static_cast<uint64_t>(step));
+    rounded.copy_(rounded.to(at::kFloat).lerp(online.to(at::kFloat), tau));
+  }
+  CHECK(relative_distance({single}, {exact}) < 1e-5);
+  CHECK(largest_difference(single, exact) < 1e-3 * exact.abs().max().item<double>());
+  CHECK(relative_distance({shadow}, {exact}) < 2.5e-3);
+  CHECK(relative_distance({rounded}, {exact}) > 0.1);
+  // One draw strays by bf16's own resolution, their mean does not.
+  CHECK(relative_distance({stochastic}, {exact}) < 0.02);
+  CHECK(std::abs((stochastic.to(at::kDouble) - exact).mean().item<double>()) < 1e-3 * exact.abs().mean().item<double>());
+}
+
+TEST_CASE("stochastic rounding is unbiased, and a function of seed and step") {
+  const at::Tensor online = at::full({20001}, 1.0f + 0.3f * 0x1p-7f);
+  const auto average = [&](uint64_t seed, uint64_t step) {
+    const Tensors target{at::zeros({20001}, at::kBFloat16), at::zeros({20001}, at::kBFloat16)};
+    const Tensors shadow{at::empty({20001}), at::Tensor()};
+    ema_update(target, {online, online}, shadow, 1.0, seed, step);
+    CHECK(at::equal(shadow[0], target[0].to(at::kFloat)));
+    return target;
+  };
+  const Tensors once = average(4, 0);
+  const double up = once[0].to(at::kFloat).gt(1).to(at::kFloat).mean().item<double>();
+  CHECK(up == doctest::Approx(0.3).epsilon(0.05));
+
+  CHECK_FALSE(at::equal(once[0], once[1]));
+  CHECK(equal(once, average(4, 0)));
+  CHECK_FALSE(equal(once, average(4, 1)));
+  CHECK_FALSE(equal(once, average(5, 0)));
+  const at::Tensor special = at::tensor({INFINITY, -INFINITY, NAN, 0.0f});
+  const at::Tensor target = at::zeros({4}, at::kBFloat16);
+  ema_update({target}, {special}, {}, 1.0, 0, 0);
+  CHECK(target[0].item<float>() == INFINITY);
+  CHECK(std::isnan(target[2].item<float>()));
+  CHECK(target[3].item<float>() == 0);
+}
+
+TEST_CASE("relative distance") {
+  const Tensors b{at::full({1500, 1000}, 2.0f), at::full({2}, -1.0f, at::kBFloat16)};
+  Tensors a = copies(b);
+  CHECK(relative_distance(a, b) == 0);
+  a[0] += 0.5f;
+  CHECK(relative_distance(a, b) == doctest::Approx(std::sqrt(1.5e6 * 0.25) / std::sqrt(1.5e6 * 4 + 2)));
+  CHECK(relative_distance({}, {}) == 0);
+}

@@ -1,6 +1,10 @@
-/** Episodes as records: what trajectories.jsonl holds, one line an episode, and back. */
+/**
+ * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log probabilities
+ * stand once, in the conversation; a turn's own are the ids that the model wrote after its state.
+ */
 
 import type { Action, Message } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { Outcome, Trajectory } from "../rollout/trajectory.ts";
 import type { ConversationJson } from "../tokens/conversation.ts";
@@ -15,8 +19,6 @@ export interface EpisodeRecord {
   turns: {
     /** Length of s in tokens: s is the first so many ids of the conversation. */
     state: number;
-    tokens: number[];
-    logProbs: number[];
     text: string;
     action?: Action;
     malformed?: string;
@@ -37,10 +39,9 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
     outcome,
     reward,
     ...(fault === undefined ? {} : { fault }),
-    turns: trajectory.turns.map(({ state, logProbs, ...turn }) => ({
+    turns: trajectory.turns.map(({ state, tokens: _, logProbs: __, ...turn }) => ({
       ...turn,
       state: state.length,
-      logProbs: Array.from(logProbs),
     })),
     conversation: trajectory.conversation.toJSON(),
   };
@@ -50,11 +51,18 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
   const conversation = model.restoreConversation(record.conversation);
   return {
     ...record,
-    turns: record.turns.map(({ state, logProbs, ...turn }) => ({
-      ...turn,
-      state: conversation.prefix(state),
-      logProbs: Float32Array.from(logProbs),
-    })),
+    turns: record.turns.map(({ state, ...turn }) => {
+      const written = conversation.segments.find(({ source, start }) => source === "model" && start >= state);
+      if (written?.logProbs === undefined) {
+        throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not write.`);
+      }
+      return {
+        ...turn,
+        state: conversation.prefix(state),
+        tokens: conversation.tokens.slice(written.start, written.end),
+        logProbs: written.logProbs,
+      };
+    }),
     conversation,
   };
 }

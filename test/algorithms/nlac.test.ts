@@ -1,0 +1,442 @@
+import { describe, expect, test } from "vitest";
+import { type NlacConfigInput, nlacConfig, parseConfig, trainNlac } from "../../lib/algorithms/nlac.ts";
+import type { DistilledText } from "../../lib/model.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+const critique = "Future:\nforeseen\nOptimality:\nNo, bring the key.";
+const target = "Future:\njoined\nOptimality:\nNo, bring what was asked for.";
+
+/** Which role a prompt asks for, by the last request in it. */
+function roleOf(prompt: string): string {
+  const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
+  if (last.includes("revised action") || last.includes("better solution")) return "refiner";
+  if (last.includes("corrected_think")) return "correction";
+  if (last.includes("judge your latest action") || last.includes("was graded")) return "backup";
+  if (last.includes("Starting from this point")) return "future";
+  if (last.includes("Judge your last action") || last.includes("Check the solution")) return "critic";
+  if (last.includes("Picture what follows")) return "successor";
+  if (last.includes("Weigh them together")) return "evaluator";
+  return "policy";
+}
+
+function script(replies: Partial<Record<string, string>> = {}) {
+  const model = new ScriptedModel((prompt) => {
+    const role = roleOf(prompt);
+    const said = replies[role];
+    if (said !== undefined) return said;
+    if (role === "policy") return act("soap");
+    if (role === "refiner") return act("key");
+    if (role === "backup") return target;
+    if (role === "critic") return critique;
+    if (role === "evaluator") return "Optimality:\nNo, bring the key.";
+    return `a ${role} text`;
+  });
+  return model;
+}
+
+const small: NlacConfigInput = {
+  iterations: 1,
+  episodesPerIteration: 1,
+  updatesPerIteration: 1,
+  batchSize: 8,
+  maxActionTokens: 100,
+  maxCriticTokens: 100,
+  maxPromptTokens: 50_000,
+};
+
+async function train(model: ScriptedModel, config: NlacConfigInput = {}, environment = errandEnvironment()) {
+  const run = memoryRun();
+  const result = await trainNlac({ model, environment, config: { ...small, ...config }, run });
+  return { run, result, events: model.events };
+}
+
+const kls = (model: ScriptedModel): DistilledText[] =>
+  model.events.flatMap((event) => (event.kind === "kl" ? event.texts : []));
+
+describe("the configuration", () => {
+  test("defaults are the paper's", () => {
+    expect(nlacConfig.parse({})).toMatchObject({
+      iterations: 30,
+      updatesPerIteration: 1024,
+      batchSize: 1024,
+      futures: 1,
+      refinements: 1,
+      targetRate: 0.005,
+      priorityExponent: 0.1,
+      criticLearningRate: 5e-6,
+      policyLearningRate: 5e-6,
+      maxPromptTokens: 8192,
+      maxActionTokens: 24_576,
+      support: "full",
+    });
+  });
+
+  test("unknown keys and bad values are errors that name the field", () => {
+    expect(() => parseConfig({ tau: 0.1 } as never)).toThrow(
+      expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("tau") }),
+    );
+    expect(() => parseConfig({ targetRate: 2 })).toThrow(/targetRate/);
+    expect(() => parseConfig({ batchSize: 0 })).toThrow(/batchSize/);
+  });
+});
+
+describe("acting (lines 3 to 6)", () => {
+  test("the policy acts under θ, and every turn becomes a transition", async () => {
+    const { run, result } = await train(script());
+    expect(result).toMatchObject({ episodes: 1, environmentSteps: 3, updates: 1, stopped: false });
+    expect(run.trajectories[0]!.turns.map(({ done }) => done)).toEqual([false, false, true]);
+    expect(run.rows[0]!.values).toMatchObject({
+      "rollout/success": 0,
+      "parse/action": 1,
+      environment_steps: 3,
+    });
+  });
+
+  test("an unreadable action is told why, counts as a turn, and three in a row end the episode", async () => {
+    const { run } = await train(script({ policy: "soap please" }), {}, errandEnvironment({ turns: 10 }));
+    const [trajectory] = run.trajectories;
+    expect(trajectory!.outcome).toBe("malformed");
+    expect(trajectory!.turns).toHaveLength(3);
+    expect(trajectory!.turns[0]!.observation[0]!.content).toContain('"Thought:" is missing');
+    expect(trajectory!.turns[2]!.done).toBe(true);
+    expect(run.rows[0]!.values["parse/action"]).toBe(0);
+  });
+
+  test("an environment that throws makes an episode that says so, not a dead run", async () => {
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      return { ...episode, step: async () => Promise.reject(new Error("the desk is closed")) };
+    };
+    const { run, result } = await train(script(), { episodesPerIteration: 2 }, environment);
+    expect(run.trajectories.map(({ outcome }) => outcome)).toEqual([
+      "environment-fault",
+      "environment-fault",
+    ]);
+    expect(run.trajectories[0]!.fault).toEqual({ code: "ERR_ENVIRONMENT", message: "the desk is closed" });
+    expect(result.updates).toBe(0); // nothing was learned from turns without an outcome
+  });
+});
+
+describe("the critic's step (line 8)", () => {
+  test("the student never sees s'; the teacher does", async () => {
+    const model = script();
+    await train(model);
+    const texts = kls(model);
+    expect(texts).toHaveLength(8);
+    for (const { student, teacher } of texts) {
+      const [s, t] = [model.decode(student), model.decode(teacher)];
+      expect(roleOf(s)).toBe("critic");
+      expect(roleOf(t)).toBe("backup");
+      // Both hold the same state and action; what came of this action is in the teacher's alone.
+      const shared = s.slice(0, s.lastIndexOf("<|im_start|>user"));
+      expect(t.startsWith(shared)).toBe(true);
+      const count = (text: string) => text.split("OBSERVED").length - 1;
+      expect(count(t)).toBe(count(s) + 1);
+      expect(s).not.toContain("Final score");
+    }
+  });
+
+  test("futures and targets are written under θ̄, in one append-only chain", async () => {
+    const model = script();
+    await train(model);
+    const chain = model.calls.filter(({ prompt }) => ["future", "backup"].includes(roleOf(prompt)));
+    expect(chain.length).toBeGreaterThan(0);
+    expect(new Set(chain.map(({ weights }) => weights))).toEqual(new Set(["target"]));
+    for (const { prompt } of chain.filter(
+      ({ prompt }) => roleOf(prompt) === "backup" && !prompt.includes("Final score"),
+    )) {
+      const before = chain.find((call) => roleOf(call.prompt) === "future" && prompt.startsWith(call.prompt));
+      expect(before).toBeDefined();
+      expect(prompt.slice(before!.prompt.length)).toMatch(/^a future text<\|im_end\|>/);
+    }
+  });
+
+  test("a terminal transition carries the final reward and no bootstrapped future", async () => {
+    const model = script({ policy: act("key") });
+    await train(model, {}, errandEnvironment({ words: ["key"] }));
+    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
+    for (const { teacher } of kls(model)) {
+      expect(model.decode(teacher)).toContain("OBSERVED thanks");
+      expect(model.decode(teacher)).toContain("Final score: 1");
+    }
+  });
+
+  test("y is scored with the ids that were sampled, its stop id included, averaged over tokens and batch", async () => {
+    const model = script();
+    await train(model);
+    for (const { response, weight } of kls(model)) {
+      expect(response).toEqual([...model.encode(target), endOfTurn]);
+      expect(weight).toBeCloseTo(1 / (response.length * 8), 12);
+    }
+  });
+
+  test("malformed targets are trained on, or left out on request", async () => {
+    const all = script({ backup: "whatever" });
+    await train(all);
+    expect(kls(all)).toHaveLength(8);
+    const parsed = script({ backup: "whatever" });
+    const { run } = await train(parsed, { targets: "parsed" });
+    expect(kls(parsed)).toHaveLength(0);
+    expect(run.rows[1]!.values).toMatchObject({ "parse/target": 0, "targets/dropped": 8 });
+  });
+
+  test("the support reaches the loss", async () => {
+    const model = script();
+    await train(model, { support: { topK: 5 } });
+    expect(model.events.find((event) => event.kind === "kl")).toMatchObject({
+      options: { support: { topK: 5 } },
+    });
+  });
+});
+
+describe("the policy's step (line 9)", () => {
+  test("the refined action is scored after s alone, token for token", async () => {
+    const model = script();
+    await train(model);
+    const texts = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    expect(texts).toHaveLength(8);
+    for (const { prompt, response, weight } of texts) {
+      const text = model.decode(prompt);
+      expect(roleOf(text)).toBe("policy");
+      expect(text).not.toContain("foreseen");
+      expect(response).toEqual([...model.encode(act("key")), endOfTurn]);
+      expect(weight).toBeCloseTo(1 / (response.length * 8), 12);
+    }
+  });
+
+  test("attempt, critique and refinement are one append-only chain under θ", async () => {
+    const model = script();
+    await train(model);
+    const refiner = model.calls.filter(({ prompt }) => roleOf(prompt) === "refiner");
+    expect(refiner).toHaveLength(8);
+    for (const { prompt, weights } of refiner) {
+      expect(weights).toBe("online");
+      const critic = model.calls.find(
+        (call) => roleOf(call.prompt) === "critic" && prompt.startsWith(call.prompt),
+      );
+      expect(critic).toBeDefined();
+      expect(prompt.slice(critic!.prompt.length).startsWith(`${critique}<|im_end|>`)).toBe(true);
+      expect(critic!.prompt).toContain(act("soap"));
+    }
+  });
+
+  test("the stored action can stand in for a fresh attempt", async () => {
+    const model = script();
+    await train(model, { attempt: "stored" });
+    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "policy")).toHaveLength(3); // the episode's own
+  });
+
+  test("unreadable and unfinished refinements are dropped and counted", async () => {
+    for (const refiner of ["just bring the key", `${act("key")}…`]) {
+      const model = script({ refiner });
+      const { run } = await train(model);
+      expect(run.rows[1]!.values).toMatchObject({ "refinements/kept": 0, "refinements/dropped": 8 });
+      expect(model.events.some(({ kind }) => kind === "nll")).toBe(false);
+      expect(run.samples[0]!.facts.refinementDropped).toBeDefined();
+    }
+  });
+
+  test("with refinementsKept approved, only a critique of Yes counts", async () => {
+    const no = await train(script(), { refinementsKept: "approved" });
+    expect(no.run.rows[1]!.values["refinements/kept"]).toBe(0);
+    const yes = await train(script({ critic: "Future:\nfine\nOptimality:\nYes" }), {
+      refinementsKept: "approved",
+    });
+    expect(yes.run.rows[1]!.values).toMatchObject({ "refinements/kept": 8, "yes/critique": 1 });
+  });
+
+  test("m rounds keep the history of attempts in sight", async () => {
+    const model = script();
+    await train(model, { refinements: 2 });
+    const refiner = model.calls.filter(({ prompt }) => roleOf(prompt) === "refiner");
+    expect(refiner).toHaveLength(16);
+    expect(refiner.filter(({ prompt }) => prompt.split("foreseen").length - 1 === 2)).toHaveLength(8);
+    expect(refiner.filter(({ prompt }) => prompt.includes(act("key")))).toHaveLength(8);
+  });
+});
+
+describe("k futures", () => {
+  test("k = 3: three futures of one attempt, then the evaluator; L1 trains the successor", async () => {
+    const model = script();
+    await train(model, { futures: 3 });
+    const successor = model.calls.filter(({ prompt }) => roleOf(prompt) === "successor");
+    expect(successor).toHaveLength(24);
+    expect(new Set(successor.map(({ request }) => request.seed)).size).toBe(24);
+    const evaluator = model.calls.filter(({ prompt }) => roleOf(prompt) === "evaluator");
+    expect(evaluator).toHaveLength(8);
+    for (const { prompt } of evaluator) expect(prompt).toContain("3. a successor text");
+    for (const { student } of kls(model)) expect(roleOf(model.decode(student))).toBe("successor");
+  });
+});
+
+describe("single-step tasks", () => {
+  test("the critic judges correctness, the target has seen the score, nothing is bootstrapped", async () => {
+    const solved = "Correctness:\nNo. The box is empty.";
+    const model = script({ policy: "\\boxed{1}", critic: solved, backup: solved, refiner: "\\boxed{2}" });
+    const { run } = await train(model, {}, errandEnvironment({ turns: 1 }));
+    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
+    for (const { student, teacher } of kls(model)) {
+      expect(model.decode(student)).toContain("Correctness:");
+      expect(model.decode(student)).not.toContain("Final score");
+      expect(model.decode(teacher)).toContain("Final score: 0");
+    }
+    expect(run.rows[1]!.values).toMatchObject({
+      "parse/target": 1,
+      "parse/refinement": 1,
+      "yes/critique": 0,
+    });
+  });
+});
+
+describe("reasoning models", () => {
+  const corrected = "<corrected_think>I believe so.</corrected_think>";
+
+  test("a rewritten thought takes the old one's place; L1 is the sampled token's cross entropy", async () => {
+    const model = script({
+      backup: `<think>It said so.</think>${target}`,
+      refiner: `<think>The critique says key.</think>${act("key")}`,
+      correction: corrected,
+    });
+    await train(model, { reasoning: true });
+    const kl = model.events.find((event) => event.kind === "kl")!;
+    expect(kl).toMatchObject({ options: { support: "sampled" } });
+    for (const { response } of kls(model)) {
+      expect(model.decode(response)).toBe(`<think>\nI believe so.\n</think>${target}<|im_end|>`);
+    }
+    const texts = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    expect(texts).toHaveLength(8);
+    for (const { response } of texts) {
+      expect(model.decode(response)).toBe(`<think>\nI believe so.\n</think>${act("key")}<|im_end|>`);
+    }
+  });
+
+  test("a thought that could not be corrected is dropped: it would teach what its reader cannot know", async () => {
+    const model = script({
+      backup: `<think>It said so.</think>${target}`,
+      refiner: `<think>The critique says key.</think>${act("key")}`,
+      correction: "I will not.",
+    });
+    const { run } = await train(model, { reasoning: true });
+    expect(run.rows[1]!.values).toMatchObject({
+      "targets/dropped": 8,
+      "refinements/dropped": 8,
+      "parse/correction": 0,
+    });
+  });
+});
+
+describe("the order of an update", () => {
+  test("L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
+    const model = script();
+    await train(model, {
+      updatesPerIteration: 2,
+      targetRate: 0.25,
+      criticLearningRate: 1e-3,
+      policyLearningRate: 1e-4,
+    });
+    const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
+    expect(kinds).toEqual(["kl", "step", "nll", "step", "target", "kl", "step", "nll", "step", "target"]);
+    const rates = model.events.flatMap((event) =>
+      event.kind === "step" ? [event.options.learningRate] : [],
+    );
+    expect(rates).toEqual([1e-3, 1e-4, 1e-3, 1e-4]);
+    expect(model.events.filter((event) => event.kind === "target")).toMatchObject([
+      { tau: 0.25 },
+      { tau: 0.25 },
+    ]);
+  });
+
+  test("moments are shared, or kept apart on request", async () => {
+    const states = async (optimizerState: "shared" | "separate") => {
+      const model = script();
+      await train(model, { optimizerState });
+      return model.events.flatMap((event) => (event.kind === "step" ? [event.options.state] : []));
+    };
+    expect(await states("shared")).toEqual(["", ""]);
+    expect(await states("separate")).toEqual(["critic", "policy"]);
+  });
+
+  test("a transition's priority becomes its L1, and sampling follows its power α", async () => {
+    // Turn 1's target is as good as known, turn 2's and 3's are not: with α = 1 they are drawn in proportion.
+    const model = script();
+    const turnOf = (text: DistilledText) => model.decode(text.student).split("OBSERVED").length - 1;
+    model.kl = (text) => [0.01, 1, 3][turnOf(text)]!;
+    await train(model, { priorityExponent: 1, updatesPerIteration: 400, batchSize: 4 });
+    const drawn = kls(model).slice(200).map(turnOf);
+    const share = (turn: number) => drawn.filter((t) => t === turn).length / drawn.length;
+    expect(share(0)).toBeLessThan(0.02);
+    expect(share(1)).toBeGreaterThan(0.2);
+    expect(share(1)).toBeLessThan(0.3);
+    expect(share(2)).toBeGreaterThan(0.7);
+    const uniform = script();
+    uniform.kl = model.kl;
+    await train(uniform, { priorityExponent: 0, updatesPerIteration: 400, batchSize: 4 });
+    const even = kls(uniform).map((text) => uniform.decode(text.student).split("OBSERVED").length - 1);
+    for (const turn of [0, 1, 2]) {
+      expect(even.filter((t) => t === turn).length / even.length).toBeCloseTo(1 / 3, 1);
+    }
+  });
+
+  test("ten skipped steps in a row stop the run; fewer do not", async () => {
+    const model = script();
+    model.skip = () => true;
+    await expect(train(model, { updatesPerIteration: 20 })).rejects.toMatchObject({ code: "ERR_NOT_FINITE" });
+    expect(model.events.filter(({ kind }) => kind === "step")).toHaveLength(10);
+    const recovering = script();
+    let steps = 0;
+    recovering.skip = () => ++steps % 10 !== 0;
+    const { run } = await train(recovering, { updatesPerIteration: 20 });
+    expect(run.rows.at(-1)!.values["skipped/critic"]).toBe(1);
+  });
+});
+
+describe("interruption", () => {
+  const long: NlacConfigInput = { iterations: 2, updatesPerIteration: 3, episodesPerIteration: 2 };
+
+  test("a stop rolls back to the last boundary, forgets gradients, and checkpoints", async () => {
+    const model = script();
+    const controller = new AbortController();
+    const run = memoryRun({ signal: controller.signal });
+    const speak = model.reply;
+    model.reply = (prompt, weights, i, request) => {
+      if (model.events.filter(({ kind }) => kind === "target").length === 2) controller.abort();
+      return speak(prompt, weights, i, request);
+    };
+    const result = await trainNlac({
+      model,
+      environment: errandEnvironment(),
+      config: { ...small, ...long },
+      run,
+    });
+    expect(result).toMatchObject({ stopped: true, updates: 2 });
+    expect(model.events.at(-1)).toEqual({ kind: "discard" });
+    expect(run.checkpoints.at(-1)).toMatchObject({
+      updates: 2,
+      updatesDone: 2,
+      iteration: 0,
+      collected: true,
+    });
+  });
+
+  test("a stop between the two steps keeps the texts of the second", async () => {
+    const model = script();
+    const controller = new AbortController();
+    const run = memoryRun({ signal: controller.signal });
+    const step = model.step.bind(model);
+    model.step = async (options) => {
+      const result = await step(options);
+      controller.abort();
+      return result;
+    };
+    await trainNlac({ model, environment: errandEnvironment(), config: { ...small, ...long }, run });
+    const saved = run.checkpoints.at(-1) as { updates: number; pending: { texts: unknown[] } };
+    expect(saved.updates).toBe(0);
+    expect(saved.pending.texts).toHaveLength(8);
+    expect(model.events.filter(({ kind }) => kind === "step")).toHaveLength(1);
+  });
+});

@@ -1,0 +1,161 @@
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { type MetricsRow, newestCheckpoint, RunDirectory } from "../../lib/run/directory.ts";
+import { readRecords } from "../../lib/run/records.ts";
+import type { Progress } from "../../lib/run/training-run.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+const silent: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
+const options = (signal = new AbortController().signal) => ({
+  signal,
+  progress: silent,
+  description: { recipe: { name: "test" } },
+  checkpointSeconds: 0,
+});
+const fresh = () => join(mkdtempSync(join(tmpdir(), "nlac-run-")), "run");
+
+/** A model whose texts depend on the requests' seeds, so that runs that differ anywhere differ in their files. */
+function seededModel(onGenerate: () => void = () => undefined): ScriptedModel {
+  const words = ["key", "lamp", "map", "soap"];
+  return new ScriptedModel((prompt, _weights, _index, request) => {
+    onGenerate();
+    const word = words[Number(request.seed) % 4]!;
+    const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
+    if (last.includes("Optimality:"))
+      return `Future:\nit will be ${word}\nOptimality:\nNo, bring the ${word}.`;
+    return `Thought:\nhm\nAction:\n${word}`;
+  });
+}
+
+const config = {
+  iterations: 2,
+  episodesPerIteration: 2,
+  updatesPerIteration: 3,
+  batchSize: 4,
+  maxActionTokens: 100,
+  maxCriticTokens: 100,
+  priorityExponent: 1,
+};
+
+function metricsOf(path: string): { step: number; values: Record<string, unknown> }[] {
+  return readRecords<MetricsRow>(join(path, "metrics.jsonl")).map(({ step, values }) => ({
+    step,
+    values: Object.fromEntries(Object.entries(values).filter(([name]) => !name.startsWith("time/"))),
+  }));
+}
+
+test("a run leaves what its description promises", async () => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
+  run.close();
+  expect(metricsOf(path)).toHaveLength(8); // two collections, six updates
+  expect(readRecords(join(path, "trajectories.jsonl"))).toHaveLength(4);
+  expect(readRecords(join(path, "samples.jsonl"))).toHaveLength(24);
+  expect(readdirSync(join(path, "checkpoints"))).toHaveLength(2);
+  expect(readdirSync(newestCheckpoint(path)).sort()).toEqual([
+    "learner",
+    "replay.json",
+    "sampler.bin",
+    "state.json",
+  ]);
+  expect(existsSync(join(path, "lock"))).toBe(false);
+});
+
+test("a run cut anywhere and resumed writes the same files as an uncut one", async () => {
+  const whole = fresh();
+  let generations = 0;
+  const uncut = RunDirectory.create(whole, options());
+  await trainNlac({
+    model: seededModel(() => generations++),
+    environment: errandEnvironment(),
+    config,
+    run: uncut,
+  });
+  uncut.close();
+  expect(generations).toBeGreaterThan(100);
+
+  for (const share of [0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95]) {
+    const path = fresh();
+    const controller = new AbortController();
+    let left = Math.floor(generations * share);
+    const first = RunDirectory.create(path, options(controller.signal));
+    const result = await trainNlac({
+      model: seededModel(() => {
+        if (left-- === 0) controller.abort();
+      }),
+      environment: errandEnvironment(),
+      config,
+      run: first,
+    });
+    first.close();
+    expect(result.stopped).toBe(true);
+    const model = seededModel();
+    const second = RunDirectory.resume(path, model, options());
+    await trainNlac({ model, environment: errandEnvironment(), config, run: second });
+    second.close();
+    expect(metricsOf(path)).toEqual(metricsOf(whole));
+    for (const file of ["trajectories.jsonl", "samples.jsonl"]) {
+      expect(readFileSync(join(path, file), "utf8")).toBe(readFileSync(join(whole, file), "utf8"));
+    }
+  }
+});
+
+test("what was written after the checkpoint, torn or not, is cut off on resuming", async () => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
+  run.close();
+  const before = readFileSync(join(path, "trajectories.jsonl"), "utf8");
+  writeFileSync(join(path, "trajectories.jsonl"), `${before}{"checksum":"00000000","record":{"half`);
+  const model = seededModel();
+  const again = RunDirectory.resume(path, model, options());
+  const result = await trainNlac({
+    model,
+    environment: errandEnvironment(),
+    config: { ...config, iterations: 3 },
+    run: again,
+  });
+  again.close();
+  expect(result.episodes).toBe(6);
+  const after = readFileSync(join(path, "trajectories.jsonl"), "utf8");
+  expect(after.startsWith(before)).toBe(true);
+  expect(readRecords(join(path, "trajectories.jsonl"))).toHaveLength(6);
+});
+
+test("a directory in use, not empty, or without a checkpoint is refused with a reason", async () => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  expect(() => RunDirectory.create(path, options())).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  expect(() => RunDirectory.resume(path, seededModel(), options())).toThrow(
+    expect.objectContaining({ code: "ERR_CHECKPOINT" }),
+  );
+  expect(() => newestCheckpoint(tmpdir())).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  await trainNlac({
+    model: seededModel(),
+    environment: errandEnvironment(),
+    config: { ...config, iterations: 1 },
+    run,
+  });
+  run.close();
+  writeFileSync(join(path, "lock"), "1"); // process 1 is alive on any machine
+  expect(() => RunDirectory.resume(path, seededModel(), options())).toThrow(/in use by process 1/);
+  writeFileSync(join(path, "lock"), "999999999"); // no such process: a crash left it
+  RunDirectory.resume(path, seededModel(), options()).close();
+});
+
+test("a half-written checkpoint never counts", async () => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
+  run.close();
+  const newest = newestCheckpoint(path);
+  cpSync(newest, join(path, "checkpoints", ".000099"), { recursive: true });
+  rmSync(join(path, "checkpoints", ".000099", "state.json"));
+  expect(newestCheckpoint(path)).toBe(newest);
+  RunDirectory.resume(path, seededModel(), options()).close();
+});

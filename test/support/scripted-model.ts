@@ -1,0 +1,163 @@
+/**
+ * A language model that says what a test tells it to and remembers everything it was asked. Its tokenizer is a
+ * real byte-level one with a ChatML template, so conversations are the real thing.
+ */
+
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import type {
+  DistilledText,
+  GenerateOptions,
+  GenerateRequest,
+  Generation,
+  LanguageModel,
+  ScoredText,
+  StepOptions,
+  StepResult,
+  TokenKlOptions,
+  Which,
+} from "../../lib/model.ts";
+import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
+import { ChatTemplate } from "../../lib/tokens/template.ts";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+
+/** One token a byte, and ChatML's two control tokens. */
+export function byteTokenizer(): Tokenizer {
+  const vocab: Record<string, number> = {};
+  let extra = 256;
+  for (let byte = 0; byte < 256; byte++) {
+    const printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    vocab[String.fromCodePoint(printable ? byte : extra++)] = byte;
+  }
+  const special = (id: number, content: string) => ({
+    id,
+    content,
+    special: true,
+    normalized: false,
+    lstrip: false,
+    rstrip: false,
+    single_word: false,
+  });
+  return new Tokenizer({
+    json: {
+      version: "1.0",
+      added_tokens: [special(256, "<|im_start|>"), special(257, "<|im_end|>")],
+      normalizer: null,
+      pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },
+      post_processor: null,
+      decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
+      model: { type: "BPE", vocab, merges: [] },
+    } as never,
+    config: { eos_token: "<|im_end|>" },
+    chatTemplate:
+      "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}" +
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+  });
+}
+
+export const endOfTurn = 257;
+
+export interface ScriptedCall {
+  prompt: string;
+  weights: Which;
+  request: GenerateRequest;
+}
+
+export type Event =
+  | { kind: "kl"; texts: DistilledText[]; options: TokenKlOptions | undefined }
+  | { kind: "nll"; texts: ScoredText[] }
+  | { kind: "step"; options: StepOptions }
+  | { kind: "target"; tau: number }
+  | { kind: "discard" };
+
+export class ScriptedModel implements LanguageModel {
+  readonly tokenizer = byteTokenizer();
+  readonly template = new ChatTemplate(this.tokenizer.chatTemplate!);
+  readonly maxPositions: number = 100_000;
+  readonly calls: ScriptedCall[] = [];
+  readonly events: Event[] = [];
+  /** What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit. */
+  reply: (prompt: string, weights: Which, index: number, request: GenerateRequest) => string;
+  /** Per-token KL of a text; default 1. */
+  kl: (text: DistilledText) => number = () => 1;
+  /** Whether the next step is skipped. */
+  skip: () => boolean = () => false;
+
+  constructor(reply: (prompt: string, weights: Which, index: number, request: GenerateRequest) => string) {
+    this.reply = reply;
+  }
+
+  encode(text: string): number[] {
+    return this.tokenizer.encode(text);
+  }
+
+  decode(ids: readonly number[]): string {
+    return this.tokenizer.decode(ids);
+  }
+
+  conversation(messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }): Conversation {
+    return Conversation.start(this.tokenizer, this.template, messages, options);
+  }
+
+  restoreConversation(json: ConversationJson): Conversation {
+    return Conversation.fromJSON(json, this.tokenizer, this.template);
+  }
+
+  async generate(requests: readonly GenerateRequest[], options?: GenerateOptions): Promise<Generation[]> {
+    // Like a real one, it takes a moment: an abort can come in between.
+    await new Promise((resolve) => setImmediate(resolve));
+    options?.signal?.throwIfAborted();
+    return requests.map((request, i) => {
+      const prompt = this.decode(request.tokens!);
+      const weights = request.weights ?? "online";
+      this.calls.push({ prompt, weights, request });
+      const text = this.reply(prompt, weights, i, request);
+      const cut = text.endsWith("…");
+      const tokens = [...this.encode(cut ? text.slice(0, -1) : text), ...(cut ? [] : [endOfTurn])];
+      return {
+        tokens,
+        logProbs: new Float32Array(tokens.length).fill(-0.5),
+        text: cut ? text.slice(0, -1) : text,
+        finishReason: cut ? ("length" as const) : ("stop" as const),
+        cachedTokens: 0,
+      };
+    });
+  }
+
+  async logProbs(texts: readonly ScoredText[]): Promise<Float32Array[]> {
+    return texts.map(({ response }) => new Float32Array(response.length).fill(-0.5));
+  }
+
+  async tokenNll(texts: readonly ScoredText[]): Promise<Float32Array[]> {
+    this.events.push({ kind: "nll", texts: structuredClone([...texts]) });
+    return texts.map(({ response }) => new Float32Array(response.length).fill(0.5));
+  }
+
+  async tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]> {
+    this.events.push({ kind: "kl", texts: structuredClone([...texts]), options });
+    return texts.map((text) => new Float32Array(text.response.length).fill(this.kl(text)));
+  }
+
+  async step(options: StepOptions): Promise<StepResult> {
+    this.events.push({ kind: "step", options });
+    const skipped = this.skip();
+    return { gradNorm: skipped ? Number.NaN : 1, skipped };
+  }
+
+  async discardGradients(): Promise<void> {
+    this.events.push({ kind: "discard" });
+  }
+
+  async updateTarget(tau: number): Promise<void> {
+    this.events.push({ kind: "target", tau });
+  }
+
+  async targetDistance(): Promise<number> {
+    return 0;
+  }
+
+  async save(directory: string): Promise<void> {
+    writeFileSync(join(directory, "events.json"), JSON.stringify(this.events.length));
+  }
+}

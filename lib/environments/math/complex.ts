@@ -39,7 +39,8 @@ export function power(a: Complex, b: Complex): Complex {
 /** The n-th root; of a negative real with odd n the real one. */
 export function root(a: Complex, n: Complex): Complex {
   if (a.im === 0 && n.im === 0 && Number.isInteger(n.re) && n.re !== 0) {
-    if (a.re >= 0) return real(n.re === 2 ? Math.sqrt(a.re) : n.re === 3 ? Math.cbrt(a.re) : a.re ** (1 / n.re));
+    if (a.re >= 0)
+      return real(n.re === 2 ? Math.sqrt(a.re) : n.re === 3 ? Math.cbrt(a.re) : a.re ** (1 / n.re));
     if (n.re % 2 !== 0) return real(n.re === 3 ? Math.cbrt(a.re) : -((-a.re) ** (1 / n.re)));
     if (n.re === 2) return { re: 0, im: Math.sqrt(-a.re) };
   }

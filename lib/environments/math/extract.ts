@@ -16,14 +16,16 @@ interface Box {
 /** All boxes in order, nested ones not counted. `\fbox{…}` and the braceless `\boxed 5` count too. */
 export function boxes(text: string): Box[] {
   const found: Box[] = [];
+  const closing = closingBraces(text);
   const opening = /\\f?boxed\b|\\fbox\b/g;
   for (let match = opening.exec(text); match !== null; match = opening.exec(text)) {
     let at = match.index + match[0].length;
     while (at < text.length && /\s/.test(text[at]!)) at++;
     if (text[at] === "{") {
-      const close = closingBrace(text, at);
+      const close = closing.get(at) ?? -1;
       // An unclosed box: what a cut-off text holds up to the end of its line or formula.
-      const content = close < 0 ? (/^[^$\n]*/.exec(text.slice(at + 1))?.[0] ?? "") : text.slice(at + 1, close);
+      const content =
+        close < 0 ? (/^[^$\n]*/.exec(text.slice(at + 1))?.[0] ?? "") : text.slice(at + 1, close);
       const end = close < 0 ? at + 1 + content.length : close + 1;
       found.push({ content, start: match.index, end });
       opening.lastIndex = end;
@@ -39,16 +41,17 @@ export function boxes(text: string): Box[] {
   return found;
 }
 
-/** Index of the brace that closes the one at `open`, or -1. */
-export function closingBrace(text: string, open: number): number {
-  let depth = 0;
-  for (let i = open; i < text.length; i++) {
+/** For every opening brace that is closed, where. One pass, whatever the nesting. */
+export function closingBraces(text: string): Map<number, number> {
+  const closing = new Map<number, number>();
+  const open: number[] = [];
+  for (let i = 0; i < text.length; i++) {
     const character = text[i];
     if (character === "\\") i++;
-    else if (character === "{") depth++;
-    else if (character === "}" && --depth === 0) return i;
+    else if (character === "{") open.push(i);
+    else if (character === "}" && open.length > 0) closing.set(open.pop()!, i);
   }
-  return -1;
+  return closing;
 }
 
 export function hasBox(text: string): boolean {
@@ -84,7 +87,9 @@ function joins(between: string): boolean {
 function isProse(text: string): boolean {
   const outside = text.slice(0, 20_000).replace(/\\[a-zA-Z]+\s*(\{[^{}]*\})?/g, " ");
   const words = outside.match(/[A-Za-z]{2,}/g) ?? [];
-  return words.length >= 2 || /[A-Za-z]{2,}.*\$|\\\[|\\\(/s.test(outside) || text.length > longestAnswer;
+  return (
+    words.length >= 2 || (words.length > 0 && /\$|\\\(|\\\[/.test(outside)) || text.length > longestAnswer
+  );
 }
 
 function fromProse(text: string): string | undefined {
@@ -92,7 +97,9 @@ function fromProse(text: string): string | undefined {
   let after = -1;
   for (let match = marker.exec(text); match !== null; match = marker.exec(text)) after = marker.lastIndex;
   if (after >= 0) {
-    const rest = text.slice(after, after + 4 * longestAnswer).replace(/\.?\s*I hope it is correct[\s\S]*/, "");
+    const rest = text
+      .slice(after, after + 4 * longestAnswer)
+      .replace(/\.?\s*I hope it is correct[\s\S]*/, "");
     const formula = lastFormula(rest);
     if (formula !== undefined) return formula;
     const line = /^\s*\**\s*([^\n]+)/.exec(rest)?.[1]?.replace(/[\s.*]+$/, "");
@@ -107,12 +114,16 @@ function fromProse(text: string): string | undefined {
 /** The last non-empty `$…$`, `$$…$$`, `\(…\)` or `\[…\]`. */
 function lastFormula(text: string): string | undefined {
   let last: string | undefined;
+  const unclosed = new Set<string>();
   const opening = /\$\$?|\\\(|\\\[/g;
   for (let match = opening.exec(text); match !== null; match = opening.exec(text)) {
     const close = match[0] === "\\(" ? "\\)" : match[0] === "\\[" ? "\\]" : match[0];
     const from = match.index + match[0].length;
-    const end = text.indexOf(close, from);
-    if (end < 0) continue;
+    const end = unclosed.has(close) ? -1 : text.indexOf(close, from);
+    if (end < 0) {
+      unclosed.add(close);
+      continue;
+    }
     const content = text.slice(from, end).trim();
     if (content !== "" && content.length <= longestAnswer) {
       const after = /^\s*(%|pct\b|percent\b)/.exec(text.slice(end + close.length, end + close.length + 12));

@@ -30,7 +30,8 @@ export function divide(a: Rational, b: Rational): Rational | undefined {
 export function power(base: Rational, exponent: Rational): Rational | undefined {
   if (exponent.d !== 1n) return undefined;
   const size = exponent.n < 0n ? -exponent.n : exponent.n;
-  if (size > BigInt(mostBits) || Number(size) * Math.max(bits(base.n), bits(base.d)) > mostBits) return undefined;
+  if (size > BigInt(mostBits) || Number(size) * Math.max(bits(base.n), bits(base.d)) > mostBits)
+    return undefined;
   if (base.n === 0n && exponent.n <= 0n) return exponent.n === 0n ? { n: 1n, d: 1n } : undefined;
   const raised = { n: base.n ** size, d: base.d ** size };
   return exponent.n < 0n ? rational(raised.d, raised.n) : rational(raised.n, raised.d);

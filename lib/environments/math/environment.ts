@@ -1,0 +1,195 @@
+/**
+ * Mathematical problems as a single-step environment: one solution, graded by its final answer. The default
+ * problems are MATH (Hendrycks et al., 2021) where its files are at hand, else a small set of our own.
+ */
+
+import { createHash } from "node:crypto";
+import { existsSync, statSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { isAbsolute, join } from "node:path";
+import { NlacError, throwIfAborted } from "../../errors.ts";
+import type { Action, Environment, Episode, Observation, ResetOptions, StepResult } from "../contract.ts";
+import { driver } from "../driver.ts";
+import { hasBox } from "./extract.ts";
+import { gradeMath } from "./grade.ts";
+import { ownProblems } from "./problems.ts";
+
+export interface MathProblem {
+  id: string;
+  problem: string;
+  /** The right answer, as it would stand in \boxed{}. */
+  answer: string;
+  solution?: string;
+  subject?: string;
+  /** 1 (easiest) to 5. */
+  level?: number;
+}
+
+export interface MathOptions {
+  /**
+   * Directory of `train*.jsonl` and `test*.jsonl`-like files, or one JSONL file that serves both splits. A line
+   * is an object with `problem` and `answer`. Default: `$NLAC_DATA/math` where it exists, else the embedded set.
+   */
+  data?: string;
+  /** Files of each split, in `data` or absolute. Default: train12000.jsonl and test500.jsonl. */
+  train?: string | readonly string[];
+  test?: string | readonly string[];
+  /** Keep only these levels. Default: all. */
+  levels?: readonly number[];
+  /** Keep only these subjects. Default: all. */
+  subjects?: readonly string[];
+  /**
+   * Whether an answer outside of \boxed{} scores 0, as the acting prompt and the critic's say. Default true;
+   * false lets `gradeMath` read the answer from the text.
+   */
+  requireBox?: boolean;
+  /** Another grader. Default: `gradeMath`. */
+  grade?: (gold: string, prediction: string) => Promise<boolean>;
+}
+
+const known = new Set(["data", "train", "test", "levels", "subjects", "requireBox", "grade"]);
+
+const introduction =
+  "You solve problems in mathematics. You have one attempt at each; only its final answer is graded.";
+
+/** The environment of mathematical problems. Throws ERR_CONFIG for options that do not validate. */
+export function math(options: MathOptions = {}): Environment<MathProblem> {
+  for (const key of Object.keys(options)) {
+    if (!known.has(key)) throw new NlacError("ERR_CONFIG", `math: there is no option "${key}".`);
+  }
+  const grade = options.grade ?? gradeMath;
+  const requireBox = options.requireBox ?? true;
+  const loaded = new Map<string, Promise<MathProblem[]>>();
+
+  async function start(task: MathProblem, { signal }: ResetOptions): Promise<Episode> {
+    throwIfAborted(signal);
+    let over = false;
+    const observation: Observation = {
+      messages: [
+        { role: "system", content: introduction },
+        { role: "user", content: task.problem },
+      ],
+    };
+    return {
+      observation,
+      async step(action: Action): Promise<StepResult> {
+        if (over) throw new NlacError("ERR_ENVIRONMENT", "math: the episode is over; start a new one.");
+        throwIfAborted(signal);
+        over = true;
+        const boxed = hasBox(action.text);
+        const correct = (boxed || !requireBox) && (await grade(task.answer, action.text));
+        return {
+          observation: [],
+          reward: correct ? 1 : 0,
+          done: true,
+          info: { correct, boxed, gold: task.answer },
+        };
+      },
+      async close() {
+        over = true;
+      },
+    };
+  }
+
+  return {
+    name: "math",
+    actionFormat: "solution",
+    maxTurns: 1,
+    tasks(split) {
+      if (split !== "train" && split !== "test") {
+        throw new NlacError(
+          "ERR_VALUE",
+          `math: split must be "train" or "test", not ${JSON.stringify(split)}.`,
+        );
+      }
+      let tasks = loaded.get(split);
+      if (tasks === undefined) {
+        tasks = load(split, options);
+        loaded.set(split, tasks);
+      }
+      return tasks.then((all) => [...all]);
+    },
+    taskId: (task) => task.id,
+    start,
+    ...driver("math", start),
+  };
+}
+
+async function load(split: "train" | "test", options: MathOptions): Promise<MathProblem[]> {
+  const files = filesOf(split, options);
+  const all = files === undefined ? ownProblems[split] : (await Promise.all(files.map(readProblems))).flat();
+  const kept = all.filter(
+    (problem) =>
+      (options.levels === undefined ||
+        (problem.level !== undefined && options.levels.includes(problem.level))) &&
+      (options.subjects === undefined ||
+        (problem.subject !== undefined && options.subjects.includes(problem.subject))),
+  );
+  if (kept.length === 0)
+    throw new NlacError("ERR_CONFIG", `math: the ${split} split holds no problem that is asked for.`);
+  return kept;
+}
+
+const defaultFiles = { train: "train12000.jsonl", test: "test500.jsonl" };
+
+/** Undefined: the embedded problems. */
+function filesOf(split: "train" | "test", options: MathOptions): string[] | undefined {
+  let { data } = options;
+  const named = options[split];
+  if (data === undefined && named === undefined) {
+    const shared = process.env.NLAC_DATA;
+    if (shared === undefined || shared === "") return undefined;
+    data = join(shared, "math");
+    return existsSync(join(data, defaultFiles[split])) ? [join(data, defaultFiles[split])] : undefined;
+  }
+  if (data !== undefined && !existsSync(data))
+    throw new NlacError("ERR_CONFIG", `math: there is no ${data}.`);
+  if (named === undefined && data !== undefined && statSync(data).isFile()) return [data];
+  const names =
+    named === undefined ? [defaultFiles[split]] : typeof named === "string" ? [named] : [...named];
+  return names.map((name) => {
+    const path = isAbsolute(name) || data === undefined ? name : join(data, name);
+    if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `math: there is no ${path}.`);
+    return path;
+  });
+}
+
+async function readProblems(path: string): Promise<MathProblem[]> {
+  let text: string;
+  try {
+    text = await readFile(path, "utf8");
+  } catch (error) {
+    throw new NlacError("ERR_IO", `math: cannot read ${path}.`, { cause: error });
+  }
+  const problems: MathProblem[] = [];
+  for (const [i, line] of text.split("\n").entries()) {
+    if (line.trim() === "") continue;
+    problems.push(readProblem(line, `${path}:${i + 1}`));
+  }
+  return problems;
+}
+
+function readProblem(line: string, place: string): MathProblem {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch (error) {
+    throw new NlacError("ERR_CONFIG", `math: ${place} is not JSON.`, { cause: error });
+  }
+  const { problem, answer, solution, subject, level, unique_id, id } = (value ?? {}) as Record<
+    string,
+    unknown
+  >;
+  if (typeof problem !== "string" || typeof answer !== "string") {
+    throw new NlacError("ERR_CONFIG", `math: ${place} must have the texts "problem" and "answer".`);
+  }
+  const name = unique_id ?? id;
+  return {
+    id: typeof name === "string" ? name : createHash("sha256").update(problem).digest("hex").slice(0, 16),
+    problem,
+    answer,
+    ...(typeof solution === "string" ? { solution } : {}),
+    ...(typeof subject === "string" ? { subject } : {}),
+    ...(typeof level === "number" ? { level } : {}),
+  };
+}

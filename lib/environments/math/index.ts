@@ -1,0 +1,2 @@
+export { type MathOptions, type MathProblem, math } from "./environment.ts";
+export { gradeMath } from "./grade.ts";

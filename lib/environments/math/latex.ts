@@ -1,0 +1,277 @@
+/** From an answer's LaTeX (or plain text) to tokens, with what only concerns the looks taken out. */
+
+export type Token =
+  | { kind: "number"; text: string }
+  | { kind: "name"; text: string }
+  | { kind: "command"; text: string }
+  | { kind: "text"; text: string }
+  | { kind: "symbol"; text: string };
+
+/** How commas between digits are read; an answer may be ambiguous. */
+export type Commas = "list" | "thousands" | "decimal";
+
+const unicode: Record<string, string> = {
+  "−": "-",
+  "–": "-",
+  "×": "\\times ",
+  "·": "\\cdot ",
+  "÷": "/",
+  π: "\\pi ",
+  "√": "\\sqrt ",
+  "∞": "\\infty ",
+  "≤": "\\le ",
+  "≥": "\\ge ",
+  "≠": "\\ne ",
+  "≈": "\\approx ",
+  "∪": "\\cup ",
+  "∩": "\\cap ",
+  "∈": "\\in ",
+  "±": "\\pm ",
+  "∓": "\\mp ",
+  "°": "^\\circ ",
+  "²": "^2 ",
+  "³": "^3 ",
+  "½": "\\frac{1}{2}",
+  "¼": "\\frac{1}{4}",
+  "¾": "\\frac{3}{4}",
+  "∅": "\\emptyset ",
+  "％": "%",
+  "，": ",",
+  "（": "(",
+  "）": ")",
+};
+
+/** Stands for a matrix row's end, so that its backslashes are not taken for other commands'. */
+const rowBreak = "␤";
+
+const knownCommands =
+  "frac|dfrac|tfrac|cfrac|sqrt|left|right|begin|end|text|mbox|mathrm|mathbf|textbf|pi|infty|cup|cap|pm|mp|times|" +
+  "cdot|div|le|leq|ge|geq|ne|neq|in|circ|theta|alpha|beta|gamma|sin|cos|tan|cot|sec|csc|log|ln|boxed|binom|approx";
+
+/** Removes layout: sizes, spaces, dollars, styles. What two answers share after this they share in print. */
+export function clean(answer: string): string {
+  return (
+    answer
+      .replace(/[−–×·÷π√∞≤≥≠≈∪∩∈±∓°²³½¼¾∅％，（）]/gu, (character) => unicode[character]!)
+      // A command whose backslash was escaped once too often.
+      .replace(new RegExp(`(?<!\\\\)\\\\\\\\(?=(?:${knownCommands})(?![a-zA-Z]))`, "g"), "\\")
+      .replace(/\\{2,}(?:\[\d*\.?\d*(?:pt|ex|em|mm)\])?/g, rowBreak)
+      .replace(/\\(?:left|right)(?![a-zA-Z])\s*(?:\.|)/g, " ")
+      .replace(/\\(?:[bB]igg?[lrm]?)(?![a-zA-Z])/g, " ")
+      .replace(/\\(?:displaystyle|textstyle|limits|nolimits|strut|hfill|centering)(?![a-zA-Z])/g, " ")
+      .replace(/\\h?phantom\s*\{[^{}]*\}/g, " ")
+      // Thousands: 12,\!000 and 12{,}000 are one number, and so is 12\,000.
+      .replace(/(?<=\d)(?:,\s*\\!|\{,\}|,\\,)\s*(?=\d{3})/g, "")
+      .replace(/(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))/g, "")
+      .replace(/\\[!]/g, "")
+      .replace(/\\q?quad(?![a-z]{3})/g, " ")
+      .replace(/\\[,;:> ]|~|\\space(?![a-zA-Z])/g, " ")
+      .replace(/\\\$|\$|€|£|¥/g, "")
+      .replace(/\\[()[\]]/g, " ")
+      .replace(/\\[dtc]frac(?![a-zA-Z])/g, "\\frac")
+      .replace(/\*\*$|^\*\*(?!\d)/g, "")
+      .replace(/[\s.;:,]+$/, "")
+      .trim()
+  );
+}
+
+/** For the first comparison: two answers that read the same but for spaces and layout. */
+export function bare(answer: string): string {
+  return clean(answer)
+    .replace(/\\(?:text|mbox|mathrm|textrm|mathbf|textbf|mathit|textnormal)\s*\{([^{}]*)\}/g, "$1")
+    .replace(/\s+/g, "")
+    .replace(/\^\{([\da-zA-Z])\}/g, "^$1")
+    .replace(/_\{([\da-zA-Z])\}/g, "_$1");
+}
+
+/** Names that a person writes without a backslash. */
+const plainWords: Record<string, string> = {
+  sqrt: "sqrt",
+  cbrt: "cbrt",
+  pi: "pi",
+  infinity: "infty",
+  inf: "infty",
+  oo: "infty",
+  sin: "sin",
+  cos: "cos",
+  tan: "tan",
+  cot: "cot",
+  sec: "sec",
+  csc: "csc",
+  arcsin: "arcsin",
+  arccos: "arccos",
+  arctan: "arctan",
+  asin: "arcsin",
+  acos: "arccos",
+  atan: "arctan",
+  sinh: "sinh",
+  cosh: "cosh",
+  ln: "ln",
+  log: "log",
+  exp: "exp",
+  abs: "abs",
+  theta: "theta",
+  alpha: "alpha",
+  beta: "beta",
+  union: "cup",
+};
+
+/** Shorter unit words; a longer word is text anyway. */
+const unitWords = new Set(
+  (
+    "cm mm km kg mg ml ft in mi lb lbs oz hr hrs sec min mph kph pct pm am sq cu deg rad inch inches feet foot yard " +
+    "yards mile miles meter meters unit units dollar dollars cent cents day days hour hours percent year years " +
+    "degree degrees yes no true false odd even none cube way ways"
+  ).split(" "),
+);
+
+const styles =
+  /^(?:mathrm|mathbf|mathit|mathsf|boldsymbol|bm|operatorname|mathbb|mathcal|mathscr|overline|vec|hat)$/;
+const textCommands = /^(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mbox|hbox)$/;
+
+/** Undefined when the answer holds more tokens than any answer has. */
+export function tokenize(answer: string, commas: Commas): Token[] | undefined {
+  let source = clean(answer);
+  if (commas === "thousands") source = source.replace(/(?<=\d),(?=\d{3}(?!\d))/g, "");
+  if (commas === "decimal" && /^-?\d+,\d+$/.test(source)) source = source.replace(",", ".");
+  source = source.replace(
+    /(\d*)\.(\d*)\\overline\s*\{(\d{1,40})\}/g,
+    (_, whole: string, fixed: string, cycle: string) => repeatingDecimal(whole, fixed, cycle),
+  );
+  source = source.replace(/(?<=\d) (?=\d{3}(?!\d))/g, "");
+
+  const tokens: Token[] = [];
+  let at = 0;
+  const take = (pattern: RegExp): string | undefined => {
+    pattern.lastIndex = at;
+    const match = pattern.exec(source);
+    if (match === null) return undefined;
+    at += match[0].length;
+    return match[0];
+  };
+  const group = (): string | undefined => {
+    take(/\s*/y);
+    if (source[at] !== "{") return undefined;
+    let depth = 0;
+    for (let i = at; i < source.length; i++) {
+      if (source[i] === "\\") i++;
+      else if (source[i] === "{") depth++;
+      else if (source[i] === "}" && --depth === 0) {
+        const content = source.slice(at + 1, i);
+        at = i + 1;
+        return content;
+      }
+    }
+    return undefined;
+  };
+
+  while (at < source.length) {
+    if (tokens.length > 1500) return undefined;
+    if (take(/\s+/y) !== undefined) continue;
+    const scientific = take(
+      /(?:\d+\.\d*|\.\d+|\d+)(?:E[-+]?\d+|e\d+|e-?\d\d+)(?![\w.])|(?:\d+\.\d+)e[-+]?\d+(?![\w.])/y,
+    );
+    if (scientific !== undefined) {
+      const [mantissa, exponent] = scientific.split(/e/i) as [string, string];
+      tokens.push(
+        { kind: "number", text: mantissa },
+        { kind: "command", text: "times" },
+        { kind: "number", text: "10" },
+        { kind: "symbol", text: "^" },
+        { kind: "symbol", text: "{" },
+      );
+      if (exponent.startsWith("-")) tokens.push({ kind: "symbol", text: "-" });
+      tokens.push({ kind: "number", text: exponent.replace(/^[-+]/, "") }, { kind: "symbol", text: "}" });
+      continue;
+    }
+    const number = take(/\d+(?:\.\d+)?|\.\d+/y);
+    if (number !== undefined) {
+      tokens.push({ kind: "number", text: number });
+      continue;
+    }
+    const word = take(/[a-zA-Z]+/y);
+    if (word !== undefined) {
+      pushWord(tokens, word);
+      continue;
+    }
+    const command = take(/\\[a-zA-Z]+/y)?.slice(1);
+    if (command !== undefined) {
+      if (textCommands.test(command)) {
+        pushText(tokens, group() ?? "");
+        continue;
+      }
+      if (styles.test(command)) {
+        const content = (group() ?? take(/\s*[a-zA-Z]/y) ?? "").trim();
+        if (/^[a-zA-Z]$/.test(content)) {
+          tokens.push({ kind: "name", text: command === "mathbb" ? `mathbb:${content}` : content });
+        } else if (content in plainWords) tokens.push({ kind: "command", text: plainWords[content]! });
+        else if (/^[a-zA-Z ]+$/.test(content) && /^(?:mathrm|mathbf|operatorname)$/.test(command)) {
+          pushText(tokens, content);
+        } else {
+          // A segment, a repeating decimal, a vector: opaque, but for its letters and digits.
+          tokens.push({ kind: "name", text: `${command}:${content.replace(/\s+/g, "")}` });
+        }
+        continue;
+      }
+      if (command === "begin" || command === "end") {
+        let name = (group() ?? "").trim();
+        if (command === "begin" && /^(?:array|tabular)$/.test(name)) group();
+        if (name === "array" || name === "tabular" || name === "aligned" || name === "align*")
+          name = "matrix";
+        tokens.push({ kind: "symbol", text: `${command}:${name}` });
+        continue;
+      }
+      tokens.push({ kind: "command", text: command });
+      continue;
+    }
+    const symbol = take(/\\[{}%|&_#]|<=|>=|!=|==|\*\*|->|[\s\S]/y)!;
+    tokens.push({ kind: "symbol", text: symbol === "**" ? "^" : symbol === rowBreak ? "\\\\" : symbol });
+  }
+  return tokens;
+}
+
+/** 0.1666… as the fraction it is: (16 - 1) / 90. */
+function repeatingDecimal(whole: string, fixed: string, cycle: string): string {
+  const numerator = BigInt(whole + fixed + cycle) - BigInt(`0${whole}${fixed}`);
+  return `{\\frac{${numerator}}{${"9".repeat(cycle.length)}${"0".repeat(fixed.length)}}}`;
+}
+
+function pushWord(tokens: Token[], word: string): void {
+  if (word in plainWords && Object.hasOwn(plainWords, word))
+    tokens.push({ kind: "command", text: plainWords[word]! });
+  else if (word === "and" || word === "or") tokens.push({ kind: "symbol", text: "," });
+  else if (word === "percent" || word === "pct") tokens.push({ kind: "symbol", text: "%" });
+  else if (unitWords.has(word.toLowerCase()) || (word.length >= 4 && /[aeiouy]/i.test(word)))
+    pushText(tokens, word);
+  else for (const letter of word) tokens.push({ kind: "name", text: letter });
+}
+
+function pushText(tokens: Token[], content: string): void {
+  const text = content.replace(/\s+/g, " ").trim();
+  if (text === "") return;
+  if (/^(?:,\s*)?(?:and|or)$/.test(text) || /^[,;]$/.test(text)) {
+    tokens.push({ kind: "symbol", text: "," });
+    return;
+  }
+  if (/^(?:percent|%|\\%|pct)$/.test(text)) {
+    tokens.push({ kind: "symbol", text: "%" });
+    return;
+  }
+  if (/^[-+]?\d+(?:\.\d+)?$/.test(text)) {
+    if (/^[-+]/.test(text)) tokens.push({ kind: "symbol", text: text[0]! });
+    tokens.push({ kind: "number", text: text.replace(/^[-+]/, "") });
+    return;
+  }
+  if (/^[a-zA-Z]$/.test(text)) {
+    tokens.push({ kind: "name", text });
+    return;
+  }
+  const choice = /^\(([A-Za-z])\)$/.exec(text);
+  if (choice !== null) {
+    tokens.push({ kind: "name", text: choice[1]! });
+    return;
+  }
+  const previous = tokens.at(-1);
+  if (previous?.kind === "text") previous.text += ` ${text}`;
+  else tokens.push({ kind: "text", text });
+}

@@ -1,0 +1,645 @@
+/** A small parser of answers: from tokens to a tree, by recursive descent with bounded depth. No `eval`. */
+
+import type { Token } from "./latex.ts";
+import { parseDecimal, type Rational } from "./rational.ts";
+
+/** One variant of the union for each kind, so that `kind` narrows. */
+type Each<Kind extends string, Fields> = Kind extends string ? { kind: Kind } & Fields : never;
+
+export type Node =
+  | { kind: "number"; value: Rational; digits: string }
+  | { kind: "based"; digits: string; base: string }
+  | { kind: "constant"; name: "pi" | "e" | "i" | "infinity" }
+  | { kind: "name"; name: string }
+  | { kind: "text"; text: string }
+  | Each<"sum" | "product", { items: Node[] }>
+  | Each<"negative" | "factorial" | "percent" | "degrees", { of: Node }>
+  | Each<"quotient" | "power" | "root", { left: Node; right: Node }>
+  /** ± (up) or ∓ before `of`. */
+  | { kind: "plusMinus"; up: boolean; of: Node }
+  | { kind: "call"; name: string; arguments: Node[] }
+  | { kind: "tuple"; open: "(" | "["; close: ")" | "]"; items: Node[] }
+  | Each<"list" | "set" | "union" | "ratio", { items: Node[] }>
+  | { kind: "matrix"; style: string; rows: Node[][] }
+  | { kind: "relation"; operators: string[]; parts: Node[] }
+  | { kind: "unit"; of: Node; unit: string };
+
+const deepest = 60;
+
+class Unreadable extends Error {}
+
+/** Undefined when the tokens are no expression this parser knows. */
+export function parse(tokens: readonly Token[]): Node | undefined {
+  try {
+    return new Parser(tokens).answer();
+  } catch (error) {
+    if (error instanceof Unreadable) return undefined;
+    throw error;
+  }
+}
+
+const relationCommands: Record<string, string> = {
+  le: "<=",
+  leq: "<=",
+  leqslant: "<=",
+  ge: ">=",
+  geq: ">=",
+  geqslant: ">=",
+  ne: "!=",
+  neq: "!=",
+  in: "in",
+  approx: "approx",
+  equiv: "=",
+  lt: "<",
+  gt: ">",
+  to: "->",
+  rightarrow: "->",
+  mapsto: "->",
+  mid: "mid",
+  sim: "~",
+  parallel: "parallel",
+  perp: "perp",
+};
+const relationSymbols: Record<string, string> = {
+  "=": "=",
+  "==": "=",
+  "<": "<",
+  ">": ">",
+  "<=": "<=",
+  ">=": ">=",
+  "!=": "!=",
+  "->": "->",
+};
+const functions = new Set(
+  "sin cos tan cot sec csc arcsin arccos arctan sinh cosh ln log lg exp abs gcd lcm max min det arg Re Im".split(
+    " ",
+  ),
+);
+const textual: Record<string, Node> = {
+  pi: { kind: "constant", name: "pi" },
+  infty: { kind: "constant", name: "infinity" },
+  emptyset: { kind: "set", items: [] },
+  varnothing: { kind: "set", items: [] },
+};
+
+class Parser {
+  private readonly tokens: readonly Token[];
+  private at = 0;
+  private depth = 0;
+  /** How many |…| are open: inside one, a bar closes. */
+  private bars = 0;
+
+  constructor(tokens: readonly Token[]) {
+    this.tokens = tokens;
+  }
+
+  answer(): Node {
+    const groups = [this.list(["\\\\", "&"])];
+    while (this.accept(";") || this.accept("\\\\")) {
+      if (this.end()) break;
+      groups.push(this.list(["\\\\", "&"]));
+    }
+    if (!this.end()) throw new Unreadable();
+    return groups.length === 1 ? groups[0]! : { kind: "list", items: groups };
+  }
+
+  /** Items between commas; one item is itself. */
+  private list(alsoEnds: string[] = []): Node {
+    const items = [this.relation()];
+    while (this.accept(",")) {
+      while (this.accept(","));
+      if (this.end() || this.closes() || alsoEnds.some((symbol) => this.sees(symbol)) || this.sees(";"))
+        break;
+      items.push(this.relation());
+    }
+    return items.length === 1 ? items[0]! : { kind: "list", items };
+  }
+
+  private closes(): boolean {
+    return [")", "]", "}", "\\}"].some((symbol) => this.sees(symbol));
+  }
+
+  private relation(): Node {
+    return this.deeper(() => {
+      const parts = [this.union()];
+      const operators: string[] = [];
+      for (
+        let operator = this.relationOperator();
+        operator !== undefined;
+        operator = this.relationOperator()
+      ) {
+        operators.push(operator);
+        parts.push(this.union());
+      }
+      return operators.length === 0 ? parts[0]! : { kind: "relation", operators, parts };
+    });
+  }
+
+  private relationOperator(): string | undefined {
+    const token = this.tokens[this.at];
+    let operator: string | undefined;
+    if (token?.kind === "symbol") operator = own(relationSymbols, token.text);
+    else if (token?.kind === "command") operator = own(relationCommands, token.text);
+    if (operator !== undefined) this.at++;
+    return operator;
+  }
+
+  private union(): Node {
+    const items = [this.ratio()];
+    while (this.acceptCommand("cup")) items.push(this.ratio());
+    return items.length === 1 ? items[0]! : { kind: "union", items };
+  }
+
+  private ratio(): Node {
+    const items = [this.sum()];
+    while (this.accept(":") || this.acceptCommand("colon")) items.push(this.sum());
+    return items.length === 1 ? items[0]! : { kind: "ratio", items };
+  }
+
+  private sum(): Node {
+    const items: Node[] = [];
+    let sign = this.sign();
+    for (;;) {
+      const term = this.product();
+      if (sign === "-") items.push({ kind: "negative", of: term });
+      else if (sign === "pm" || sign === "mp") items.push({ kind: "plusMinus", up: sign === "pm", of: term });
+      else items.push(term);
+      sign = this.sign();
+      if (sign === undefined) break;
+    }
+    return items.length === 1 ? items[0]! : { kind: "sum", items };
+  }
+
+  private sign(): string | undefined {
+    let sign: string | undefined;
+    for (;;) {
+      if (this.accept("+")) sign ??= "+";
+      else if (this.accept("-")) sign = sign === "-" ? "+" : sign === "pm" || sign === "mp" ? sign : "-";
+      else if (this.acceptCommand("pm")) sign = "pm";
+      else if (this.acceptCommand("mp")) sign = "mp";
+      else return sign;
+    }
+  }
+
+  private product(): Node {
+    let left = this.factor();
+    for (;;) {
+      if (
+        this.acceptCommand("times") ||
+        this.acceptCommand("cdot") ||
+        this.acceptCommand("ast") ||
+        this.accept("*")
+      ) {
+        left = joinProduct(left, this.signedFactor());
+      } else if (this.accept("/") || this.acceptCommand("div")) {
+        left = { kind: "quotient", left, right: this.signedFactor() };
+      } else if (this.startsFactor()) {
+        left = this.mixed(left) ?? joinProduct(left, this.factor());
+      } else if (this.tokens[this.at]?.kind === "text") {
+        left = { kind: "unit", of: left, unit: (this.tokens[this.at++] as { text: string }).text };
+        // "cm squared" is often written as a power of the unit, or as "cm/s".
+        if (this.accept("^")) this.argument();
+        if (this.sees("/") && this.tokens[this.at + 1]?.kind === "text") this.at += 2;
+      } else {
+        return left;
+      }
+    }
+  }
+
+  /** 2\frac{5}{8} and "2 5/8": an integer before a fraction of integers is a mixed number. */
+  private mixed(left: Node): Node | undefined {
+    if (left.kind !== "number" || left.value.d !== 1n || left.digits.includes(".")) return undefined;
+    const token = this.tokens[this.at];
+    const from = this.at;
+    let fraction: Node | undefined;
+    if (token?.kind === "command" && token.text === "frac") fraction = this.factor();
+    else if (token?.kind === "number" && this.tokens[this.at + 1]?.text === "/") {
+      const numerator = this.atom();
+      this.at++;
+      fraction = { kind: "quotient", left: numerator, right: this.atom() };
+    }
+    if (
+      fraction?.kind === "quotient" &&
+      fraction.left.kind === "number" &&
+      fraction.right.kind === "number" &&
+      fraction.left.value.d === 1n &&
+      fraction.right.value.d === 1n
+    ) {
+      return { kind: "sum", items: [left, fraction] };
+    }
+    this.at = from;
+    this.pending = "";
+    return undefined;
+  }
+
+  private signedFactor(): Node {
+    if (this.accept("-")) return { kind: "negative", of: this.deeper(() => this.signedFactor()) };
+    if (this.accept("+")) return this.deeper(() => this.signedFactor());
+    return this.factor();
+  }
+
+  private startsFactor(): boolean {
+    const token = this.tokens[this.at];
+    if (token === undefined) return false;
+    if (token.kind === "number" || token.kind === "name") return true;
+    if (token.kind === "command")
+      return startsFactor.has(token.text) || functions.has(token.text) || greek.has(token.text);
+    if (token.kind === "text") return false;
+    if (token.text === "|") return this.bars === 0;
+    return token.text === "(" || token.text === "{" || token.text === "[" || token.text.startsWith("begin:");
+  }
+
+  private factor(): Node {
+    return this.deeper(() => {
+      let node = this.atom();
+      for (;;) {
+        if (this.accept("^")) {
+          if (this.acceptCommand("circ") || this.acceptCommand("degree"))
+            node = { kind: "degrees", of: node };
+          else if (this.accept("{")) {
+            if (this.acceptCommand("circ") || this.acceptCommand("degree")) {
+              this.expect("}");
+              node = { kind: "degrees", of: node };
+            } else {
+              const exponent = this.list();
+              this.expect("}");
+              node = { kind: "power", left: node, right: exponent };
+            }
+          } else if (this.accept("'")) {
+            node = { kind: "call", name: "prime", arguments: [node] };
+          } else node = { kind: "power", left: node, right: this.powerArgument() };
+        } else if (this.sees("!") && !this.sees("!=")) {
+          this.at++;
+          node = { kind: "factorial", of: node };
+        } else if (this.accept("%") || this.accept("\\%")) node = { kind: "percent", of: node };
+        else if (this.acceptCommand("degree") || this.acceptCommand("circ"))
+          node = { kind: "degrees", of: node };
+        else if (this.accept("'")) node = { kind: "call", name: "prime", arguments: [node] };
+        else if (this.accept("_")) node = this.subscript(node);
+        else return node;
+      }
+    });
+  }
+
+  private powerArgument(): Node {
+    if (this.accept("-")) return { kind: "negative", of: this.powerArgument() };
+    const token = this.tokens[this.at];
+    // x^10 in plain text means ten; in LaTeX it would print as x¹0, which nobody means.
+    if (token?.kind === "number") return this.atom();
+    return this.argument();
+  }
+
+  private subscript(of: Node): Node {
+    const index = this.argument();
+    const digits =
+      of.kind === "number"
+        ? of.digits
+        : of.kind === "product" || of.kind === "name"
+          ? letters(of)
+          : undefined;
+    const name = printed(index);
+    if (name === undefined) throw new Unreadable();
+    if (of.kind === "name") return { kind: "name", name: `${of.name}_${name}` };
+    if (digits !== undefined && index.kind === "number") return { kind: "based", digits, base: name };
+    if (of.kind === "product" && of.items.at(-1)?.kind === "name") {
+      const last = of.items.at(-1) as { name: string };
+      return {
+        kind: "product",
+        items: [...of.items.slice(0, -1), { kind: "name", name: `${last.name}_${name}` }],
+      };
+    }
+    return { kind: "call", name: `index:${name}`, arguments: [of] };
+  }
+
+  /** One argument of a command: a brace group, a digit, a letter, or a command with its own arguments. */
+  private argument(): Node {
+    return this.deeper(() => {
+      if (this.accept("{")) {
+        if (this.accept("}")) return { kind: "text", text: "" };
+        const inner = this.list();
+        this.expect("}");
+        return inner;
+      }
+      const token = this.tokens[this.at];
+      if (token?.kind === "number" && /^\d/.test(token.text)) {
+        // \frac12 takes one digit each; what is left over stays in place.
+        return this.digit(token.text);
+      }
+      return this.atom();
+    });
+  }
+
+  private pending = "";
+
+  private digit(text: string): Node {
+    const from = this.pending === "" ? text : this.pending;
+    this.pending = from.slice(1);
+    if (this.pending === "") this.at++;
+    else if (this.pending.startsWith(".")) {
+      // A decimal as an argument is read whole.
+      this.pending = "";
+      this.at++;
+      return number(from);
+    }
+    return number(from[0]!);
+  }
+
+  private atom(): Node {
+    return this.deeper(() => {
+      const token = this.tokens[this.at];
+      if (token === undefined) throw new Unreadable();
+      if (token.kind === "number") {
+        if (this.pending !== "") {
+          const rest = this.pending;
+          this.pending = "";
+          this.at++;
+          return number(rest);
+        }
+        this.at++;
+        return number(token.text);
+      }
+      if (token.kind === "name") {
+        this.at++;
+        if (token.text === "e") return { kind: "constant", name: "e" };
+        if (token.text === "i") return { kind: "constant", name: "i" };
+        if (this.sees("(") && /^[f-hF-HP-Qp-q]$/.test(token.text)) return this.applied(token.text);
+        return { kind: "name", name: token.text };
+      }
+      if (token.kind === "text") {
+        this.at++;
+        return { kind: "text", text: token.text };
+      }
+      if (token.kind === "command") return this.command(token.text);
+      return this.bracket(token.text);
+    });
+  }
+
+  /** f(x): a function's value, opaque but for its argument. */
+  private applied(name: string): Node {
+    this.expect("(");
+    const inner = this.list();
+    this.expect(")");
+    return { kind: "call", name: `apply:${name}`, arguments: inner.kind === "list" ? inner.items : [inner] };
+  }
+
+  private command(name: string): Node {
+    const constant = own(textual, name);
+    this.at++;
+    if (constant !== undefined) return constant;
+    switch (name) {
+      case "frac": {
+        const left = this.argument();
+        return { kind: "quotient", left, right: this.argument() };
+      }
+      case "sqrt": {
+        let degree: Node = number("2");
+        if (this.accept("[")) {
+          degree = this.sum();
+          this.expect("]");
+        }
+        // \sqrt12 means √12, though LaTeX would print √1 2.
+        const whole = this.tokens[this.at]?.kind === "number" && this.pending === "";
+        return { kind: "root", left: whole ? this.atom() : this.argument(), right: degree };
+      }
+      case "cbrt":
+        return { kind: "root", left: this.argument(), right: number("3") };
+      case "binom":
+      case "dbinom":
+      case "tbinom": {
+        const left = this.argument();
+        return { kind: "call", name: "binomial", arguments: [left, this.argument()] };
+      }
+      case "lfloor":
+        return this.enclosed("rfloor", "floor");
+      case "lceil":
+        return this.enclosed("rceil", "ceil");
+      case "lvert":
+        return this.enclosed("rvert", "abs");
+      case "langle": {
+        const inner = this.list();
+        if (!this.acceptCommand("rangle")) throw new Unreadable();
+        return { kind: "tuple", open: "(", close: ")", items: inner.kind === "list" ? inner.items : [inner] };
+      }
+      case "boxed":
+      case "fbox":
+        return this.argument();
+      case "lbrace":
+        return this.set(() => this.acceptCommand("rbrace"));
+      case "dots":
+      case "ldots":
+      case "cdots":
+        return { kind: "name", name: "…" };
+    }
+    if (functions.has(name)) return this.call(name);
+    if (greek.has(name) || opaque.has(name)) return { kind: "name", name: `\\${name.replace(/^var/, "")}` };
+    throw new Unreadable();
+  }
+
+  private call(name: string): Node {
+    const extra: Node[] = [];
+    let exponent: Node | undefined;
+    for (;;) {
+      if (this.accept("^")) exponent = this.argument();
+      else if (this.accept("_")) extra.push(this.argument());
+      else break;
+    }
+    let argument: Node;
+    if (this.accept("(")) {
+      const inner = this.list();
+      this.expect(")");
+      argument = inner;
+    } else {
+      // \sin 2x y: what follows up to a sign or another function belongs to it.
+      argument = this.factor();
+      while (this.startsFactor() && !this.seesFunction()) argument = joinProduct(argument, this.factor());
+    }
+    const parameters = argument.kind === "list" ? argument.items : [argument];
+    if (exponent?.kind === "negative" && exponent.of.kind === "number" && exponent.of.digits === "1") {
+      return { kind: "call", name: `arc${name}`, arguments: parameters };
+    }
+    const called: Node = { kind: "call", name, arguments: [...parameters, ...extra] };
+    return exponent === undefined ? called : { kind: "power", left: called, right: exponent };
+  }
+
+  private seesFunction(): boolean {
+    const token = this.tokens[this.at];
+    return token?.kind === "command" && functions.has(token.text);
+  }
+
+  private enclosed(close: string, name: string): Node {
+    const inner = this.sum();
+    if (!this.acceptCommand(close)) throw new Unreadable();
+    return { kind: "call", name, arguments: [inner] };
+  }
+
+  private bracket(symbol: string): Node {
+    if (symbol === "(" || symbol === "[") {
+      this.at++;
+      const outer = this.bars;
+      this.bars = 0;
+      const inner = this.list();
+      this.bars = outer;
+      const close = this.accept(")") ? ")" : this.accept("]") ? "]" : undefined;
+      if (close === undefined) throw new Unreadable();
+      if (inner.kind === "list") return { kind: "tuple", open: symbol, close, items: inner.items };
+      if (symbol === "(" && close === ")") return inner;
+      if (symbol === "[" && close === "]") return inner;
+      throw new Unreadable();
+    }
+    if (symbol === "\\{") {
+      this.at++;
+      return this.set(() => this.accept("\\}"));
+    }
+    if (symbol === "{") {
+      this.at++;
+      if (this.accept("}")) return { kind: "set", items: [] };
+      const inner = this.list();
+      this.expect("}");
+      return inner;
+    }
+    if (symbol === "|") {
+      this.at++;
+      this.bars++;
+      const inner = this.sum();
+      this.bars--;
+      this.expect("|");
+      return { kind: "call", name: "abs", arguments: [inner] };
+    }
+    if (symbol.startsWith("begin:")) return this.matrix(symbol.slice("begin:".length));
+    throw new Unreadable();
+  }
+
+  private set(close: () => boolean): Node {
+    if (close()) return { kind: "set", items: [] };
+    const outer = this.bars;
+    this.bars = 1;
+    const inner = this.list();
+    this.bars = outer;
+    if (this.accept("|") || this.accept(":")) {
+      const condition = this.list();
+      if (!close()) throw new Unreadable();
+      return { kind: "set", items: [{ kind: "relation", operators: ["mid"], parts: [inner, condition] }] };
+    }
+    if (!close()) throw new Unreadable();
+    return { kind: "set", items: inner.kind === "list" ? inner.items : [inner] };
+  }
+
+  private matrix(style: string): Node {
+    this.at++;
+    const rows: Node[][] = [];
+    while (!this.sees(`end:${style}`)) {
+      const row = [this.list(["\\\\", "&"])];
+      while (this.accept("&")) row.push(this.list(["\\\\", "&"]));
+      rows.push(row);
+      if (!this.accept("\\\\")) break;
+    }
+    this.expect(`end:${style}`);
+    if (rows.length === 0) throw new Unreadable();
+    if (style === "cases" || style === "align*") return { kind: "list", items: rows.map((row) => row[0]!) };
+    return { kind: "matrix", style, rows };
+  }
+
+  private deeper<T>(read: () => T): T {
+    if (++this.depth > deepest * 4) throw new Unreadable();
+    const result = read();
+    this.depth--;
+    return result;
+  }
+
+  private end(): boolean {
+    return this.at >= this.tokens.length;
+  }
+
+  private sees(symbol: string): boolean {
+    const token = this.tokens[this.at];
+    return token?.kind === "symbol" && token.text === symbol;
+  }
+
+  private accept(symbol: string): boolean {
+    if (!this.sees(symbol)) return false;
+    this.at++;
+    return true;
+  }
+
+  private acceptCommand(name: string): boolean {
+    const token = this.tokens[this.at];
+    if (token?.kind !== "command" || token.text !== name) return false;
+    this.at++;
+    return true;
+  }
+
+  private expect(symbol: string): void {
+    if (!this.accept(symbol)) throw new Unreadable();
+  }
+}
+
+const startsFactor = new Set(
+  (
+    "frac sqrt cbrt pi infty binom dbinom tbinom lfloor lceil lvert boxed fbox emptyset varnothing dots ldots cdots " +
+    "langle lbrace"
+  ).split(" "),
+);
+const greek = new Set(
+  (
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi " +
+    "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
+  ).split(" "),
+);
+const opaque = new Set("triangle angle square bot top setminus backslash prime star dagger".split(" "));
+
+function own<T>(table: Record<string, T>, key: string): T | undefined {
+  return Object.hasOwn(table, key) ? table[key] : undefined;
+}
+
+function number(digits: string): Node {
+  const value = parseDecimal(digits);
+  if (value === undefined) throw new Unreadable();
+  return { kind: "number", value, digits };
+}
+
+function joinProduct(left: Node, right: Node): Node {
+  return left.kind === "product"
+    ? { kind: "product", items: [...left.items, right] }
+    : { kind: "product", items: [left, right] };
+}
+
+/** The letters and digits of a numeral in a base above ten. */
+function letters(node: Node): string | undefined {
+  if (node.kind === "number") return node.digits;
+  if (node.kind === "name") return undefined;
+  if (node.kind !== "product" || node.items[0]?.kind !== "number") return undefined;
+  let text = "";
+  for (const item of node.items) {
+    if (item.kind === "number") text += item.digits;
+    else if (item.kind === "name" && item.name.length === 1) text += item.name;
+    else return undefined;
+  }
+  return text;
+}
+
+/** A subscript as text. */
+function printed(node: Node): string | undefined {
+  switch (node.kind) {
+    case "number":
+      return node.digits;
+    case "name":
+    case "constant":
+      return node.name;
+    case "text":
+      return node.text;
+    case "sum":
+    case "product":
+    case "list": {
+      const parts = node.items.map(printed);
+      return parts.includes(undefined)
+        ? undefined
+        : parts.join(node.kind === "sum" ? "+" : node.kind === "list" ? "," : "");
+    }
+    case "negative": {
+      const inner = printed(node.of);
+      return inner === undefined ? undefined : `-${inner}`;
+    }
+    default:
+      return undefined;
+  }
+}

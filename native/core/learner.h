@@ -4,6 +4,10 @@
 // Types: `dtype` float32 keeps one copy of θ; bfloat16 computes with a bf16 copy of float32 masters. θ̄ is
 // always held in float32, with a bf16 copy for inference when dtype is bfloat16; it is made (equal to θ) on
 // first use. Gradients and moments are float32 and made on first use.
+//
+// Errors: ERR_VALUE for arguments (before anything is computed), ERR_OUT_OF_MEMORY when the device or the
+// host has no more. A loss call that throws once it has begun drops the gradients added up so far: nobody
+// could tell which texts they hold.
 #pragma once
 
 #include <torch/torch.h>
@@ -63,25 +67,44 @@ class Learner {
   at::Tensor logits(const std::vector<int64_t>& ids, Which which);  // [time, vocab] f32 on the CPU
 
   // Forward and backward; gradients of Σ_i weight_i Σ_j loss_ij add up until step(). With `with_gradient`
-  // false only the losses are computed. A loss that is not finite leaves its micro batch's gradient
-  // non-finite, so that step() skips.
+  // false only the losses are computed, and so it is for texts of weight 0. A loss that is not finite leaves
+  // the gradient non-finite, so that step() skips.
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
-  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)); the gradient reaches θ only.
+  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)); the gradient reaches θ only. SupportKind::sampled is the
+  // cross entropy of θ on the response: the teacher's context is then not read.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
                       bool with_gradient);
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
+  void discard_gradients();          // forgets what was added up since the last step
   void update_target(double tau);    // counts its calls; drops θ̄'s caches
   double target_distance();          // relative distance of θ̄ from θ
 
-  // Everything above as safetensors files in `directory` (which exists), float32, bit-exact.
+  // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
+  // model.safetensors (θ, a directory that load() takes too), target.safetensors (θ̄, once made),
+  // gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which says
+  // what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options);
-  void export_huggingface(const std::string& directory);
+  void export_huggingface(const std::string& directory);  // in the learner's dtype
+
+  // For tests and diagnosis. Null: not made yet.
+  const Weights& masters() const { return master_; }
+  const Weights* target_masters() const { return target_master_ ? &*target_master_ : nullptr; }
+  const Weights* gradients() const { return gradients_ ? &*gradients_ : nullptr; }
 
  private:
+  struct Text;  // one sequence of a loss call, whichever the loss
+
   Learner(LoadedModel model, const LearnerOptions& options);
+
+  const Weights& weights(Which which);  // those that compute; makes θ̄
+  void make_target();
+  Weights& make_gradients();
+  // With `teacher`: the KL from it; without: the cross entropy.
+  LossOutput score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
+                   double temperature, const Support& support, bool with_gradient);
 
   LearnerOptions options_;
   ModelConfig config_;

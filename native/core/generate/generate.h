@@ -60,7 +60,12 @@ class Generator {
   Generator(Decoder& decoder, size_t cache_bytes) : decoder_(decoder), cache_bytes_(cache_bytes) {}
 
   // Throws ERR_VALUE for a bad request (empty prompt, id outside the vocabulary, prompt longer than the
-  // context, a sampling parameter out of range), naming its index; then nothing was generated.
+  // context, a sampling parameter out of range), naming its index; then nothing was generated. Throws
+  // ERR_NOT_FINITE when the model's logits are not finite.
+  //
+  // Prompts of one call that begin alike are read once up to where they part. A request's draws depend on
+  // its own seed alone; its logits may differ in the last bits with what else is in the batch, because a
+  // matrix product rounds by its shape (visible in bfloat16, and a near tie may then fall the other way).
   std::vector<GenerateResult> generate(const Weights& weights, const std::vector<GenerateRequest>& requests,
                                        const GenerateHooks& hooks);
   // Must be called whenever the weights change.
@@ -72,9 +77,14 @@ class Generator {
     std::vector<int64_t> tokens;  // ids whose keys and values `cache` holds
     KvCache cache;
   };
+  class Prefill;  // one call's prompts, as a tree of shared prefixes
+
+  // Keeps `cache` for later calls, unless an entry that begins with its tokens is there already.
+  void store(std::vector<int64_t> tokens, KvCache cache);
+
   Decoder& decoder_;
   size_t cache_bytes_;
-  std::list<Entry> entries_;  // most recently used first
+  std::list<Entry> entries_;  // most recently used first; none's tokens begin another's
 };
 
 }  // namespace nlac

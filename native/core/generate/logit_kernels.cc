@@ -1,0 +1,213 @@
+// The kernels are written once over a vector type of W floats and compiled for W = 4, 8 and 16. The choice
+// is made at run time by asking the processor, so one binary serves them all.
+#include "core/generate/logit_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+// Vectors never cross a real call: everything below is inlined into its entry point.
+#pragma GCC diagnostic ignored "-Wpsabi"
+#define NLAC_INLINE inline __attribute__((always_inline))
+
+namespace nlac::kernels {
+namespace {
+
+constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
+
+template <int W>
+struct Lanes {
+  typedef float Float __attribute__((vector_size(W * 4)));
+  typedef int32_t Int __attribute__((vector_size(W * 4)));
+};
+template <int W>
+using Float = typename Lanes<W>::Float;
+template <int W>
+using Int = typename Lanes<W>::Int;
+
+template <int W>
+NLAC_INLINE Float<W> splat(float value) {
+  return Float<W>{} + value;
+}
+
+// W values at x, or the `count` < W that are left, filled up with -inf: neutral in maxima and in sums.
+template <int W>
+NLAC_INLINE Float<W> load(const float* x, int64_t count) {
+  Float<W> v;
+  if (count >= W) {
+    std::memcpy(&v, x, sizeof v);
+  } else {
+    v = splat<W>(kNegativeInfinity);
+    for (int64_t i = 0; i < count; ++i) v[i] = x[i];
+  }
+  return v;
+}
+
+template <int W>
+NLAC_INLINE double horizontal_sum(const Float<W>& v) {
+  double sum = 0;
+  for (int i = 0; i < W; ++i) sum += v[i];
+  return sum;
+}
+
+// exp(y) for y ≤ 0 to about one unit in the last place; 0 below the smallest normal number; NaN stays NaN.
+// y = n·ln2 + r, |r| ≤ ln2/2; e^r by its Taylor series to r^7 (the rest is below 6e-9).
+template <int W>
+NLAC_INLINE Float<W> exp_nonpositive(const Float<W>& y) {
+  constexpr float kRound = 0x1.8p23f;  // adding and subtracting it rounds to the nearest integer
+  constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;
+  const Float<W> n = (y * 0x1.715476p0f + kRound) - kRound;
+  const Float<W> r = (y - n * kLn2High) - n * kLn2Low;
+  Float<W> p = splat<W>(1.0f / 5040);
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const Int<W> bits = (__builtin_convertvector(n, Int<W>) + 127) << 23;
+  Float<W> power;
+  std::memcpy(&power, &bits, sizeof power);
+  const Float<W> zero{};
+  return y < -87.3f ? zero : p * power;
+}
+
+template <int W>
+NLAC_INLINE float max_body(const float* x, int64_t n) {
+  Float<W> best = splat<W>(kNegativeInfinity);
+  for (int64_t i = 0; i < n; i += W) {
+    const Float<W> v = load<W>(x + i, n - i);
+    best = v > best ? v : best;
+  }
+  float top = best[0];
+  for (int i = 1; i < W; ++i) top = std::max(top, best[i]);
+  return top;
+}
+
+template <int W>
+NLAC_INLINE void sums_body(const float* x, int64_t n, float top, float scale, double* sums) {
+  for (int64_t begin = 0; begin < n; begin += kSumBlock) {
+    const int64_t end = std::min(n, begin + kSumBlock);
+    Float<W> sum{};
+    for (int64_t i = begin; i < end; i += W) {
+      sum += exp_nonpositive<W>((load<W>(x + i, end - i) - top) * scale);
+    }
+    *sums++ = horizontal_sum<W>(sum);
+  }
+}
+
+template <int W>
+NLAC_INLINE void exponentials_body(const float* x, int64_t n, float top, float scale, float* out) {
+  for (int64_t i = 0; i < n; i += W) {
+    const Float<W> e = exp_nonpositive<W>((load<W>(x + i, n - i) - top) * scale);
+    std::memcpy(out + i, &e, static_cast<size_t>(std::min<int64_t>(W, n - i)) * sizeof(float));
+  }
+}
+
+template <int W>
+NLAC_INLINE double mass_body(const float* x, int64_t n, float top, float scale, float threshold) {
+  const Float<W> zero{};
+  double mass = 0;
+  for (int64_t begin = 0; begin < n; begin += kSumBlock) {
+    const int64_t end = std::min(n, begin + kSumBlock);
+    Float<W> sum{};
+    for (int64_t i = begin; i < end; i += W) {
+      const Float<W> v = load<W>(x + i, end - i);
+      const Float<W> e = exp_nonpositive<W>((v - top) * scale);
+      sum += v >= threshold ? e : zero;
+    }
+    mass += horizontal_sum<W>(sum);
+  }
+  return mass;
+}
+
+template <int W>
+NLAC_INLINE void maxima_body(const float* x, int64_t n, float* maxima) {
+  for (int64_t begin = 0; begin < n; begin += kMaxBlock) {
+    *maxima++ = max_body<W>(x + begin, std::min(kMaxBlock, n - begin));
+  }
+}
+
+template <int W>
+NLAC_INLINE void select_body(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) {
+  // Few values pass, as a rule: a block is looked into only when its maximum passes.
+  for (int64_t begin = 0; begin < n; begin += kMaxBlock) {
+    const int64_t count = std::min(kMaxBlock, n - begin);
+    if (!(max_body<W>(x + begin, count) >= threshold)) continue;
+    for (int64_t i = begin; i < begin + count; ++i) {
+      if (x[i] >= threshold) indices.push_back(static_cast<int32_t>(i));
+    }
+  }
+}
+
+struct Table {
+  float (*max_value)(const float*, int64_t);
+  void (*exp_block_sums)(const float*, int64_t, float, float, double*);
+  void (*exponentials)(const float*, int64_t, float, float, float*);
+  double (*exp_mass_at_least)(const float*, int64_t, float, float, float);
+  void (*block_maxima)(const float*, int64_t, float*);
+  void (*select_at_least)(const float*, int64_t, float, std::vector<int32_t>&);
+};
+
+#define NLAC_KERNELS(name, W, target)                                                                      \
+  struct name {                                                                                            \
+    target static float max(const float* x, int64_t n) { return max_body<W>(x, n); }                       \
+    target static void sums(const float* x, int64_t n, float top, float scale, double* out) {              \
+      sums_body<W>(x, n, top, scale, out);                                                                 \
+    }                                                                                                      \
+    target static void exps(const float* x, int64_t n, float top, float scale, float* out) {               \
+      exponentials_body<W>(x, n, top, scale, out);                                                         \
+    }                                                                                                      \
+    target static double mass(const float* x, int64_t n, float top, float scale, float threshold) {        \
+      return mass_body<W>(x, n, top, scale, threshold);                                                    \
+    }                                                                                                      \
+    target static void maxima(const float* x, int64_t n, float* out) { maxima_body<W>(x, n, out); }        \
+    target static void select(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) { \
+      select_body<W>(x, n, threshold, indices);                                                            \
+    }                                                                                                      \
+    static constexpr Table table{max, sums, exps, mass, maxima, select};                                   \
+  };
+
+NLAC_KERNELS(Baseline, 4, )
+#if defined(__x86_64__)
+NLAC_KERNELS(Avx2, 8, __attribute__((target("avx2,fma"))))
+NLAC_KERNELS(Avx512, 16, __attribute__((target("avx512f,avx2,fma"))))
+#endif
+#undef NLAC_KERNELS
+
+const Table& table() {
+#if defined(__x86_64__)
+  static const Table& chosen = __builtin_cpu_supports("avx512f")                                  ? Avx512::table
+                               : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? Avx2::table
+                                                                                                 : Baseline::table;
+  return chosen;
+#else
+  return Baseline::table;
+#endif
+}
+
+}  // namespace
+
+float max_value(const float* x, int64_t n) { return table().max_value(x, n); }
+
+void exp_block_sums(const float* x, int64_t n, float top, float scale, double* sums) {
+  table().exp_block_sums(x, n, top, scale, sums);
+}
+
+void exponentials(const float* x, int64_t n, float top, float scale, float* out) {
+  table().exponentials(x, n, top, scale, out);
+}
+
+double exp_mass_at_least(const float* x, int64_t n, float top, float scale, float threshold) {
+  return table().exp_mass_at_least(x, n, top, scale, threshold);
+}
+
+void block_maxima(const float* x, int64_t n, float* maxima) { table().block_maxima(x, n, maxima); }
+
+void select_at_least(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) {
+  table().select_at_least(x, n, threshold, indices);
+}
+
+}  // namespace nlac::kernels

@@ -1,0 +1,33 @@
+// Passes over one row of logits, vectorised for the widest instructions the processor has. Sampling is made
+// of these: with a vocabulary of 10^5 and a batch of tens, scalar exponentials would cost as much as a
+// decoder layer. Needs no torch; pure, safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace nlac::kernels {
+
+constexpr int64_t kSumBlock = 1024;  // values behind one entry of exp_block_sums
+constexpr int64_t kMaxBlock = 64;    // values behind one entry of block_maxima
+
+// The largest value; NaNs are passed over.
+float max_value(const float* x, int64_t n);
+
+// sums[b] = Σ exp((x_i - top)·scale) over block b of kSumBlock values. Requires top ≥ x_i or NaN, scale > 0.
+// A NaN anywhere makes its block's sum NaN.
+void exp_block_sums(const float* x, int64_t n, float top, float scale, double* sums);
+
+// out_i = exp((x_i - top)·scale), the very numbers that exp_block_sums adds up.
+void exponentials(const float* x, int64_t n, float top, float scale, float* out);
+
+// Σ exp((x_i - top)·scale) over x_i ≥ threshold.
+double exp_mass_at_least(const float* x, int64_t n, float top, float scale, float threshold);
+
+// maxima[b] = the largest of block b of kMaxBlock values.
+void block_maxima(const float* x, int64_t n, float* maxima);
+
+// Appends the indices of x_i ≥ threshold, ascending.
+void select_at_least(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices);
+
+}  // namespace nlac::kernels

@@ -1,0 +1,190 @@
+// Choosing one token from a row of logits.
+//
+// Every filter keeps a head of one and the same order: larger logit first, and the smaller id first among
+// equals. So a filter is a last kept candidate (a cut), found by selection, never by sorting the vocabulary,
+// and the draw then walks the kept tokens by ascending id whatever the filters were.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+#include "core/generate/generate.h"
+#include "core/generate/logit_kernels.h"
+#include "core/random.h"
+
+namespace nlac {
+namespace {
+
+constexpr uint64_t kSampleStream = 0x73616d706c65;  // keeps these draws apart from other uses of a seed
+
+struct Candidate {
+  float logit;
+  float weight;  // exp((logit - top) / temperature)
+  int32_t id;
+};
+
+bool before(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+// Scratch of one thread, kept between calls.
+struct Scratch {
+  std::vector<double> sums, tempered;
+  std::vector<float> values;
+  std::vector<int32_t> ids;
+  std::vector<Candidate> candidates, selection;
+};
+
+double block_sums(const float* logits, int64_t vocab, float top, float scale, std::vector<double>& sums) {
+  sums.resize(static_cast<size_t>((vocab + kernels::kSumBlock - 1) / kernels::kSumBlock));
+  kernels::exp_block_sums(logits, vocab, top, scale, sums.data());
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+// The candidates are the tokens with a logit of at least `threshold`.
+void gather(const float* logits, int64_t vocab, float top, float scale, float threshold, Scratch& scratch) {
+  scratch.ids.clear();
+  kernels::select_at_least(logits, vocab, threshold, scratch.ids);
+  const size_t count = scratch.ids.size();
+  scratch.values.resize(count);
+  scratch.candidates.resize(count);
+  for (size_t i = 0; i < count; ++i) scratch.values[i] = logits[scratch.ids[i]];
+  for (size_t i = 0; i < count; ++i) scratch.candidates[i] = {scratch.values[i], 0.0f, scratch.ids[i]};
+  kernels::exponentials(scratch.values.data(), static_cast<int64_t>(count), top, scale, scratch.values.data());
+  for (size_t i = 0; i < count; ++i) scratch.candidates[i].weight = scratch.values[i];
+}
+
+void keep_up_to(const Candidate& cut, std::vector<Candidate>& candidates) {
+  std::erase_if(candidates, [&](const Candidate& c) { return before(cut, c); });
+}
+
+double mass(const std::vector<Candidate>& candidates) {
+  double sum = 0;
+  for (const Candidate& c : candidates) sum += c.weight;
+  return sum;
+}
+
+// A number that at least k logits reach: the k-th largest of the blocks' maxima.
+float lower_bound_of_kth(const float* logits, int64_t vocab, int64_t k, std::vector<float>& maxima) {
+  const int64_t blocks = (vocab + kernels::kMaxBlock - 1) / kernels::kMaxBlock;
+  if (k > blocks) return -std::numeric_limits<float>::infinity();
+  maxima.resize(static_cast<size_t>(blocks));
+  kernels::block_maxima(logits, vocab, maxima.data());
+  std::nth_element(maxima.begin(), maxima.begin() + (k - 1), maxima.end(), std::greater<>());
+  return maxima[static_cast<size_t>(k - 1)];
+}
+
+void keep_top_k(int64_t k, Scratch& scratch) {
+  if (static_cast<size_t>(k) >= scratch.candidates.size()) return;
+  scratch.selection = scratch.candidates;
+  const auto last = scratch.selection.begin() + (k - 1);
+  std::nth_element(scratch.selection.begin(), last, scratch.selection.end(), before);
+  keep_up_to(*last, scratch.candidates);
+}
+
+// The fewest most probable candidates that weigh at least `needed` together. Halves the range that holds the
+// last of them, each time by one selection: linear in the candidates.
+void keep_top_mass(double needed, Scratch& scratch) {
+  scratch.selection = scratch.candidates;
+  auto low = scratch.selection.begin(), high = scratch.selection.end();
+  while (high - low > 1) {
+    const auto middle = low + (high - low) / 2;
+    std::nth_element(low, middle, high, before);
+    double sum = 0;
+    for (auto c = low; c != middle; ++c) sum += c->weight;
+    if (sum >= needed) {
+      high = middle;
+    } else {
+      needed -= sum;
+      low = middle;
+    }
+  }
+  keep_up_to(*low, scratch.candidates);
+}
+
+// A threshold above which the weights reach `needed`, and not much below the best such one.
+float threshold_of_mass(const float* logits, int64_t vocab, float top, float scale, double needed) {
+  for (float nats = 2; nats < 88; nats *= 2) {
+    const float threshold = top - nats / scale;
+    if (kernels::exp_mass_at_least(logits, vocab, top, scale, threshold) >= needed) return threshold;
+  }
+  return -std::numeric_limits<float>::infinity();
+}
+
+// Index of the value in which the running sum of `weight(i)` passes `target`. Rounding may leave the target
+// just beyond the last one; then the last value of positive weight is meant.
+template <typename Weight>
+int64_t walk(int64_t count, double& target, Weight weight) {
+  int64_t last = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    const double w = weight(i);
+    if (!(w > 0)) continue;
+    last = i;
+    if (target < w) return i;
+    target -= w;
+  }
+  return last;
+}
+
+int64_t draw_unfiltered(const float* logits, int64_t vocab, float top, float scale, double u,
+                        const std::vector<double>& sums, std::vector<float>& values) {
+  double target = u * std::accumulate(sums.begin(), sums.end(), 0.0);
+  const int64_t block = walk(static_cast<int64_t>(sums.size()), target, [&](int64_t b) { return sums[b]; });
+  const int64_t begin = block * kernels::kSumBlock;
+  const int64_t count = std::min(kernels::kSumBlock, vocab - begin);
+  values.resize(static_cast<size_t>(count));
+  kernels::exponentials(logits + begin, count, top, scale, values.data());
+  return begin + walk(count, target, [&](int64_t i) { return values[i]; });
+}
+
+}  // namespace
+
+int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& request, int64_t step,
+                     float* log_prob) {
+  thread_local Scratch scratch;
+  const float top = kernels::max_value(logits, vocab);
+  const double total = block_sums(logits, vocab, top, 1.0f, scratch.sums);
+  NLAC_REQUIRE(std::isfinite(total), "ERR_NOT_FINITE", "the model's logits are not finite");
+  const auto chosen = [&](int64_t id) {
+    if (log_prob) *log_prob = static_cast<float>((double{logits[id]} - top) - std::log(total));
+    return id;
+  };
+  if (request.temperature == 0) return chosen(std::find(logits, logits + vocab, top) - logits);
+
+  // Beyond 1e30 nothing but the largest logit has weight anyway, and 0·∞ must not happen.
+  const float scale = static_cast<float>(std::min(1.0 / request.temperature, 1e30));
+  const double u = uniform(request.seed, kSampleStream, static_cast<uint64_t>(step));
+  const bool by_count = request.top_k > 0 && request.top_k < vocab;
+  const bool by_mass = request.top_p < 1;
+  const bool by_ratio = request.min_p > 0;
+  const float ratio_threshold = top + static_cast<float>(std::log(request.min_p) / scale);
+
+  if (!by_count && !by_mass && !by_ratio) {
+    if (scale == 1.0f) return chosen(draw_unfiltered(logits, vocab, top, scale, u, scratch.sums, scratch.values));
+    block_sums(logits, vocab, top, scale, scratch.tempered);
+    return chosen(draw_unfiltered(logits, vocab, top, scale, u, scratch.tempered, scratch.values));
+  }
+  if (by_count) {
+    const float threshold = lower_bound_of_kth(logits, vocab, request.top_k, scratch.values);
+    gather(logits, vocab, top, scale, threshold, scratch);
+    keep_top_k(request.top_k, scratch);
+    if (by_mass) keep_top_mass(request.top_p * mass(scratch.candidates), scratch);
+  } else if (by_mass) {
+    const double needed = request.top_p * block_sums(logits, vocab, top, scale, scratch.tempered);
+    gather(logits, vocab, top, scale, threshold_of_mass(logits, vocab, top, scale, needed), scratch);
+    keep_top_mass(needed, scratch);
+  } else {
+    gather(logits, vocab, top, scale, ratio_threshold, scratch);
+  }
+  if (by_ratio) {
+    std::erase_if(scratch.candidates, [&](const Candidate& c) { return c.logit < ratio_threshold; });
+  }
+  double target = u * mass(scratch.candidates);
+  const int64_t kept = static_cast<int64_t>(scratch.candidates.size());
+  return chosen(scratch.candidates[walk(kept, target, [&](int64_t i) { return scratch.candidates[i].weight; })].id);
+}
+
+}  // namespace nlac

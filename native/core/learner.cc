@@ -1,0 +1,512 @@
+#include "core/learner.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <utility>
+
+#include "core/error.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+#include "core/random.h"
+
+namespace nlac {
+
+// `teacher` is null where θ̄ plays no part.
+struct Learner::Text {
+  const std::vector<int64_t>* student;
+  const std::vector<int64_t>* teacher;
+  const std::vector<int64_t>* response;
+  double weight;
+};
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+namespace fs = std::filesystem;
+
+constexpr double kInitialStd = 0.02;
+
+// Runs `body` without autograd and turns what torch throws for lack of memory into our own error.
+template <typename Body>
+auto guarded(Body body) {
+  at::NoGradGuard no_grad;
+  try {
+    return body();
+  } catch (const c10::OutOfMemoryError& error) {
+    fail("ERR_OUT_OF_MEMORY", error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    // The CPU's allocator throws the general class.
+    const std::string what = error.what_without_backtrace();
+    if (what.find("can't allocate memory") == std::string::npos && what.find("not enough memory") == std::string::npos)
+      throw;
+    fail("ERR_OUT_OF_MEMORY", what);
+  } catch (const std::bad_alloc&) {
+    fail("ERR_OUT_OF_MEMORY", "the host has no more memory");
+  }
+}
+
+template <typename... Where>
+void check_ids(const ModelConfig& config, const Ids& ids, const Where&... where) {
+  for (int64_t id : ids) {
+    NLAC_REQUIRE(id >= 0 && id < config.vocab_size, "ERR_VALUE", where..., "token id ", id,
+                 " is outside the vocabulary of ", config.vocab_size);
+  }
+}
+
+void check_text(const ModelConfig& config, size_t index, const char* name, const Ids& context, const Ids& response,
+                double weight) {
+  const auto require = [&](bool condition, const auto&... what) {
+    NLAC_REQUIRE(condition, "ERR_VALUE", "text ", index, ": ", what...);
+  };
+  require(!context.empty(), "the ", name, " is empty");
+  require(!response.empty(), "the response is empty");
+  check_ids(config, context, "text ", index, ": ");
+  check_ids(config, response, "text ", index, ": ");
+  require(static_cast<int64_t>(context.size() + response.size()) <= config.max_positions, "the ", name, " of ",
+          context.size(), " tokens and the response of ", response.size(), " exceed the context of ",
+          config.max_positions);
+  require(std::isfinite(weight), "the weight must be finite, got ", weight);
+}
+
+at::Tensor on_device(const Ids& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
+
+// Contexts and responses in one stream. A response's last token predicts nothing and is left out.
+struct Packed {
+  Ids ids, lengths;
+  Ids rows;  // those that predict a response token, in order
+  void add(const Ids& context, const Ids& response) {
+    const int64_t begin = static_cast<int64_t>(ids.size()), tokens = read_tokens(context, response);
+    ids.insert(ids.end(), context.begin(), context.end());
+    ids.insert(ids.end(), response.begin(), response.end() - 1);
+    lengths.push_back(tokens);
+    for (int64_t row = static_cast<int64_t>(context.size()) - 1; row < tokens; ++row) rows.push_back(begin + row);
+  }
+  static int64_t read_tokens(const Ids& context, const Ids& response) {
+    return static_cast<int64_t>(context.size() + response.size()) - 1;
+  }
+};
+
+void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
+  float* data = tensor.mutable_data_ptr<float>();
+  const int64_t n = tensor.numel();
+  // One counter gives four words, two Box-Muller pairs.
+  at::parallel_for(0, (n + 3) / 4, 4096, [&](int64_t from, int64_t to) {
+    for (int64_t block = from; block < to; ++block) {
+      const auto words = philox(seed, stream, static_cast<uint64_t>(block));
+      for (int64_t i = 0; i < 4 && 4 * block + i < n; ++i) {
+        const size_t pair = static_cast<size_t>(i & ~int64_t{1});
+        const double radius = std::sqrt(-2 * std::log((words[pair] + 1.0) * 0x1p-32));
+        const double angle = 2 * std::numbers::pi * words[pair + 1] * 0x1p-32;
+        data[4 * block + i] = static_cast<float>(kInitialStd * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
+      }
+    }
+  });
+}
+
+// --- checkpoints --------------------------------------------------------------------------------------------
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+constexpr int kCheckpointFormat = 1;
+
+void write_tensors(const fs::path& path, const NamedTensors& tensors) {
+  std::vector<at::Tensor> held;  // keeps copies alive while they are written
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, tensor] : tensors) {
+    held.push_back(tensor.to(at::kCPU, at::kFloat).contiguous());
+    entries.push_back({name, StoredType::f32, tensor.sizes().vec(),
+                       static_cast<const uint8_t*>(held.back().const_data_ptr()), held.back().nbytes()});
+  }
+  write_safetensors(path.string(), entries, {{"format", "pt"}});
+}
+
+// Fills the tensors from the file, which must hold exactly these.
+void read_tensors(const fs::path& path, const NamedTensors& tensors) {
+  const SafetensorsFile file = open_safetensors(path.string());
+  std::map<std::string, const TensorEntry*> entries;
+  for (const TensorEntry& entry : file.tensors) entries[entry.name] = &entry;
+  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ", tensors.size(),
+               " tensors, found ", entries.size());
+  for (const auto& [name, tensor] : tensors) {
+    const auto found = entries.find(name);
+    NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": no tensor ", name);
+    const TensorEntry& entry = *found->second;
+    NLAC_REQUIRE(entry.type == StoredType::f32 && at::IntArrayRef(entry.shape) == tensor.sizes(), "ERR_CHECKPOINT",
+                 path.string(), ": ", name, " is ", stored_type_name(entry.type), ' ', at::IntArrayRef(entry.shape),
+                 ", expected f32 ", tensor.sizes());
+    at::Tensor host = at::empty(tensor.sizes(), at::kFloat);
+    std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may lie unaligned
+    tensor.copy_(host);
+  }
+}
+
+// The moments, named by their place in Weights::list().
+NamedTensors named_moments(const AdamWState& state) {
+  NamedTensors named;
+  for (size_t i = 0; i < state.m.size(); ++i) {
+    named.emplace_back("m." + std::to_string(i), state.m[i]);
+    named.emplace_back("v." + std::to_string(i), state.v[i]);
+  }
+  return named;
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  NLAC_REQUIRE(stream.good(), "ERR_CHECKPOINT", path.string(), " cannot be read");
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+bool any_nonzero(const Weights& weights) {
+  for (const at::Tensor& tensor : weights.list()) {
+    if (tensor.ne(0).any().item<bool>()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// --- making one ---------------------------------------------------------------------------------------------
+
+Learner::Learner(LoadedModel model, const LearnerOptions& options)
+    : options_(options), config_(std::move(model.config)), decoder_(config_), master_(std::move(model.weights)) {
+  online_ = options.dtype == at::kFloat ? master_ : master_.copy_as(options.dtype, options.device);
+  online_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
+  target_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
+}
+
+static void check_options(const LearnerOptions& options) {
+  NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
+               "dtype must be float32 or bfloat16, got ", c10::toString(options.dtype));
+  NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "micro_batch_tokens must be positive, got ",
+               options.micro_batch_tokens);
+}
+
+std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOptions& options) {
+  check_options(options);
+  return guarded([&] {
+    return std::unique_ptr<Learner>(new Learner(load_model(path, at::kFloat, options.device), options));
+  });
+}
+
+std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t seed, const LearnerOptions& options) {
+  check_options(options);
+  return guarded([&] {
+    Weights weights = allocate_weights(config, at::kFloat, at::kCPU);
+    uint64_t stream = 0;
+    for (const auto& [name, tensor] : weights.named_views(config)) {
+      if (name.ends_with("norm.weight")) {
+        tensor.fill_(1);
+      } else if (name.ends_with(".bias")) {
+        tensor.zero_();
+      } else {
+        fill_normal(tensor, seed, stream);
+      }
+      ++stream;
+    }
+    if (!options.device.is_cpu()) weights = weights.copy_as(at::kFloat, options.device);
+    return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
+  });
+}
+
+int64_t Learner::parameters() const {
+  int64_t count = 0;
+  for (const at::Tensor& tensor : master_.list()) count += tensor.numel();
+  return count;
+}
+
+void Learner::make_target() {
+  if (target_) return;
+  Weights master = master_.copy_as(at::kFloat, options_.device);
+  target_ = options_.dtype == at::kFloat ? master : master.copy_as(options_.dtype, options_.device);
+  target_master_ = std::move(master);
+}
+
+const Weights& Learner::weights(Which which) {
+  if (which == Which::online) return online_;
+  make_target();
+  return *target_;
+}
+
+Weights& Learner::make_gradients() {
+  if (!gradients_) gradients_ = master_.zeros_like(at::kFloat);
+  return *gradients_;
+}
+
+// --- inference ----------------------------------------------------------------------------------------------
+
+std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, Which which,
+                                              const GenerateHooks& hooks) {
+  return guarded([&] {
+    Generator& generator = which == Which::online ? *online_generator_ : *target_generator_;
+    return generator.generate(weights(which), requests, hooks);
+  });
+}
+
+std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, Which which) {
+  return guarded([&] {
+    std::vector<Text> items;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      check_text(config_, i, "prompt", texts[i].prompt, texts[i].response, texts[i].weight);
+      items.push_back({&texts[i].prompt, nullptr, &texts[i].response, 1.0});
+    }
+    auto scores = score(items, weights(which), nullptr, 1.0, {}, false).losses;
+    for (auto& row : scores) {
+      for (float& value : row) value = -value;
+    }
+    return scores;
+  });
+}
+
+at::Tensor Learner::logits(const std::vector<int64_t>& ids, Which which) {
+  return guarded([&] {
+    NLAC_REQUIRE(!ids.empty(), "ERR_VALUE", "the text is empty");
+    NLAC_REQUIRE(static_cast<int64_t>(ids.size()) <= config_.max_positions, "ERR_VALUE", "the text has ", ids.size(),
+                 " tokens, more than the context of ", config_.max_positions);
+    check_ids(config_, ids);
+    const Weights& used = weights(which);
+    const at::Tensor hidden =
+        decoder_.forward(used, on_device(ids, options_.device), {static_cast<int64_t>(ids.size())});
+    return nlac::logits(hidden, used.head).to(at::kCPU, at::kFloat).contiguous();
+  });
+}
+
+// --- losses -------------------------------------------------------------------------------------------------
+
+LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gradient) {
+  return guarded([&] {
+    std::vector<Text> items;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      check_text(config_, i, "prompt", texts[i].prompt, texts[i].response, texts[i].weight);
+      items.push_back({&texts[i].prompt, nullptr, &texts[i].response, texts[i].weight});
+    }
+    return score(items, online_, nullptr, 1.0, {}, with_gradient);
+  });
+}
+
+LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
+                             bool with_gradient) {
+  return guarded([&] {
+    const bool sampled = support.kind == SupportKind::sampled;
+    NLAC_REQUIRE(std::isfinite(temperature) && temperature > 0, "ERR_VALUE",
+                 "temperature must be finite and positive, got ", temperature);
+    NLAC_REQUIRE(support.kind != SupportKind::top_k || support.k > 0, "ERR_VALUE",
+                 "the support's k must be positive, got ", support.k);
+    std::vector<Text> items;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const DistilledText& text = texts[i];
+      check_text(config_, i, "student's context", text.student, text.response, text.weight);
+      check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
+      items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response, text.weight});
+    }
+    return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, support, with_gradient);
+  });
+}
+
+LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
+                          double temperature, const Support& support, bool with_gradient) {
+  LossOutput output;
+  output.losses.resize(texts.size());
+
+  // Micro batches of neighbours, each as many texts as fit on the student's and on the teacher's side. Texts
+  // of weight 0 go apart: they need no backward pass, but their losses are wanted all the same.
+  struct MicroBatch {
+    std::vector<size_t> texts;
+    int64_t student = 0, teacher = 0;  // tokens
+    bool backward = false;
+  };
+  std::vector<MicroBatch> batches;
+  for (const bool backward : {true, false}) {
+    bool open = false;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const Text& text = texts[i];
+      if ((with_gradient && text.weight != 0) != backward) continue;
+      const int64_t student = Packed::read_tokens(*text.student, *text.response);
+      const int64_t teacher_tokens = text.teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
+      if (!open || batches.back().student + student > options_.micro_batch_tokens ||
+          batches.back().teacher + teacher_tokens > options_.micro_batch_tokens) {
+        batches.emplace_back().backward = backward;
+        open = true;
+      }
+      MicroBatch& batch = batches.back();
+      batch.texts.push_back(i);
+      batch.student += student;
+      batch.teacher += teacher_tokens;
+    }
+  }
+
+  const at::Device device = options_.device;
+  const auto run = [&](const MicroBatch& batch) {
+    Packed packed, teacher_packed;
+    Ids targets;
+    std::vector<float> row_weights;
+    for (size_t i : batch.texts) {
+      const Text& text = texts[i];
+      packed.add(*text.student, *text.response);
+      if (teacher) teacher_packed.add(*text.teacher, *text.response);
+      targets.insert(targets.end(), text.response->begin(), text.response->end());
+      row_weights.insert(row_weights.end(), text.response->size(),
+                         batch.backward ? static_cast<float>(text.weight) : 1.0f);
+    }
+    const at::Tensor target_ids = on_device(targets, device);
+    const at::Tensor token_weights = at::tensor(row_weights, at::kFloat).to(device);
+
+    // The teacher first: then its activations are gone when the student's tape is made.
+    at::Tensor teacher_hidden;
+    if (teacher) {
+      teacher_hidden = decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
+                           .index_select(0, on_device(teacher_packed.rows, device));
+    }
+    std::shared_ptr<Decoder::Tape> tape;
+    const at::Tensor ids = on_device(packed.ids, device);
+    const at::Tensor hidden =
+        batch.backward ? decoder_.forward(weights, ids, packed.lengths, options_.gradient_checkpointing, tape)
+                       : decoder_.forward(weights, ids, packed.lengths);
+    const at::Tensor rows = on_device(packed.rows, device);
+    const at::Tensor student_hidden = hidden.index_select(0, rows);
+    const at::Tensor head_gradient = batch.backward ? make_gradients().head : at::Tensor();
+    const LossResult result =
+        teacher ? linear_token_kl(student_hidden, weights.head, teacher_hidden, teacher->head, token_weights,
+                                  temperature, support, target_ids, head_gradient, batch.backward)
+                : linear_token_nll(student_hidden, weights.head, target_ids, token_weights, temperature,
+                                   head_gradient, batch.backward);
+
+    const at::Tensor losses = result.losses.to(at::kCPU, at::kFloat).contiguous();
+    const float* loss = losses.const_data_ptr<float>();
+    for (size_t i : batch.texts) {
+      const size_t count = texts[i].response->size();
+      output.losses[i].assign(loss, loss + count);
+      loss += count;
+    }
+    if (!batch.backward) return;
+    if (!at::isfinite(losses).all().item<bool>()) {
+      // One value is enough for step() to see; whether the products would have carried it there is not
+      // left to their handling of infinities.
+      gradients_->norm.fill_(std::numeric_limits<float>::quiet_NaN());
+      return;
+    }
+    at::Tensor grad_hidden = at::zeros_like(hidden);
+    grad_hidden.index_copy_(0, rows, result.grad_hidden.to(hidden.scalar_type()));
+    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_);
+  };
+
+  try {
+    for (const MicroBatch& batch : batches) run(batch);
+  } catch (...) {
+    if (with_gradient) gradients_.reset();
+    throw;
+  }
+  return output;
+}
+
+// --- optimization -------------------------------------------------------------------------------------------
+
+StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
+  return guarded([&] {
+    const StepResult result =
+        adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
+    if (!result.skipped) online_generator_->drop_caches();
+    return result;
+  });
+}
+
+void Learner::update_target(double tau) {
+  guarded([&] {
+    make_target();
+    const bool shadowed = options_.dtype != at::kFloat;
+    ema_update(target_master_->list(), master_.list(), shadowed ? target_->list() : std::vector<at::Tensor>{}, tau,
+               0, static_cast<uint64_t>(target_updates_));
+    ++target_updates_;
+    target_generator_->drop_caches();
+  });
+}
+
+double Learner::target_distance() {
+  if (!target_master_) return 0;
+  return guarded([&] { return relative_distance(target_master_->list(), master_.list()); });
+}
+
+// --- keeping it ---------------------------------------------------------------------------------------------
+
+void Learner::save(const std::string& directory) {
+  guarded([&] {
+    const fs::path root(directory);
+    const std::string config = config_.to_json("float32");
+    write_file_atomically((root / "config.json").string(), config.data(), config.size());
+    write_tensors(root / "model.safetensors", master_.named_views(config_));
+
+    nlohmann::json manifest = {{"format", kCheckpointFormat},
+                               {"target", target_master_.has_value()},
+                               {"targetUpdates", target_updates_},
+                               {"gradients", gradients_ && any_nonzero(*gradients_)},
+                               {"optimizers", nlohmann::json::array()}};
+    if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
+    if (manifest["gradients"]) write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
+    for (const auto& [name, state] : moments_) {
+      if (state.m.empty()) continue;
+      auto& optimizers = manifest["optimizers"];
+      const std::string file = "optimizer-" + std::to_string(optimizers.size()) + ".safetensors";
+      write_tensors(root / file, named_moments(state));
+      optimizers.push_back({{"name", name}, {"file", file}, {"steps", state.steps}});
+    }
+    const std::string text = manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    write_file_atomically((root / "learner.json").string(), text.data(), text.size());
+  });
+}
+
+std::unique_ptr<Learner> Learner::resume(const std::string& directory, const LearnerOptions& options) {
+  check_options(options);
+  const fs::path root(directory);
+  const fs::path manifest_path = root / "learner.json";
+  return guarded([&]() -> std::unique_ptr<Learner> {
+    try {
+      const nlohmann::json manifest = parse_json(read_text(manifest_path), manifest_path.string());
+      const int format = manifest.at("format").get<int>();
+      NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
+                   " is not known to this version");
+      std::unique_ptr<Learner> learner(new Learner(load_model(directory, at::kFloat, options.device), options));
+      learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
+      if (manifest.at("target").get<bool>()) {
+        Weights target = learner->master_.like(at::kFloat, options.device);
+        read_tensors(root / "target.safetensors", target.named_views(learner->config_));
+        learner->target_ = options.dtype == at::kFloat ? target : target.copy_as(options.dtype, options.device);
+        learner->target_master_ = std::move(target);
+      }
+      if (manifest.at("gradients").get<bool>()) {
+        read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));
+      }
+      for (const nlohmann::json& saved : manifest.at("optimizers")) {
+        const fs::path file = saved.at("file").get<std::string>();
+        NLAC_REQUIRE(file == file.filename() && file.has_stem(), "ERR_CHECKPOINT", manifest_path.string(),
+                     ": the file name ", printable(file.string()), " leads elsewhere");
+        AdamWState& state = learner->moments_[saved.at("name").get<std::string>()];
+        state.steps = saved.at("steps").get<int64_t>();
+        state.m = learner->master_.like(at::kFloat, options.device).list();
+        state.v = learner->master_.like(at::kFloat, options.device).list();
+        read_tensors(root / file, named_moments(state));
+      }
+      return learner;
+    } catch (const nlohmann::json::exception& error) {
+      fail("ERR_CHECKPOINT", manifest_path.string(), " is not a checkpoint's description: ", error.what());
+    } catch (const Error& error) {
+      const std::string code = error.code();
+      if (code != "ERR_MODEL_FORMAT" && code != "ERR_IO") throw;
+      fail("ERR_CHECKPOINT", "the checkpoint ", directory, " cannot be used: ", error.what());
+    }
+  });
+}
+
+void Learner::export_huggingface(const std::string& directory) {
+  guarded([&] { nlac::export_huggingface(directory, config_, master_, options_.dtype); });
+}
+
+}  // namespace nlac

@@ -1,0 +1,580 @@
+// The learner as a whole, on models small enough that finite differences and full re-reading are cheap.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/learner.h"
+
+using namespace nlac;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+ModelConfig tiny_config(Family family = Family::llama) {
+  ModelConfig config;
+  config.family = family;
+  config.vocab_size = 53;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.max_positions = 96;
+  config.tied_embeddings = family != Family::qwen3;
+  config.qkv_bias = family == Family::qwen2;
+  config.qk_norm = family == Family::qwen3;
+  return config;
+}
+
+LearnerOptions options_of(at::ScalarType dtype = at::kFloat, int64_t micro_batch_tokens = 2048) {
+  LearnerOptions options;
+  options.dtype = dtype;
+  options.micro_batch_tokens = micro_batch_tokens;
+  return options;
+}
+
+// A float32 learner whose weights are far enough from zero that its predictions differ from token to token.
+std::unique_ptr<Learner> tiny_learner(const LearnerOptions& options = options_of(), Family family = Family::llama,
+                                      uint64_t seed = 1) {
+  auto learner = Learner::create(tiny_config(family), seed, options);
+  at::NoGradGuard no_grad;
+  for (const at::Tensor& tensor : learner->masters().list()) {
+    if (tensor.dim() == 2) tensor.mul_(10);
+  }
+  return learner;
+}
+
+Ids random_ids(int64_t count, uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  Ids ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int64_t>(engine() % 53));
+  return ids;
+}
+
+std::vector<ScoredText> some_texts() {
+  return {{random_ids(5, 1), random_ids(7, 2), 1.0},
+          {random_ids(1, 3), random_ids(1, 4), -0.5},
+          {random_ids(12, 5), random_ids(3, 6), 2.0},
+          {random_ids(3, 7), random_ids(20, 8), 0.25}};
+}
+
+std::vector<DistilledText> some_distilled() {
+  return {{random_ids(5, 1), random_ids(9, 11), random_ids(7, 2), 1.0},
+          {random_ids(8, 3), random_ids(1, 12), random_ids(1, 4), 0.5},
+          {random_ids(12, 5), random_ids(14, 13), random_ids(10, 6), 2.0}};
+}
+
+template <typename Text>
+double weighted_sum(const std::vector<Text>& texts, const LossOutput& output) {
+  double sum = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (float loss : output.losses[i]) sum += texts[i].weight * loss;
+  }
+  return sum;
+}
+
+std::vector<at::Tensor> copies(const Weights& weights) {
+  std::vector<at::Tensor> list;
+  for (const at::Tensor& tensor : weights.list()) list.push_back(tensor.clone());
+  return list;
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!at::equal(a[i].view(at::kInt), b[i].view(at::kInt))) return false;  // bit for bit, NaNs too
+  }
+  return true;
+}
+
+// Compares every parameter's gradient with a central difference along that gradient, and the whole with one
+// along a random direction.
+void check_gradient(Learner& learner, const std::function<double(bool)>& loss) {
+  at::NoGradGuard no_grad;
+  loss(true);
+  REQUIRE(learner.gradients() != nullptr);
+  const std::vector<at::Tensor> parameters = learner.masters().list(), gradients = copies(*learner.gradients());
+  const auto difference = [&](const std::vector<at::Tensor>& direction, double size) {
+    const std::vector<at::Tensor> saved = copies(learner.masters());
+    const auto at_offset = [&](double offset) {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        parameters[i].copy_(saved[i]);
+        if (direction[i].defined()) parameters[i].add_(direction[i], offset);
+      }
+      return loss(false);
+    };
+    const double slope = (at_offset(size) - at_offset(-size)) / (2 * size);
+    at_offset(0);
+    return slope;
+  };
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    CAPTURE(i);
+    const double norm = gradients[i].norm().item<double>();
+    REQUIRE(norm > 0);
+    std::vector<at::Tensor> direction(parameters.size());
+    direction[i] = gradients[i] / norm;
+    CHECK(difference(direction, 1e-2) == doctest::Approx(norm).epsilon(0.02));
+  }
+  torch::manual_seed(3);
+  std::vector<at::Tensor> direction;
+  double slope = 0;
+  for (const at::Tensor& gradient : gradients) {
+    direction.push_back(gradient / gradient.norm() + at::randn_like(gradient) * 0.05);
+    slope += (direction.back() * gradient).sum().item<double>();
+  }
+  CHECK(difference(direction, 3e-3) == doctest::Approx(slope).epsilon(0.02));
+}
+
+double relative_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]).pow(2).sum().item<double>();
+    norm += b[i].pow(2).sum().item<double>();
+  }
+  return std::sqrt(difference / norm);
+}
+
+AdamWOptions quick_step() {
+  AdamWOptions options;
+  options.learning_rate = 1e-2;
+  options.weight_decay = 0.01;
+  return options;
+}
+
+GenerateRequest request_of(Ids tokens, int64_t max_new, double temperature = 0, uint64_t seed = 0) {
+  GenerateRequest request;
+  request.tokens = std::move(tokens);
+  request.max_new_tokens = max_new;
+  request.temperature = temperature;
+  request.seed = seed;
+  return request;
+}
+
+std::string code_of(const std::function<void()>& body, std::string* message = nullptr) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (message) *message = error.what();
+    return error.code();
+  }
+  return "none";
+}
+
+struct TemporaryDirectory {
+  fs::path path;
+  TemporaryDirectory() {
+    std::string name = (fs::temp_directory_path() / "nlac-learner-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~TemporaryDirectory() { fs::remove_all(path); }
+  std::string string() const { return path.string(); }
+};
+
+}  // namespace
+
+TEST_CASE("a new model is a function of its seed") {
+  const auto a = Learner::create(tiny_config(), 5, options_of()), b = Learner::create(tiny_config(), 5, options_of());
+  const auto c = Learner::create(tiny_config(), 6, options_of());
+  CHECK(equal(a->masters().list(), b->masters().list()));
+  CHECK_FALSE(equal(a->masters().list(), c->masters().list()));
+  const at::Tensor& embedding = a->masters().embedding;
+  CHECK(embedding.std().item<double>() == doctest::Approx(0.02).epsilon(0.1));
+  CHECK(std::abs(embedding.mean().item<double>()) < 0.002);
+  CHECK(a->masters().norm.eq(1).all().item<bool>());
+  int64_t count = 0;
+  for (const at::Tensor& tensor : a->masters().list()) count += tensor.numel();
+  CHECK(a->parameters() == count);
+}
+
+TEST_CASE("log probabilities, logits, losses and generation agree") {
+  const auto learner = tiny_learner();
+  const auto texts = some_texts();
+  for (Which which : {Which::online, Which::target}) {
+    const auto scores = learner->log_probs(texts, which);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      CAPTURE(i);
+      Ids whole = texts[i].prompt;
+      whole.insert(whole.end(), texts[i].response.begin(), texts[i].response.end());
+      const at::Tensor table = learner->logits(whole, which).log_softmax(1);
+      CHECK(table.size(0) == static_cast<int64_t>(whole.size()));
+      REQUIRE(scores[i].size() == texts[i].response.size());
+      for (size_t j = 0; j < scores[i].size(); ++j) {
+        const int64_t row = static_cast<int64_t>(texts[i].prompt.size() + j) - 1;
+        CHECK(scores[i][j] == doctest::Approx(table[row][texts[i].response[j]].item<float>()).epsilon(1e-4));
+      }
+    }
+    const GenerateRequest request = request_of(random_ids(6, 9), 12, 0.9, 4);
+    const GenerateResult result = learner->generate({request}, which, {})[0];
+    const auto again = learner->log_probs({{request.tokens, result.tokens, 1.0}}, which)[0];
+    for (size_t j = 0; j < again.size(); ++j) CHECK(result.log_probs[j] == doctest::Approx(again[j]).epsilon(1e-4));
+  }
+  const auto losses = learner->token_nll(texts, false).losses;
+  const auto scores = learner->log_probs(texts, Which::online);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t j = 0; j < losses[i].size(); ++j) CHECK(losses[i][j] == doctest::Approx(-scores[i][j]).epsilon(1e-5));
+  }
+  CHECK(learner->gradients() == nullptr);  // nothing asked for any
+}
+
+TEST_CASE("texts packed together do not see each other") {
+  const auto packed = tiny_learner(), alone = tiny_learner(options_of(at::kFloat, 1));
+  const auto texts = some_texts();
+  const auto distilled = some_distilled();
+  const auto a = packed->token_nll(texts, false).losses, b = alone->token_nll(texts, false).losses;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t j = 0; j < a[i].size(); ++j) CHECK(a[i][j] == doctest::Approx(b[i][j]).epsilon(1e-4));
+  }
+  const auto c = packed->token_kl(distilled, 1, {}, false).losses, d = alone->token_kl(distilled, 1, {}, false).losses;
+  for (size_t i = 0; i < distilled.size(); ++i) {
+    for (size_t j = 0; j < c[i].size(); ++j) CHECK(c[i][j] == doctest::Approx(d[i][j]).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("token_nll's gradient is the slope of its loss") {
+  for (Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    CAPTURE(static_cast<int>(family));
+    const auto learner = tiny_learner(options_of(), family);
+    const auto texts = some_texts();
+    check_gradient(*learner, [&](bool gradient) { return weighted_sum(texts, learner->token_nll(texts, gradient)); });
+  }
+}
+
+TEST_CASE("token_kl's gradient is the slope of its loss, and reaches θ only") {
+  for (const Support& support : {Support{}, Support{SupportKind::top_k, 5}, Support{SupportKind::sampled, 0}}) {
+    CAPTURE(static_cast<int>(support.kind));
+    const auto learner = tiny_learner();
+    learner->update_target(0.5);  // θ̄ = θ, and no longer the same once θ is perturbed
+    const auto before = copies(*learner->target_masters());
+    const auto texts = some_distilled();
+    check_gradient(*learner, [&](bool gradient) {
+      return weighted_sum(texts, learner->token_kl(texts, 1.7, support, gradient));
+    });
+    CHECK(equal(learner->target_masters()->list(), before));
+  }
+}
+
+TEST_CASE("a student that knows what its teacher knows has nothing to learn") {
+  const auto learner = tiny_learner();
+  const std::vector<DistilledText> texts = {{random_ids(6, 1), random_ids(6, 1), random_ids(9, 2), 1.0}};
+  const auto losses = learner->token_kl(texts, 1, {}, true).losses[0];
+  for (float loss : losses) CHECK(std::abs(loss) < 1e-5f);
+  double norm = 0;
+  for (const at::Tensor& gradient : learner->gradients()->list()) norm += gradient.pow(2).sum().item<double>();
+  CHECK(std::sqrt(norm) < 1e-4);
+
+  // The same numbers as from the two distributions themselves.
+  const std::vector<DistilledText> other = {{random_ids(6, 1), random_ids(4, 3), random_ids(9, 2), 1.0}};
+  const auto got = learner->token_kl(other, 2.0, {}, false).losses[0];
+  const auto table = [&](const Ids& context, Which which) {
+    Ids whole = context;
+    whole.insert(whole.end(), other[0].response.begin(), other[0].response.end());
+    const at::Tensor all = (learner->logits(whole, which).to(at::kDouble) / 2.0).log_softmax(1);
+    return all.narrow(0, static_cast<int64_t>(context.size()) - 1, 9);
+  };
+  const at::Tensor student = table(other[0].student, Which::online), teacher = table(other[0].teacher, Which::target);
+  const at::Tensor kl = (teacher.exp() * (teacher - student)).sum(1);
+  for (int64_t j = 0; j < 9; ++j) CHECK(got[static_cast<size_t>(j)] == doctest::Approx(kl[j].item<double>()).epsilon(1e-4));
+}
+
+TEST_CASE("texts of weight 0 have losses and no gradient") {
+  const auto learner = tiny_learner();
+  auto texts = some_texts();
+  const auto expected = learner->token_nll(texts, false).losses;
+  for (ScoredText& text : texts) text.weight = 0;
+  const auto losses = learner->token_nll(texts, true).losses;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    for (size_t j = 0; j < losses[i].size(); ++j) CHECK(losses[i][j] == doctest::Approx(expected[i][j]).epsilon(1e-5));
+  }
+  CHECK(learner->gradients() == nullptr);
+
+  auto distilled = some_distilled();
+  distilled[1].weight = 0;
+  const auto kl = learner->token_kl(distilled, 1, {}, true).losses;
+  CHECK(kl[1][0] == doctest::Approx(learner->token_kl(distilled, 1, {}, false).losses[1][0]).epsilon(1e-5));
+  const auto with_it = copies(*learner->gradients());
+  const auto without = tiny_learner();
+  without->token_kl({distilled[0], distilled[2]}, 1, {}, true);
+  CHECK(relative_difference(with_it, without->gradients()->list()) < 1e-6);
+}
+
+TEST_CASE("neither micro batches nor recomputation change the gradient") {
+  const auto whole = tiny_learner();
+  whole->token_nll(some_texts(), true);
+  whole->token_kl(some_distilled(), 1, {}, true);
+  const auto expected = whole->gradients()->list();
+  for (int64_t micro_batch_tokens : {1, 16, 30}) {
+    for (bool recompute : {false, true}) {
+      LearnerOptions options = options_of(at::kFloat, micro_batch_tokens);
+      options.gradient_checkpointing = recompute;
+      const auto split = tiny_learner(options);
+      split->token_nll(some_texts(), true);
+      split->token_kl(some_distilled(), 1, {}, true);
+      CHECK(relative_difference(split->gradients()->list(), expected) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("steps lower the loss, and gradients start from nothing again") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto learner = Learner::create(tiny_config(), 2, options_of(dtype));
+    const auto texts = std::vector<ScoredText>{{random_ids(5, 1), random_ids(12, 2), 1.0}};
+    const double first = weighted_sum(texts, learner->token_nll(texts, false));
+    for (int i = 0; i < 30; ++i) {
+      learner->token_nll(texts, true);
+      const StepResult result = learner->step(quick_step(), "");
+      CHECK_FALSE(result.skipped);
+      CHECK(result.grad_norm > 0);
+    }
+    CHECK(weighted_sum(texts, learner->token_nll(texts, false)) < 0.5 * first);
+    for (const at::Tensor& gradient : learner->gradients()->list()) CHECK(gradient.eq(0).all().item<bool>());
+  }
+}
+
+TEST_CASE("bf16 learns in float32: many tiny steps are not lost") {
+  const auto learner = Learner::create(tiny_config(), 2, options_of(at::kBFloat16));
+  const auto before = copies(learner->masters());
+  AdamWOptions options;
+  options.learning_rate = 1e-6;  // far below half a bf16 ulp of most weights
+  learner->token_nll(some_texts(), true);
+  learner->step(options, "");
+  CHECK_FALSE(equal(learner->masters().list(), before));
+  learner->update_target(0.005);
+  CHECK((learner->masters().embedding.scalar_type() == at::kFloat));
+  CHECK((learner->target_masters()->embedding.scalar_type() == at::kFloat));
+  const auto target = copies(*learner->target_masters());
+  learner->token_nll(some_texts(), true);
+  learner->step(options, "");
+  learner->update_target(0.005);
+  CHECK_FALSE(equal(learner->target_masters()->list(), target));
+}
+
+TEST_CASE("the target moves by τ, and drops what it had cached") {
+  const auto learner = tiny_learner();
+  CHECK(learner->target_distance() == 0);
+  CHECK(learner->target_masters() == nullptr);
+  const GenerateRequest request = request_of(random_ids(30, 1), 10);
+  learner->generate({request}, Which::target, {});  // θ̄ is made here, equal to θ
+  CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
+
+  learner->token_nll(some_texts(), true);
+  learner->step(quick_step(), "");
+  CHECK(learner->target_distance() > 0);
+  const auto old = copies(*learner->target_masters());
+  for (double tau : {0.005, 0.5, 0.0}) {
+    CAPTURE(tau);
+    const auto previous = copies(*learner->target_masters());
+    learner->update_target(tau);
+    const auto target = learner->target_masters()->list(), online = learner->masters().list();
+    for (size_t i = 0; i < target.size(); ++i) {
+      const at::Tensor exact = tau * online[i].to(at::kDouble) + (1 - tau) * previous[i].to(at::kDouble);
+      CHECK(((target[i] - exact).abs() <= 1.5e-7 * (exact.abs() + previous[i].abs()) + 1e-9).all().item<bool>());
+    }
+  }
+  CHECK_FALSE(equal(learner->target_masters()->list(), old));
+  learner->update_target(1);
+  CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
+  CHECK(learner->target_distance() == 0);
+  const auto target = learner->generate({request}, Which::target, {})[0];
+  CHECK(target.cached_tokens == 0);
+  CHECK(target.tokens == learner->generate({request}, Which::online, {})[0].tokens);
+  CHECK(code_of([&] { learner->update_target(1.5); }) == "ERR_VALUE");
+}
+
+TEST_CASE("no cache outlives the weights that made it") {
+  const auto learner = tiny_learner();
+  const GenerateRequest request = request_of(random_ids(40, 1), 12);
+  learner->generate({request}, Which::online, {});
+  CHECK(learner->generate({request}, Which::online, {})[0].cached_tokens == 39);
+  learner->token_nll(some_texts(), true);
+  learner->step(quick_step(), "");
+  const auto after = learner->generate({request}, Which::online, {})[0];
+  CHECK(after.cached_tokens == 0);
+
+  TemporaryDirectory directory;
+  learner->save(directory.string());
+  const auto fresh = Learner::resume(directory.string(), options_of());
+  const auto expected = fresh->generate({request}, Which::online, {})[0];
+  CHECK(after.tokens == expected.tokens);
+  CHECK(after.log_probs == expected.log_probs);
+}
+
+TEST_CASE("a loss that is not finite skips the step and changes nothing") {
+  const auto learner = tiny_learner();
+  const auto texts = some_texts();
+  learner->token_nll(texts, true);
+  learner->step(quick_step(), "");
+
+  at::NoGradGuard no_grad;
+  const at::Tensor row = learner->masters().embedding[texts[0].prompt[0]];
+  const at::Tensor healthy = row.clone();
+  row.fill_(std::numeric_limits<float>::quiet_NaN());
+  const auto before = copies(learner->masters());
+  learner->token_nll({texts[0]}, true);
+  const StepResult result = learner->step(quick_step(), "");
+  CHECK(result.skipped);
+  CHECK_FALSE(std::isfinite(result.grad_norm));
+  CHECK(equal(learner->masters().list(), before));
+
+  // What follows is as if it had not happened.
+  row.copy_(healthy);
+  learner->token_nll(texts, true);
+  CHECK_FALSE(learner->step(quick_step(), "").skipped);
+  const auto twin = tiny_learner();
+  for (int i = 0; i < 2; ++i) {
+    twin->token_nll(texts, true);
+    twin->step(quick_step(), "");
+  }
+  CHECK(equal(twin->masters().list(), learner->masters().list()));
+}
+
+TEST_CASE("each optimizer state has its own moments") {
+  const auto a = tiny_learner(), b = tiny_learner();
+  for (const char* name : {"critic", "policy"}) {
+    a->token_nll(some_texts(), true), a->step(quick_step(), name);
+    b->token_nll(some_texts(), true), b->step(quick_step(), "critic");
+  }
+  CHECK_FALSE(equal(a->masters().list(), b->masters().list()));
+}
+
+TEST_CASE("a resumed learner continues bit for bit") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (bool pending : {false, true}) {
+      CAPTURE(pending);
+      const auto train = [&](Learner& learner, int from, int to) {
+        for (int i = from; i < to; ++i) {
+          learner.token_kl(some_distilled(), 1, {}, true);
+          learner.step(quick_step(), "critic");
+          learner.token_nll(some_texts(), true);
+          learner.step(quick_step(), "policy");
+          learner.update_target(0.05);
+        }
+      };
+      const auto learner = Learner::create(tiny_config(Family::qwen2), 3, options_of(dtype));
+      train(*learner, 0, 2);
+      if (pending) learner->token_nll(some_texts(), true);
+      TemporaryDirectory directory;
+      learner->save(directory.string());
+      CHECK(fs::exists(directory.path / "gradients.safetensors") == pending);
+      const auto resumed = Learner::resume(directory.string(), options_of(dtype));
+      CHECK(equal(resumed->masters().list(), learner->masters().list()));
+      CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
+      train(*learner, 2, 5);
+      train(*resumed, 2, 5);
+      CHECK(equal(resumed->masters().list(), learner->masters().list()));
+      CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
+      const GenerateRequest request = request_of(random_ids(10, 1), 10, 1.0, 2);
+      for (Which which : {Which::online, Which::target}) {
+        CHECK(resumed->generate({request}, which, {})[0].tokens == learner->generate({request}, which, {})[0].tokens);
+      }
+    }
+  }
+}
+
+TEST_CASE("a checkpoint holds a target only once there is one") {
+  const auto learner = tiny_learner();
+  TemporaryDirectory directory;
+  learner->save(directory.string());
+  CHECK_FALSE(fs::exists(directory.path / "target.safetensors"));
+  CHECK(Learner::resume(directory.string(), options_of())->target_masters() == nullptr);
+  // The same directory is a model like any other.
+  CHECK(equal(Learner::load(directory.string(), options_of())->masters().list(), learner->masters().list()));
+}
+
+TEST_CASE("a damaged checkpoint is refused") {
+  const auto learner = tiny_learner();
+  learner->token_nll(some_texts(), true);
+  learner->step(quick_step(), "");
+  learner->update_target(0.1);
+  TemporaryDirectory directory;
+  learner->save(directory.string());
+  const auto resume = [&] { return code_of([&] { Learner::resume(directory.string(), options_of()); }); };
+  REQUIRE(resume() == "none");
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(directory.path / name, std::ios::binary | std::ios::trunc) << text;
+  };
+  for (const char* name : {"learner.json", "config.json", "model.safetensors", "target.safetensors",
+                           "optimizer-0.safetensors"}) {
+    CAPTURE(name);
+    fs::copy_file(directory.path / name, directory.path / "kept");
+    fs::remove(directory.path / name);
+    CHECK(resume() == "ERR_CHECKPOINT");
+    write(name, "torn");
+    CHECK(resume() == "ERR_CHECKPOINT");
+    fs::copy_file(directory.path / "kept", directory.path / name, fs::copy_options::overwrite_existing);
+    fs::resize_file(directory.path / name, fs::file_size(directory.path / name) / 2);
+    CHECK(resume() == "ERR_CHECKPOINT");
+    fs::remove(directory.path / name);
+    fs::rename(directory.path / "kept", directory.path / name);
+  }
+  // Tensors of another model.
+  fs::copy_file(directory.path / "target.safetensors", directory.path / "optimizer-0.safetensors",
+                fs::copy_options::overwrite_existing);
+  CHECK(resume() == "ERR_CHECKPOINT");
+  // A name that leads out of the directory.
+  write("learner.json", R"({"format":1,"target":false,"targetUpdates":0,"gradients":false,
+      "optimizers":[{"name":"","file":"../x","steps":1}]})");
+  CHECK(resume() == "ERR_CHECKPOINT");
+  write("learner.json", R"({"format":2})");
+  CHECK(resume() == "ERR_CHECKPOINT");
+  write("learner.json", R"([])");
+  CHECK(resume() == "ERR_CHECKPOINT");
+}
+
+TEST_CASE("an exported model scores like the learner") {
+  const auto learner = tiny_learner(options_of(), Family::qwen3);
+  TemporaryDirectory directory;
+  learner->export_huggingface(directory.string());
+  const auto loaded = Learner::load(directory.string(), options_of());
+  CHECK(loaded->log_probs(some_texts(), Which::online) == learner->log_probs(some_texts(), Which::online));
+}
+
+TEST_CASE("bad arguments are refused before anything is computed") {
+  const auto learner = tiny_learner();
+  const auto refused = [&](const std::function<void(std::vector<ScoredText>&)>& spoil) {
+    auto texts = some_texts();
+    spoil(texts);
+    std::string message;
+    CHECK(code_of([&] { learner->token_nll(texts, true); }, &message) == "ERR_VALUE");
+    CHECK(message.find("text 2") != std::string::npos);
+    CHECK(learner->gradients() == nullptr);
+  };
+  refused([](auto& texts) { texts[2].prompt.clear(); });
+  refused([](auto& texts) { texts[2].response.clear(); });
+  refused([](auto& texts) { texts[2].prompt[1] = 53; });
+  refused([](auto& texts) { texts[2].response[1] = -1; });
+  refused([](auto& texts) { texts[2].response = random_ids(85, 1); });
+  refused([](auto& texts) { texts[2].weight = std::numeric_limits<double>::quiet_NaN(); });
+
+  const auto kl = [&](double temperature, const Support& support) {
+    return code_of([&] { learner->token_kl(some_distilled(), temperature, support, true); });
+  };
+  CHECK(kl(0, {}) == "ERR_VALUE");
+  CHECK(kl(std::numeric_limits<double>::infinity(), {}) == "ERR_VALUE");
+  CHECK(kl(1, {SupportKind::top_k, 0}) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->logits({}, Which::online); }) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->logits({53}, Which::online); }) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->logits(random_ids(97, 1), Which::online); }) == "ERR_VALUE");
+  CHECK(code_of([] { Learner::create(tiny_config(), 1, options_of(at::kHalf)); }) == "ERR_VALUE");
+  CHECK(code_of([] { Learner::create(tiny_config(), 1, options_of(at::kFloat, 0)); }) == "ERR_VALUE");
+  CHECK(learner->token_nll({}, true).losses.empty());
+}
+
+TEST_CASE("a model that does not fit says so") {
+  ModelConfig config = tiny_config();
+  config.vocab_size = int64_t{1} << 44;  // more bytes than a process can address
+  CHECK(code_of([&] { Learner::create(config, 1, options_of()); }) == "ERR_OUT_OF_MEMORY");
+}

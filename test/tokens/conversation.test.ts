@@ -1,0 +1,284 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
+import { ChatTemplate } from "../../lib/tokens/template.ts";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { smollm2Metadata, type TokenizerName, tokenizerNamed, tokenizerNames } from "./fixtures.ts";
+
+const tool: ToolSchema = {
+  name: "look_up",
+  description: "Looks something up.",
+  parameters: { type: "object", properties: { key: { type: "string" } } },
+};
+
+function open(name: TokenizerName, messages: Message[], options: { tools?: ToolSchema[] } = {}) {
+  const tokenizer = tokenizerNamed(name);
+  const template = ChatTemplate.of(tokenizer);
+  return { tokenizer, template, conversation: Conversation.start(tokenizer, template, messages, options) };
+}
+
+const user = (content: string): Message => ({ role: "user", content });
+
+/** Words that spell nothing, with spaces only where no template trims them. */
+const harmless = fc
+  .array(fc.oneof(fc.stringMatching(/^[a-z0-9'.,?]{1,6}$/), fc.constantFrom("é", "今日", "🏳️‍🌈", "12")), {
+    minLength: 1,
+    maxLength: 6,
+  })
+  .chain((words) => fc.constantFrom(" ", "  ", "\n").map((space) => words.join(space)));
+
+describe.each(tokenizerNames)("a conversation grown by appending, in %s", (name) => {
+  const tokenizer = tokenizerNamed(name);
+  const template = ChatTemplate.of(tokenizer);
+
+  it("has the ids of the whole conversation rendered at once", () => {
+    fc.assert(
+      fc.property(
+        fc.boolean(),
+        fc.boolean(),
+        harmless,
+        fc.array(fc.tuple(harmless, fc.constantFrom("user" as const, "tool" as const), harmless), {
+          maxLength: 4,
+        }),
+        (system, withTools, first, rounds) => {
+          const tools = withTools ? [tool] : undefined;
+          const messages: Message[] = [
+            ...(system ? [{ role: "system" as const, content: "Be brief." }] : []),
+            user(first),
+          ];
+          const conversation = Conversation.start(tokenizer, template, messages, { tools });
+          const whole = () => template.encode(tokenizer, messages, { tools, addGenerationPrompt: true });
+          expect(conversation.prompt()).toEqual(whole());
+          for (const [answer, role, observation] of rounds) {
+            conversation.appendAssistantText(answer).append({ role, content: observation });
+            messages.push({ role: "assistant", content: answer }, { role, content: observation });
+            expect(conversation.prompt()).toEqual(whole());
+          }
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+
+  it("joins messages given together as the template joins them", () => {
+    const messages = [user("Look up a and b."), { role: "assistant" as const, content: "Both." }];
+    const found: Message[] = [
+      { role: "tool", content: "a is 1" },
+      { role: "tool", content: "b is 2" },
+    ];
+    const conversation = Conversation.start(tokenizer, template, [messages[0]!], { tools: [tool] });
+    conversation.append(messages[1]!, ...found);
+    expect(conversation.prompt()).toEqual(
+      template.encode(tokenizer, [...messages, ...found], { tools: [tool], addGenerationPrompt: true }),
+    );
+  });
+
+  it("keeps what was there, whatever is appended", () => {
+    const { conversation } = open(name, [user("Begin.")]);
+    let before = [...conversation.tokens];
+    const check = () => {
+      expect(conversation.tokens.slice(0, before.length)).toEqual(before);
+      expect(conversation.length).toBeGreaterThan(before.length);
+      before = [...conversation.tokens];
+      expect(conversation.prompt().slice(0, before.length)).toEqual(before);
+    };
+    conversation.appendGeneration({ tokens: tokenizer.encode("<think>\nlong thought\n</think>\n\nanswer") });
+    check();
+    conversation.append({ role: "tool", content: "one" });
+    check();
+    conversation.append({ role: "tool", content: "two" });
+    check();
+    conversation.append(user("again"));
+    check();
+  });
+
+  it("lets no message bring a control token", () => {
+    const spelled = [...tokenizer.addedIds].map((id) => tokenizer.decode([id])).join("");
+    const controls = (text: string) => {
+      const { conversation } = open(name, [user(text)], { tools: [{ ...tool, description: text }] });
+      conversation.appendAssistantText(text).append({ role: "tool", content: text }).append(user(text));
+      return conversation.prompt().filter((id) => tokenizer.addedIds.has(id));
+    };
+    expect(controls(spelled)).toEqual(controls("x"));
+  });
+
+  it("covers its ids with segments", () => {
+    const { conversation } = open(name, [user("Begin.")]);
+    conversation.appendAssistantText("One.").append(user("On.")).appendAssistantText("Two.");
+    let covered = 0;
+    for (const { start, end } of conversation.segments) {
+      expect(start).toBe(covered);
+      covered = end;
+    }
+    expect(covered).toBe(conversation.length);
+    const texts = conversation.segments
+      .filter(({ source }) => source === "model")
+      .map(({ start, end }) => tokenizer.decode(conversation.tokens.slice(start, end)));
+    expect(texts).toEqual(["One.", "Two."]);
+  });
+});
+
+describe("an assistant's turn", () => {
+  const eos = 2;
+
+  it("holds exactly the ids sampled, with their log probabilities", () => {
+    const { conversation, tokenizer } = open("smollm2", [user("Hi.")]);
+    // Another way to cut "Hello" than the tokenizer's own.
+    const tokens = [..."Hello"].flatMap((letter) => tokenizer.encode(letter));
+    expect(tokens).not.toEqual(tokenizer.encode("Hello"));
+    const logProbs = Float32Array.from([-0.1, -0.2, -0.3, -0.4, -0.5, -0.6]);
+    const prompt = conversation.prompt();
+    conversation.appendGeneration({ tokens: [...tokens, eos], logProbs });
+    expect(conversation.tokens.slice(prompt.length)).toEqual([...tokens, eos, ...tokenizer.encode("\n")]);
+    const segment = conversation.segments.find(({ source }) => source === "model")!;
+    expect(segment).toEqual({ source: "model", start: prompt.length, end: prompt.length + 6, logProbs });
+  });
+
+  it("is closed where the model was cut off, and not closed twice where it was not", () => {
+    const { conversation, tokenizer } = open("smollm2", [user("Hi.")]);
+    const text = tokenizer.encode("Hello");
+    const [stop, newline] = tokenizer.encodeTemplate("<|im_end|>\n") as [number, number];
+    const written = (tokens: number[]) => {
+      const grown = conversation.fork().appendGeneration({ tokens });
+      return grown.tokens.slice(conversation.prompt().length);
+    };
+    expect(written(text)).toEqual([...text, stop, newline]);
+    expect(written([...text, stop])).toEqual([...text, stop, newline]);
+    expect(written([...text, stop, newline])).toEqual([...text, stop, newline]);
+    expect(written([])).toEqual([stop, newline]);
+  });
+
+  it("counts a stop id as the closing even where the template closes with another", () => {
+    const tokenizer = Tokenizer.fromGguf({
+      ...smollm2Metadata(),
+      "tokenizer.ggml.eos_token_id": 0,
+      "tokenizer.ggml.eot_token_id": 2,
+    });
+    const conversation = Conversation.start(tokenizer, ChatTemplate.of(tokenizer), [user("a")]);
+    const start = conversation.length;
+    conversation.appendGeneration({ tokens: [...tokenizer.encode("b"), 0] });
+    expect(tokenizer.decode(conversation.tokens.slice(start))).toBe(
+      "<|im_start|>assistant\nb<|endoftext|>\n",
+    );
+  });
+
+  it("refuses log probabilities that are not one a token", () => {
+    const { conversation } = open("smollm2", [user("Hi.")]);
+    expect(() => conversation.appendGeneration({ tokens: [1, 2], logProbs: new Float32Array(3) })).toThrow(
+      expect.objectContaining({ code: "ERR_SHAPE" }),
+    );
+    expect(conversation.segments).toHaveLength(1);
+  });
+
+  it("can be replaced while it is the last", () => {
+    const { conversation } = open("qwen-like", [user("Hi.")]);
+    const expected = conversation.fork().appendAssistantText("Second.");
+    const { tokenizer } = open("qwen-like", [user("")]);
+    conversation.appendAssistantText("First.").replaceLastGeneration({ tokens: tokenizer.encode("Second.") });
+    expect(conversation.tokens).toEqual(expected.tokens);
+    expect(conversation.segments).toEqual(expected.segments);
+    conversation.append(user("More."));
+    expect(() => conversation.replaceLastGeneration({ tokens: [1] })).toThrow(
+      expect.objectContaining({ code: "ERR_VALUE" }),
+    );
+  });
+});
+
+describe("a template that drops old thoughts", () => {
+  it("does not drop what was sampled", () => {
+    const { conversation, tokenizer, template } = open("qwen-like", [user("2+2?")]);
+    const sampled = tokenizer.encodeTemplate("<think>\neasy\n</think>\n\n4<|im_end|>");
+    conversation.appendGeneration({ tokens: sampled }).append(user("Sure?"));
+    expect(tokenizer.decode(conversation.prompt())).toBe(
+      "<|im_start|>user\n2+2?<|im_end|>\n" +
+        "<|im_start|>assistant\n<think>\neasy\n</think>\n\n4<|im_end|>\n" +
+        "<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n",
+    );
+    const again: Message[] = [
+      user("2+2?"),
+      { role: "assistant", content: "<think>\neasy\n</think>\n\n4" },
+      user("Sure?"),
+    ];
+    expect(template.render(again)).not.toContain("easy");
+  });
+
+  it("opens a turn without a thought where it is told to", () => {
+    const tokenizer = tokenizerNamed("qwen-like");
+    const template = ChatTemplate.of(tokenizer, { variables: { enable_thinking: false } });
+    const conversation = Conversation.start(tokenizer, template, [user("2+2?")]);
+    expect(tokenizer.decode(conversation.prompt()).endsWith("assistant\n<think>\n\n</think>\n\n")).toBe(true);
+  });
+});
+
+it("sets a tool's message out on its own where the one before is closed already", () => {
+  const { conversation, tokenizer } = open("qwen-like", [user("Look.")]);
+  conversation.appendAssistantText("I do.");
+  const start = conversation.length;
+  conversation.append({ role: "tool", content: "one" }).append({ role: "tool", content: "two" });
+  const turn = (text: string) => `<|im_start|>user\n<tool_response>\n${text}\n</tool_response><|im_end|>\n`;
+  expect(tokenizer.decode(conversation.tokens.slice(start))).toBe(turn("one") + turn("two"));
+});
+
+it("begins with the default system message where the template has one", () => {
+  const { conversation, tokenizer } = open("smollm2", [user("Hi.")]);
+  conversation.appendAssistantText("Hello.").append(user("More."));
+  const text = tokenizer.decode(conversation.tokens);
+  expect(text.match(/You are a helpful AI assistant named SmolLM/g)).toHaveLength(1);
+  expect(text.startsWith("<|im_start|>system\n")).toBe(true);
+});
+
+describe("copies", () => {
+  it("fork to grow on their own", () => {
+    const { conversation } = open("llama3-like", [user("Hi.")]);
+    const before = [...conversation.tokens];
+    const fork = conversation.fork().append(user("More."));
+    expect(conversation.tokens).toEqual(before);
+    expect(conversation.segments).toHaveLength(1);
+    expect(fork.length).toBeGreaterThan(before.length);
+    conversation.appendAssistantText("Other.");
+    expect(fork.tokens.slice(before.length)).not.toEqual(conversation.tokens.slice(before.length));
+  });
+
+  it("can be cut back to the end of any turn, and go on from there", () => {
+    const { conversation } = open("llama3-like", [user("Hi.")]);
+    const early = conversation.fork();
+    conversation
+      .appendGeneration({ tokens: [5, 6], logProbs: Float32Array.of(-1, -2) })
+      .append(user("More."));
+    const prefix = conversation.prefix(early.length);
+    expect(prefix.toJSON()).toEqual(early.toJSON());
+    expect(prefix.prompt()).toEqual(early.prompt());
+    expect(conversation.prefix(conversation.length).toJSON()).toEqual(conversation.toJSON());
+    expect(() => conversation.prefix(early.length + 1)).toThrow(
+      expect.objectContaining({ code: "ERR_VALUE" }),
+    );
+  });
+
+  it("go through JSON bit for bit and grow alike afterwards", () => {
+    const { conversation, tokenizer, template } = open("qwen-like", [user("Hi.")], { tools: [tool] });
+    const logProbs = Float32Array.from([-0.1, -1e-30, Number.NEGATIVE_INFINITY]);
+    conversation.appendGeneration({ tokens: [7, 8, 9], logProbs });
+    const json = JSON.parse(JSON.stringify(conversation)) as ConversationJson;
+    const again = Conversation.fromJSON(json, tokenizer, template);
+    expect(again.tokens).toEqual(conversation.tokens);
+    expect(again.segments).toEqual(conversation.segments);
+    const grow = (c: Conversation) => c.append({ role: "tool", content: "x" }).prompt();
+    expect(grow(again)).toEqual(grow(conversation));
+  });
+
+  it.each([[{ version: 2 }], [{ tokens: [1, 2] }], [{ turns: [] }], [{ segments: [] }]])(
+    "are not read from JSON that does not fit: %j",
+    (change) => {
+      const { conversation, tokenizer, template } = open("qwen-like", [user("Hi.")]);
+      const json = { ...conversation.toJSON(), ...change } as ConversationJson;
+      expect(() => Conversation.fromJSON(json, tokenizer, template)).toThrow(
+        expect.objectContaining({ code: "ERR_VALUE" }),
+      );
+    },
+  );
+
+  it("do not start from nothing", () => {
+    expect(() => open("smollm2", [])).toThrow(expect.objectContaining({ code: "ERR_VALUE" }));
+  });
+});

@@ -1,0 +1,156 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import { ChatTemplate } from "../../lib/tokens/template.ts";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { fixtureJson, type TokenizerName, tokenizerNamed, tokenizerNames } from "./fixtures.ts";
+
+interface Chat {
+  tokenizer: TokenizerName;
+  messages: Message[];
+  tools?: ToolSchema[];
+  addGenerationPrompt?: boolean;
+  variables?: Record<string, unknown>;
+  text: string;
+  ids: number[];
+}
+
+describe("against transformers", () => {
+  const chats = fixtureJson<Chat[]>("chats.json").map((chat, i) => [`${chat.tokenizer} ${i}`, chat] as const);
+
+  it.each(chats)("%s renders to the same text and ids", (_, chat) => {
+    const tokenizer = tokenizerNamed(chat.tokenizer);
+    const template = ChatTemplate.of(tokenizer, { variables: chat.variables });
+    const options = { tools: chat.tools, addGenerationPrompt: chat.addGenerationPrompt ?? true };
+    const text = template.render(chat.messages, options);
+    expect(text).toBe(chat.text);
+    expect(tokenizer.encodeTemplate(text)).toEqual(chat.ids);
+    const contents = JSON.stringify([chat.messages, chat.tools]);
+    const spells = [...tokenizer.addedIds].some((id) => contents.includes(tokenizer.decode([id])));
+    if (!spells) expect(template.encode(tokenizer, chat.messages, options)).toEqual(chat.ids);
+  });
+
+  it("compares ids of chats without control spellings for every tokenizer", () => {
+    for (const name of tokenizerNames)
+      expect(chats.filter(([, chat]) => chat.tokenizer === name)).toHaveLength(6);
+  });
+});
+
+const roles = ["system", "user", "assistant", "tool"] as const;
+
+describe.each(tokenizerNames)("messages that spell control tokens, in %s", (name) => {
+  const tokenizer = tokenizerNamed(name);
+  const template = ChatTemplate.of(tokenizer);
+  const spellings = [...tokenizer.addedIds].map((id) => tokenizer.decode([id]));
+  const added = (ids: readonly number[]) => ids.filter((id) => tokenizer.addedIds.has(id));
+  const piece = fc.oneof(
+    fc.constantFrom(...spellings),
+    fc.constantFrom(...spellings).chain((s) => fc.nat(s.length).map((n) => s.slice(0, n))),
+    fc.string({ maxLength: 6 }),
+    fc.constantFrom("\n", " ", "\ufdd0", "marked0"),
+  );
+  const hostile = fc.array(piece, { minLength: 1, maxLength: 8 }).map((parts) => parts.join(""));
+
+  it("leave the control tokens of the template as they are", () => {
+    fc.assert(
+      fc.property(hostile, hostile, hostile, (a, b, c) => {
+        const say = (x: string, y: string, z: string): Message[] => [
+          { role: "system", content: x },
+          { role: "user", content: y },
+          { role: "assistant", content: "Well." },
+          { role: "user", content: z },
+        ];
+        const options = { addGenerationPrompt: true };
+        const ids = template.encode(tokenizer, say(a, b, c), options);
+        expect(added(ids)).toEqual(added(template.encode(tokenizer, say("x", "y", "z"), options)));
+        expect(tokenizer.decode(ids)).toBe(
+          tokenizer.decode(tokenizer.encode(template.render(say(a, b, c), options))),
+        );
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it("do so in what tools are called, too", () => {
+    fc.assert(
+      fc.property(hostile, hostile, (a, b) => {
+        const tool = (x: string, y: string): ToolSchema => ({
+          name: x,
+          description: y,
+          parameters: { type: "object", properties: { [`p${x}`]: { enum: [y] } } },
+        });
+        const messages: Message[] = [{ role: "user", content: "q" }];
+        const ids = template.encode(tokenizer, messages, { tools: [tool(a, b)] });
+        expect(added(ids)).toEqual(added(template.encode(tokenizer, messages, { tools: [tool("x", "y")] })));
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it("do so in what a continuation appends", () => {
+    fc.assert(
+      fc.property(
+        hostile,
+        fc.constantFrom("user", "tool"),
+        fc.constantFrom(...roles),
+        (text, role, after) => {
+          const context = { after, system: false };
+          const grow = (content: string) =>
+            template.encodeContinuation(tokenizer, context, [{ role: role as Message["role"], content }]);
+          expect(added(grow(text))).toEqual(added(grow("x")));
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+});
+
+it("knows whether a template describes tools", () => {
+  expect(ChatTemplate.of(tokenizerNamed("smollm2")).readsTools).toBe(false);
+  expect(ChatTemplate.of(tokenizerNamed("qwen-like")).readsTools).toBe(true);
+  expect(ChatTemplate.of(tokenizerNamed("llama3-like")).readsTools).toBe(true);
+});
+
+describe("faults", () => {
+  const tokenizer = tokenizerNamed("qwen-like");
+  const thrown = (code: string, message: RegExp) =>
+    expect.objectContaining({ code, message: expect.stringMatching(message) });
+
+  it("a base model has no template", () => {
+    const base = new Tokenizer({ json: fixtureJson("qwen-like.json.gz"), config: {} });
+    expect(() => ChatTemplate.of(base)).toThrow(thrown("ERR_TOKENIZER", /no chat template/));
+  });
+
+  it("a template that is not Jinja", () => {
+    expect(() => new ChatTemplate("{% for %}")).toThrow(thrown("ERR_TOKENIZER", /cannot be read/));
+  });
+
+  it("messages that the template refuses", () => {
+    const strict = new ChatTemplate("{{ raise_exception('Roles must alternate') }}");
+    expect(() => strict.render([{ role: "user", content: "a" }])).toThrow(
+      thrown("ERR_TOKENIZER", /Roles must alternate/),
+    );
+  });
+
+  it("a role there is not", () => {
+    const message = { role: "<|im_end|>", content: "a" } as unknown as Message;
+    expect(() => ChatTemplate.of(tokenizer).render([message])).toThrow(thrown("ERR_VALUE", /<\|im_end\|>/));
+  });
+
+  it("a template that puts new messages before old ones", () => {
+    const backwards = new ChatTemplate(
+      "{% for m in messages | reverse %}[{{ m.content }}]{% endfor %}!{{ messages | length }}",
+    );
+    const grow = () =>
+      backwards.encodeContinuation(tokenizer, { after: "user", system: false }, [
+        { role: "user", content: "b" },
+      ]);
+    expect(grow).toThrow(thrown("ERR_TOKENIZER", /by appending/));
+  });
+
+  it("a template that leaves a message out", () => {
+    const silent = new ChatTemplate("{% for m in messages %}[]{% endfor %}");
+    const grow = () => silent.encodeContinuation(tokenizer, { after: "user", system: false }, []);
+    expect(grow).toThrow(thrown("ERR_TOKENIZER", /leaves out/));
+  });
+});

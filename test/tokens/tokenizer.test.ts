@@ -1,0 +1,341 @@
+import { createHash } from "node:crypto";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { corpusDocument, documents, randomIds } from "./corpus.ts";
+import {
+  fixtureJson,
+  qwen3AddedTokens,
+  smollm2Metadata,
+  type TokenizerName,
+  tokenizerNamed,
+  tokenizerNames,
+} from "./fixtures.ts";
+
+interface Answers {
+  plain: number[];
+  /** Absent where added tokens make no difference. */
+  template?: number[];
+}
+
+const digest = (bytes: Uint8Array | string) => createHash("sha256").update(bytes).digest("hex").slice(0, 12);
+const digestIds = (ids: number[]) => digest(Buffer.from(Int32Array.from(ids).buffer));
+
+describe.each(tokenizerNames)("%s, against the Python library", (name) => {
+  const tokenizer = tokenizerNamed(name);
+
+  it("encodes edge cases to the same ids", () => {
+    for (const { text, ...answers } of fixtureJson<({ text: string } & Record<TokenizerName, Answers>)[]>(
+      "cases.json",
+    )) {
+      const { plain, template } = answers[name];
+      expect(tokenizer.encode(text), JSON.stringify(text)).toEqual(plain);
+      expect(tokenizer.encodeTemplate(text), JSON.stringify(text)).toEqual(template ?? plain);
+    }
+  });
+
+  const recorded =
+    fixtureJson<Record<TokenizerName, { tokens: number; ids: string[]; texts: string[] }>>("corpus.json")[
+      name
+    ];
+
+  it("encodes a megabyte of mixed text to the same ids", () => {
+    let tokens = 0;
+    const different: number[] = [];
+    for (let i = 0; i < documents; i++) {
+      const ids = tokenizer.encode(corpusDocument(i));
+      tokens += ids.length;
+      if (digestIds(ids) !== recorded.ids[i]) different.push(i);
+    }
+    expect(different).toEqual([]);
+    expect(tokens).toBe(recorded.tokens);
+  });
+
+  it("decodes random ids, most of them not UTF-8, to the same text", () => {
+    const texts = recorded.texts.map((_, i) => digest(tokenizer.decode(randomIds(i, tokenizer.vocabSize))));
+    expect(texts).toEqual(recorded.texts);
+  });
+});
+
+it("reads the corpus that the recorded digests are of", () => {
+  const bytes = Array.from({ length: documents }, (_, i) => Buffer.byteLength(corpusDocument(i)));
+  expect(bytes.reduce((sum, n) => sum + n, 0)).toBe(fixtureJson<{ bytes: number }>("corpus.json").bytes);
+});
+
+/** Text made of spellings of added tokens, their pieces, and anything else. */
+const hostileText = (spellings: readonly string[]) =>
+  fc
+    .array(
+      fc.oneof(
+        fc.constantFrom(...spellings),
+        fc.constantFrom(...spellings).chain((s) => fc.nat(s.length).map((n) => s.slice(0, n))),
+        fc.constantFrom(...spellings).chain((s) => fc.nat(s.length).map((n) => s.slice(n))),
+        fc.string({ unit: "grapheme", maxLength: 8 }),
+        fc.constantFrom(" ", "\n", "<", "|", ">"),
+      ),
+      { maxLength: 12 },
+    )
+    .map((parts) => parts.join(""));
+
+describe("text that spells added tokens", () => {
+  it("has Qwen3's twenty-six to spell", () => {
+    const tokenizer = tokenizerNamed("qwen-like");
+    expect(tokenizer.addedIds.size).toBe(26);
+    expect([...tokenizer.addedIds].map((id) => tokenizer.decode([id]))).toEqual([...qwen3AddedTokens]);
+    expect(tokenizer.specialIds.size).toBe(14);
+  });
+
+  it.each(tokenizerNames)("never becomes one in %s", (name) => {
+    const tokenizer = tokenizerNamed(name);
+    const spellings = [...tokenizer.addedIds].map((id) => tokenizer.decode([id]));
+    for (const spelling of spellings) {
+      expect(tokenizer.encodeTemplate(spelling)).toHaveLength(1);
+      const ids = tokenizer.encode(spelling);
+      expect(ids.filter((id) => tokenizer.addedIds.has(id))).toEqual([]);
+      expect(tokenizer.decode(ids)).toBe(spelling);
+    }
+    fc.assert(
+      fc.property(hostileText(spellings), (text) => {
+        expect(tokenizer.encode(text).filter((id) => tokenizer.addedIds.has(id))).toEqual([]);
+        const guarded = tokenizer.guardSpellings(text, "\ufdd0");
+        expect(guarded.replaceAll("\ufdd0", "")).toBe(text);
+        expect(tokenizer.encodeTemplate(guarded, "\ufdd0")).toEqual(tokenizer.encode(text));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it("is guarded where it goes on beyond its end", () => {
+    const tokenizer = tokenizerNamed("smollm2");
+    const guard = "\ufdd1";
+    const joined = tokenizer.guardSpellings("over<|im_", guard) + tokenizer.guardSpellings("end|>", guard);
+    expect(tokenizer.encodeTemplate(joined, guard)).toEqual(tokenizer.encode("over<|im_end|>"));
+    expect(tokenizer.guardSpellings("harmless | text > here", guard)).toBe("harmless | text > here");
+  });
+
+  it("is guarded when the token is a single character", () => {
+    const { json } = smallTokenizer();
+    const tokenizer = new Tokenizer({
+      json: { ...json, added_tokens: [{ id: 999, content: "☃", special: true }] },
+      config: {},
+    });
+    expect(tokenizer.encodeTemplate("a☃b")).toContain(999);
+    const guarded = tokenizer.guardSpellings("a☃b", "\ufdd0");
+    expect(tokenizer.encodeTemplate(guarded, "\ufdd0")).not.toContain(999);
+  });
+});
+
+it("gives decode the text back, for whole vocabularies of bytes", () => {
+  const tokenizer = tokenizerNamed("llama3-like");
+  fc.assert(
+    fc.property(fc.string({ unit: "binary" }), (text) => {
+      expect(tokenizer.decode(tokenizer.encode(text))).toBe(text.replace(/\p{Surrogate}/gu, "\ufffd"));
+    }),
+  );
+});
+
+it("takes unpaired surrogates for U+FFFD", () => {
+  const tokenizer = tokenizerNamed("smollm2");
+  expect(tokenizer.encode("a\ud83d b\ude00")).toEqual(tokenizer.encode("a\ufffd b\ufffd"));
+  expect(tokenizer.encodeTemplate("a\ud83d<|im_end|>")).toEqual([...tokenizer.encode("a\ufffd"), 2]);
+});
+
+it("leaves control tokens out of the text when asked", () => {
+  const tokenizer = tokenizerNamed("qwen-like");
+  const ids = tokenizer.encodeTemplate("<|im_start|>user\n<think>x</think><|im_end|>");
+  expect(tokenizer.decode(ids, { skipSpecial: true })).toBe("user\n<think>x</think>");
+  expect(tokenizer.decode(ids)).toBe("<|im_start|>user\n<think>x</think><|im_end|>");
+});
+
+it("decodes ids past the vocabulary to nothing", () => {
+  const tokenizer = tokenizerNamed("smollm2");
+  expect(tokenizer.decode([...tokenizer.encode("a"), tokenizer.vocabSize, 10 ** 6])).toBe("a");
+});
+
+it("gives the bytes of every id, so that pieces of a character add up to it", () => {
+  const tokenizer = tokenizerNamed("smollm2");
+  const bytes = tokenizer.tokenBytes();
+  expect(bytes).toHaveLength(tokenizer.vocabSize);
+  expect(Buffer.from(bytes[2]!).toString()).toBe("<|im_end|>");
+  const ids = tokenizer.encode("春 é");
+  expect(Buffer.concat(ids.map((id) => bytes[id]!)).toString()).toBe("春 é");
+});
+
+it("encodes a word of two hundred thousand letters", () => {
+  const tokenizer = tokenizerNamed("smollm2");
+  const long = "ab".repeat(100_000);
+  expect(tokenizer.decode(tokenizer.encode(long))).toBe(long);
+});
+
+describe("from GGUF metadata", () => {
+  it("takes ids, named tokens and the template", () => {
+    const tokenizer = tokenizerNamed("smollm2");
+    expect(tokenizer.vocabSize).toBe(49152);
+    expect(tokenizer.specialIds.size).toBe(17);
+    expect(tokenizer.eosTokenIds).toEqual([2]);
+    expect(tokenizer.namedTokens).toMatchObject({ bos_token: "<|im_start|>", eos_token: "<|im_end|>" });
+    expect(tokenizer.chatTemplate).toContain("<|im_start|>");
+  });
+
+  it("reads typed arrays, and takes the end of a turn besides the end of text", () => {
+    const metadata = smollm2Metadata();
+    const tokenizer = Tokenizer.fromGguf({
+      ...metadata,
+      "tokenizer.ggml.token_type": Int32Array.from(metadata["tokenizer.ggml.token_type"] as number[]),
+      "tokenizer.ggml.eos_token_id": 0,
+      "tokenizer.ggml.eot_token_id": 2,
+    });
+    expect(tokenizer.eosTokenIds).toEqual([0, 2]);
+  });
+
+  it.each([
+    [{ "tokenizer.ggml.model": "llama" }, /"llama"/],
+    [{ "tokenizer.ggml.model": undefined }, /none/],
+    [{ "tokenizer.ggml.pre": "tekken" }, /"tekken"/],
+    [{ "tokenizer.ggml.merges": undefined }, /tokenizer\.ggml\.merges/],
+    [{ "tokenizer.ggml.token_type": [1] }, /1 token types/],
+    [{ "tokenizer.ggml.merges": ["a zz9"] }, /zz9/],
+    [{ "tokenizer.ggml.eos_token_id": 70000 }, /70000/],
+  ])("refuses %j", (change, message) => {
+    const make = () => Tokenizer.fromGguf({ ...smollm2Metadata(), ...change });
+    expect(make).toThrow(message);
+    expect(make).toThrow(expect.objectContaining({ code: "ERR_MODEL_FORMAT" }));
+  });
+});
+
+function smallTokenizer() {
+  const vocab: Record<string, number> = { a: 0, b: 1, ab: 2, Ġ: 3, â: 4, ĺ: 5, ĥ: 6, "</s>": 7 };
+  return {
+    json: {
+      added_tokens: [{ id: 7, content: "</s>", special: true, normalized: false }],
+      normalizer: null as unknown,
+      pre_tokenizer: { type: "ByteLevel", add_prefix_space: false } as unknown,
+      model: { type: "BPE", vocab, merges: ["a b"] as (string | [string, string])[] },
+    },
+    config: { eos_token: "</s>" },
+  };
+}
+
+describe("rules of added tokens", () => {
+  const withToken = (token: object) => {
+    const small = smallTokenizer();
+    small.json.added_tokens = [{ id: 7, content: "</s>", special: true, normalized: false, ...token }];
+    return new Tokenizer(small);
+  };
+
+  it("takes the spaces beside it where it says so", () => {
+    expect(withToken({}).encodeTemplate("a </s> b")).toEqual([0, 3, 7, 3, 1]);
+    expect(withToken({ lstrip: true }).encodeTemplate("a </s> b")).toEqual([0, 7, 3, 1]);
+    expect(withToken({ rstrip: true }).encodeTemplate("a </s> b")).toEqual([0, 3, 7, 1]);
+  });
+
+  it("leaves it alone inside a word where it says so", () => {
+    expect(withToken({ single_word: true }).encodeTemplate("a </s> b")).toContain(7);
+    expect(withToken({ single_word: true }).encodeTemplate("a</s> b")).not.toContain(7);
+  });
+
+  it("finds it after normalizing where it says so", () => {
+    const small = smallTokenizer();
+    small.json.normalizer = { type: "Lowercase" };
+    small.json.added_tokens = [{ id: 7, content: "</s>", special: true, normalized: true }];
+    const tokenizer = new Tokenizer(small);
+    expect(tokenizer.encodeTemplate("A</S>AB")).toEqual([0, 7, 2]);
+    expect(tokenizer.encode("A</S>AB")).not.toContain(7);
+  });
+
+  it("does not let a merge make one", () => {
+    const small = smallTokenizer();
+    small.json.added_tokens = [{ id: 2, content: "ab", special: true, normalized: false }];
+    const tokenizer = new Tokenizer({ json: small.json, config: {} });
+    expect(tokenizer.encode("ab")).toEqual([0, 1]);
+    expect(tokenizer.encodeTemplate("ab")).toEqual([2]);
+  });
+});
+
+describe("what it refuses", () => {
+  it.each([
+    ["a model that is not BPE", { model: { type: "Unigram", vocab: {}, merges: [] } }, /Unigram/],
+    [
+      "bytes as a last resort",
+      { model: { type: "BPE", vocab: {}, merges: [], byte_fallback: true } },
+      /bytes/,
+    ],
+    ["no bytes at all", { pre_tokenizer: { type: "Digits" } }, /byte-level/],
+    ["a pre-tokenizer it does not know", { pre_tokenizer: { type: "Metaspace" } }, /Metaspace/],
+    ["an id that is none", { model: { type: "BPE", vocab: { a: -1 }, merges: [] } }, /-1/],
+    ["a normalizer it does not know", { normalizer: { type: "Reverse" } }, /Reverse/],
+    [
+      "a way of splitting it does not know",
+      { pre_tokenizer: { type: "Split", pattern: { String: " " }, behavior: "MergedWithNext" } },
+      /MergedWithNext/,
+    ],
+  ])("%s", (_, change, message) => {
+    const small = smallTokenizer();
+    const make = () => new Tokenizer({ json: { ...small.json, ...change }, config: {} });
+    expect(make).toThrow(message);
+    expect(make).toThrow(expect.objectContaining({ code: "ERR_MODEL_FORMAT" }));
+  });
+});
+
+describe("in a directory", () => {
+  let directory: string;
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), "nlac-tokens-"));
+  });
+  afterAll(() => rm(directory, { recursive: true }));
+
+  it("is saved and read back the same", async () => {
+    for (const name of tokenizerNames) {
+      const tokenizer = tokenizerNamed(name);
+      const place = join(directory, name, "inner");
+      await tokenizer.save(place);
+      await tokenizer.save(place);
+      expect((await readdir(place)).sort()).toEqual(["tokenizer.json", "tokenizer_config.json"]);
+      const again = await Tokenizer.fromDirectory(place);
+      expect(again.chatTemplate).toBe(tokenizer.chatTemplate);
+      expect(again.eosTokenIds).toEqual(tokenizer.eosTokenIds);
+      expect(again.namedTokens).toEqual(tokenizer.namedTokens);
+      expect([...again.addedIds]).toEqual([...tokenizer.addedIds]);
+      const text = corpusDocument(3);
+      expect(again.encode(text)).toEqual(tokenizer.encode(text));
+    }
+  });
+
+  it("reads the ids that end a turn, the template's own file and tokens written as objects", async () => {
+    const place = join(directory, "settings");
+    const { json } = smallTokenizer();
+    await new Tokenizer({ json, config: {} }).save(place);
+    const write = (name: string, value: unknown) => writeFile(join(place, name), JSON.stringify(value));
+    await write("tokenizer_config.json", { eos_token: { content: "</s>" }, chat_template: "old" });
+    await write("generation_config.json", { eos_token_id: [2, 1] });
+    await write("config.json", { eos_token_id: 1 });
+    await writeFile(join(place, "chat_template.jinja"), "new");
+    const tokenizer = await Tokenizer.fromDirectory(place);
+    expect(tokenizer.eosTokenIds).toEqual([2, 1, 7]);
+    expect(tokenizer.chatTemplate).toBe("new");
+    await tokenizer.save(place);
+    const config = JSON.parse(await readFile(join(place, "tokenizer_config.json"), "utf8"));
+    expect(config).toMatchObject({ chat_template: "new", eos_token: { content: "</s>" } });
+  });
+
+  it("takes the default of several templates", async () => {
+    const { json } = smallTokenizer();
+    const several = [
+      { name: "tool_use", template: "tools" },
+      { name: "default", template: "plain" },
+    ];
+    expect(new Tokenizer({ json, config: { chat_template: several } }).chatTemplate).toBe("plain");
+  });
+
+  it("says what is missing or broken", async () => {
+    await expect(Tokenizer.fromDirectory(join(directory, "nowhere"))).rejects.toMatchObject({
+      code: "ERR_MODEL_NOT_FOUND",
+    });
+    const place = join(directory, "settings");
+    await writeFile(join(place, "tokenizer.json"), "{");
+    await expect(Tokenizer.fromDirectory(place)).rejects.toMatchObject({ code: "ERR_MODEL_FORMAT" });
+  });
+});

@@ -15,8 +15,9 @@ import {
   type Libtorch,
   TORCH_VERSION,
 } from "../native/libtorch.ts";
-import { findAddon, hasNvidiaDriver, openmpRuntimes, threadCount, type Variant } from "../native/load.ts";
+import { findAddon, hasNvidiaDriver, threadCount, type Variant } from "../native/load.ts";
 import { cacheRoot, type Env, packageRoot } from "../native/paths.ts";
+import { probeAddon } from "../native/probe.ts";
 import { formatBytes } from "../native/report.ts";
 import { version } from "../version.ts";
 
@@ -156,58 +157,30 @@ function checkLibtorch(options: DoctorOptions): { check: Check; libtorch?: Libto
   }
 }
 
-/** Loads the addon in a process of its own: one that crashes is a finding, not the doctor's end. */
 function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: string): Check[] {
   const fix = variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
+  const fault = (detail: string): Check[] => [{ name: "addon", status: "fault", detail, fix }];
   const installation = findAddon(variant, root);
-  if (!installation)
-    return [{ name: "addon", status: "fault", detail: `the ${variant} build is not there`, fix }];
-  if (!libtorch) return [{ name: "addon", status: "fault", detail: "cannot be tried without libtorch", fix }];
-  const script = `
-    const [loader, addon, ...paths] = process.argv.slice(1);
-    require(loader).load(paths);
-    const { torchVersion, cudaAvailable } = require(addon);
-    const maps = require("node:fs").readFileSync("/proc/self/maps", "utf8");
-    console.log(JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), maps }));`;
-  const files = ["nlac_loader.node", "nlac.node"].map((name) => join(installation.directory, name));
-  const run = spawnSync(process.execPath, ["-e", script, ...files, ...libtorch.preload], {
-    encoding: "utf8",
-    maxBuffer: 1 << 26,
-    timeout: 60_000,
-  });
-  if (run.status !== 0) {
-    const said = run.stderr.split("\n").find((line) => /Error/.test(line)) ?? run.stderr.trim().slice(-300);
-    const how = run.signal ? `ended by ${run.signal}` : said;
-    return [
-      { name: "addon", status: "fault", detail: `${installation.directory} does not load: ${how}`, fix },
-    ];
-  }
-  const { torch, cuda, maps } = JSON.parse(run.stdout) as { torch: string; cuda: boolean; maps: string };
-  const inCheckout = installation.directory.startsWith(join(root, "build"));
-  const old = inCheckout && isStaleBuild(installation.directory, root);
-  const checks: Check[] = [
-    {
-      name: "addon",
-      status: old ? "note" : "ok",
-      detail: `${variant} build loads with torch ${torch} (${installation.directory})${old ? "; older than its sources" : ""}`,
-      ...(old && { fix }),
-    },
-  ];
-  if (variant === "cuda" && !cuda)
+  if (!installation) return fault(`the ${variant} build is not there`);
+  if (!libtorch) return fault("cannot be tried without libtorch");
+  const { directory } = installation;
+  const probe = probeAddon(installation, libtorch);
+  if (!probe.loads) return fault(`${directory} does not load: ${probe.reason}`);
+  const inCheckout = directory.startsWith(join(root, "build"));
+  const loads = `${variant} build loads with torch ${probe.torch} (${directory})`;
+  const checks: Check[] =
+    inCheckout && isStaleBuild(directory, root)
+      ? [{ name: "addon", status: "note", detail: `${loads}; older than its sources`, fix }]
+      : [{ name: "addon", status: "ok", detail: loads }];
+  if (variant === "cuda" && !probe.cuda)
     checks.push({ name: "cuda", status: "fault", detail: "torch finds no usable GPU", fix: "nvidia-smi" });
-  const runtimes = openmpRuntimes(maps);
-  checks.push(
-    runtimes.length <= 1
-      ? { name: "openmp", status: "ok", detail: runtimes[0] ?? "none" }
-      : {
-          ...{
-            name: "openmp",
-            status: "fault",
-            detail: `two thread pools fight for the cores: ${runtimes.join(", ")}`,
-          },
-          fix: "unset LD_PRELOAD LD_LIBRARY_PATH",
-        },
-  );
+  const detail = probe.openmp.join(", ") || "none";
+  if (probe.openmp.length <= 1) checks.push({ name: "openmp", status: "ok", detail });
+  else
+    checks.push({
+      ...{ name: "openmp", status: "fault", detail: `two thread pools fight for the cores: ${detail}` },
+      fix: "unset LD_PRELOAD LD_LIBRARY_PATH",
+    });
   return checks;
 }
 

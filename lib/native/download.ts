@@ -60,7 +60,7 @@ export async function download(options: DownloadOptions): Promise<void> {
     rmSync(part);
     throw new NlacError(
       "ERR_DOWNLOAD",
-      `${options.url}: SHA-256 is ${actual}, expected ${sha256}. The file was discarded.`,
+      `${redact(options.url)}: SHA-256 is ${actual}, expected ${sha256}. The file was discarded.`,
     );
   }
   renameSync(part, path);
@@ -75,7 +75,7 @@ export async function fetchText(
   const { reply, url: final } = await request(url, { accept }, stallMs);
   if (reply.statusCode !== 200) {
     reply.destroy();
-    throw new NlacError("ERR_DOWNLOAD", `${url}: HTTP ${reply.statusCode}`);
+    throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: HTTP ${reply.statusCode}`);
   }
   const chunks: Buffer[] = [];
   for await (const chunk of reply) chunks.push(chunk as Buffer);
@@ -84,6 +84,11 @@ export async function fetchText(
     type: reply.headers["content-type"] ?? "",
     url: final,
   };
+}
+
+/** An address may carry a password; what is printed must not. */
+export function redact(url: string): string {
+  return url.replace(/\/\/[^/@]*@/, "//");
 }
 
 export async function hashFile(path: string): Promise<string> {
@@ -103,7 +108,9 @@ async function receive(options: DownloadOptions, part: string): Promise<void> {
       if (error instanceof NlacError) throw error;
       failures = sizeOf(part) > before ? 1 : failures + 1;
       if (failures >= attempts)
-        throw new NlacError("ERR_DOWNLOAD", `${options.url}: ${(error as Error).message}`, { cause: error });
+        throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: ${(error as Error).message}`, {
+          cause: error,
+        });
       await sleep(retryMs * 2 ** (failures - 1));
     }
   }
@@ -125,7 +132,7 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
   if (status !== 200 && status !== 206) {
     reply.destroy();
     if (status >= 500 || status === 408 || status === 429) throw new Error(`HTTP ${status}`);
-    throw new NlacError("ERR_DOWNLOAD", `${options.url}: HTTP ${status}`);
+    throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: HTTP ${status}`);
   }
   const offset = status === 206 ? have : 0;
   if (status === 206 && !reply.headers["content-range"]?.startsWith(`bytes ${have}-`)) {
@@ -145,7 +152,10 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
         // What is held already cannot be a prefix of the right file either.
         if (total !== undefined && received > total) {
           rmSync(part, { force: true });
-          throw new NlacError("ERR_DOWNLOAD", `${options.url}: longer than the expected ${total} bytes.`);
+          throw new NlacError(
+            "ERR_DOWNLOAD",
+            `${redact(options.url)}: longer than the expected ${total} bytes.`,
+          );
         }
         onProgress?.(received, total);
         yield chunk;
@@ -172,15 +182,15 @@ async function request(
     reply.resume();
     const next = new URL(location, address);
     if (address.protocol === "https:" && next.protocol !== "https:")
-      throw new NlacError("ERR_DOWNLOAD", `${url}: redirected from https to ${next.protocol}//`);
+      throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: redirected from https to ${next.protocol}//`);
     address = next;
   }
-  throw new NlacError("ERR_DOWNLOAD", `${url}: too many redirects`);
+  throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: too many redirects`);
 }
 
 function requestOnce(url: URL, headers: Record<string, string>, stallMs: number): Promise<IncomingMessage> {
   if (url.protocol !== "https:" && url.protocol !== "http:")
-    throw new NlacError("ERR_DOWNLOAD", `${url.href}: not an http(s) address`);
+    throw new NlacError("ERR_DOWNLOAD", `${redact(url.href)}: not an http(s) address`);
   return new Promise((resolve, reject) => {
     const own = { headers: { "user-agent": "nlac", ...headers } };
     const sent: ClientRequest =

@@ -19,7 +19,7 @@ import {
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { NlacError } from "../errors.ts";
-import { download, fetchText, hashFile } from "./download.ts";
+import { download, fetchText, hashFile, redact } from "./download.ts";
 import { withLock } from "./lock.ts";
 import { cacheRoot, type Env } from "./paths.ts";
 import { formatBytes, type Reporter, silent } from "./report.ts";
@@ -260,11 +260,6 @@ export function indexUrl(env: Env = process.env): string {
     if (url) return url;
   }
   return "https://pypi.org/simple";
-}
-
-/** An index address may carry a password; what is printed must not. */
-function redact(url: string): string {
-  return url.replace(/\/\/[^/@]*@/, "//");
 }
 
 /** Moves the tree in: a rename where nothing is there yet, else file by file, the records last. */

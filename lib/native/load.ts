@@ -76,7 +76,7 @@ export function threadCount(env: Env = process.env): number {
 
 /** The OpenMP runtimes mapped into this process. More than one means two pools that fight for the cores. */
 export function openmpRuntimes(maps: string = readFileSync("/proc/self/maps", "utf8")): string[] {
-  const files = maps.match(/\/\S*\/lib(?:gomp|iomp5|omp)[-.\w]*\.so[.\d]*/g) ?? [];
+  const files = maps.match(/\/\S*\/lib(?:gomp|iomp5|omp)(?:-\w+)?\.so[.\d]*/g) ?? [];
   return [...new Set(files)];
 }
 

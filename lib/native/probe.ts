@@ -1,0 +1,32 @@
+/** Tries the addon in a process of its own, so that one that crashes is a finding and not the caller's end. */
+
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import type { Libtorch } from "./libtorch.ts";
+import { type Installation, openmpRuntimes } from "./load.ts";
+
+export type Probe =
+  | { loads: true; torch: string; cuda: boolean; openmp: string[] }
+  | { loads: false; reason: string };
+
+const SCRIPT = `
+const [loader, addon, ...paths] = process.argv.slice(1);
+require(loader).load(paths);
+const { torchVersion, cudaAvailable } = require(addon);
+const maps = require("node:fs").readFileSync("/proc/self/maps", "utf8");
+console.log(JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), maps }));`;
+
+export function probeAddon(installation: Installation, libtorch: Libtorch): Probe {
+  const files = ["nlac_loader.node", "nlac.node"].map((name) => join(installation.directory, name));
+  const run = spawnSync(process.execPath, ["-e", SCRIPT, ...files, ...libtorch.preload], {
+    encoding: "utf8",
+    maxBuffer: 1 << 26,
+    timeout: 60_000,
+  });
+  if (run.status !== 0) {
+    const said = run.stderr.split("\n").find((line) => /Error/.test(line)) ?? run.stderr.trim().slice(-300);
+    return { loads: false, reason: run.signal ? `ended by ${run.signal}` : said };
+  }
+  const { torch, cuda, maps } = JSON.parse(run.stdout) as { torch: string; cuda: boolean; maps: string };
+  return { loads: true, torch, cuda, openmp: openmpRuntimes(maps) };
+}

@@ -1,0 +1,152 @@
+import { join } from "node:path";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { cpuFeatures, type Diagnosis, diagnose, format } from "../../lib/cli/doctor.ts";
+import { main } from "../../lib/cli/main.ts";
+import { installCommand } from "../../lib/native/build.ts";
+import { fakeTorch, temporaryDirectory, write } from "../native/helpers.ts";
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+  process.exitCode = undefined;
+});
+
+function bare() {
+  const root = temporaryDirectory();
+  const env = { HOME: root, XDG_CACHE_HOME: join(root, "cache"), PATH: "" };
+  return { root, options: { env, cwd: root, root: join(root, "package"), pythonSites: () => [] } };
+}
+
+const byName = (diagnosis: Diagnosis) =>
+  Object.fromEntries(diagnosis.checks.map((check) => [check.name, check]));
+
+describe("diagnose", () => {
+  it("gives every fault the command that mends it", () => {
+    const { options } = bare();
+    const diagnosis = diagnose(options);
+    expect(diagnosis.ok).toBe(false);
+    const checks = byName(diagnosis);
+    expect(checks.libtorch).toMatchObject({ status: "fault", fix: "npx nlac setup" });
+    expect(checks.addon).toMatchObject({ status: "fault", fix: "npx nlac setup" });
+    expect(checks.cmake?.status).toBe("fault");
+    expect(checks.model?.status).toBe("note");
+    for (const check of diagnosis.checks) if (check.status === "fault") expect(check.fix).toBeTruthy();
+    expect(format(diagnosis)).toMatch(/FAULT addon .*\n +→ npx nlac setup\n/);
+  });
+
+  it("finds that an addon does not load, without loading it itself", () => {
+    const { root, options } = bare();
+    fakeTorch(join(root, "python"));
+    for (const name of ["nlac.node", "nlac_loader.node"])
+      write(join(root, "package/build/cpu", name), "not one");
+    const checks = byName(diagnose({ ...options, pythonSites: () => [join(root, "python")] }));
+    expect(checks.libtorch).toMatchObject({ status: "ok", detail: expect.stringContaining("by python3") });
+    expect(checks.addon).toMatchObject({
+      status: "fault",
+      detail: expect.stringMatching(/does not load: .+/),
+    });
+  });
+
+  it("reports a place the user named that cannot be used", () => {
+    const { root, options } = bare();
+    const named = fakeTorch(join(root, "old"), { version: "2.8.0" });
+    const checks = byName(diagnose({ ...options, env: { ...options.env, NLAC_LIBTORCH: named } }));
+    expect(checks.libtorch).toMatchObject({
+      status: "fault",
+      detail: expect.stringContaining("ERR_LIBTORCH_VERSION"),
+      fix: "unset NLAC_LIBTORCH && npx nlac setup",
+    });
+  });
+
+  it("calls a missing GPU a fault only when CUDA is asked for", () => {
+    const { options } = bare();
+    vi.stubEnv("PATH", "");
+    const cpu = byName(diagnose(options)).gpu;
+    const cuda = byName(diagnose({ ...options, variant: "cuda" })).gpu;
+    if (cpu?.detail === "no NVIDIA driver") expect([cpu.status, cuda?.status]).toEqual(["note", "fault"]);
+    else expect(cpu?.detail).toMatch(/driver/);
+  });
+
+  it("reads CPU features as the kernel lists them", () => {
+    const features = cpuFeatures("processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\n");
+    expect([...features]).toEqual(["fpu", "avx512f", "avx512_bf16"]);
+    expect(cpuFeatures("").size).toBe(0);
+  });
+
+  it("names packages as the distribution does", () => {
+    const missing = ["cmake", "ninja", "g++"];
+    expect(installCommand(missing, "ID=debian\n")).toBe("apt-get install -y cmake ninja-build g++");
+    expect(installCommand(missing, "ID=rocky\nID_LIKE=rhel centos fedora\n")).toBe(
+      "dnf install -y cmake ninja-build gcc-c++",
+    );
+    expect(installCommand(missing, "ID=arch\n")).toBe("pacman -S --noconfirm cmake ninja gcc");
+  });
+});
+
+describe("the command line", () => {
+  function capture() {
+    let out = "";
+    let err = "";
+    vi.spyOn(console, "log").mockImplementation((text) => {
+      out += `${text}\n`;
+    });
+    vi.spyOn(process.stdout, "write").mockImplementation((text) => {
+      out += text;
+      return true;
+    });
+    vi.spyOn(process.stderr, "write").mockImplementation((text) => {
+      err += text;
+      return true;
+    });
+    return { out: () => out, err: () => err };
+  }
+
+  it("prints doctor's checks as JSON and exits by them", async () => {
+    const { root } = bare();
+    vi.stubEnv("XDG_CACHE_HOME", root);
+    vi.stubEnv("NLAC_LIBTORCH", join(root, "none"));
+    const said = capture();
+    expect(await main(["doctor", "--json"])).toBe(1);
+    const diagnosis = JSON.parse(said.out()) as Diagnosis;
+    expect(diagnosis.ok).toBe(false);
+    for (const name of [
+      "node",
+      "system",
+      "cpu",
+      "libtorch",
+      "addon",
+      "cmake",
+      "ninja",
+      "compiler",
+      "gpu",
+      "model",
+    ])
+      expect(byName(diagnosis)[name]).toMatchObject({ status: expect.stringMatching(/^(ok|note|fault)$/) });
+  });
+
+  it.each([
+    [["setup", "--cpu", "--cuda"], "nlac: ERR_VALUE: --cpu and --cuda exclude each other.\n"],
+    [["setup", "--toolchain-only"], "nlac: ERR_VALUE: --toolchain-only goes with --cuda.\n"],
+    [["doctor", "--nonsense"], "nlac: ERR_VALUE: unknown option '--nonsense'\n"],
+  ])("answers %j with one clear line", async (argv, line) => {
+    const said = capture();
+    expect(await main(argv)).toBe(1);
+    expect(said.err()).toBe(line);
+    expect(said.out()).toBe("");
+  });
+
+  it("passes an error's code on", async () => {
+    const { root } = bare();
+    vi.stubEnv("NLAC_LIBTORCH", join(root, "none"));
+    const said = capture();
+    expect(await main(["setup", "--dry-run"])).toBe(1);
+    expect(said.err()).toMatch(/^nlac: ERR_LIBTORCH_NOT_FOUND: NLAC_LIBTORCH names .*\n$/);
+  });
+
+  it.each(["setup", "doctor"])("%s --help has an example", async (command) => {
+    const said = capture();
+    expect(await main([command, "--help"])).toBe(0);
+    expect(said.out()).toContain(`nlac ${command}`);
+    expect(said.out()).toMatch(/Examples?:\n/);
+  });
+});

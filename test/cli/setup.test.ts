@@ -1,0 +1,157 @@
+import { existsSync, lstatSync, readdirSync, readlinkSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { type SetupOptions, setup } from "../../lib/native/setup.ts";
+import {
+  expectFailure,
+  fakeTorch,
+  fakeTorchFiles,
+  fakeWheel,
+  index,
+  recorder,
+  serve,
+  temporaryDirectory,
+  versionPy,
+  write,
+} from "../native/helpers.ts";
+
+function wheels(version = "2.11.0+cu130") {
+  const member = (name: string) => ({ name, data: "elf" });
+  const torch = [
+    fakeWheel("torch", "2.11.0", [
+      ...fakeTorchFiles(false, false).map(member),
+      { name: "torch/version.py", data: versionPy(version, "13.0") },
+    ]),
+    fakeWheel("nvidia-cuda-runtime", "13.0.96", [member("nvidia/cu13/lib/libcudart.so.13")]),
+    fakeWheel("nvidia-cuda-cupti", "13.0.85", [member("nvidia/cu13/lib/libcupti.so.13")]),
+  ];
+  const compiler = [fakeWheel("nvidia-cuda-nvcc", "13.0.88", [member("nvidia/cu13/bin/nvcc")])];
+  const gpu = fakeTorchFiles(false, true).filter((file) => !fakeTorchFiles(false, false).includes(file));
+  return { torch, compiler, run: [fakeWheel("nvidia-cublas", "13.1.0.3", gpu.map(member))] };
+}
+
+async function place(offered = wheels()) {
+  const root = temporaryDirectory();
+  const server = await serve(index(Object.values(offered).flat()));
+  const report = recorder();
+  const cache = join(root, "cache/nlac/libtorch/2.11.0");
+  const options = {
+    env: { XDG_CACHE_HOME: join(root, "cache"), HOME: root, PATH: "", PIP_INDEX_URL: `${server.url}/simple` },
+    cwd: root,
+    // A package whose addon is there, so that nothing is compiled here.
+    root: join(root, "package"),
+    wheels: offered,
+    pythonSites: () => [],
+    installers: ["https"],
+    report,
+  } satisfies SetupOptions;
+  for (const variant of ["cpu", "cuda"])
+    for (const name of ["nlac.node", "nlac_loader.node"])
+      write(join(root, "package/prebuilds", `${process.platform}-${process.arch}`, variant, name));
+  return { root, server, report, cache, options };
+}
+
+describe("setup", () => {
+  it("installs the CPU wheels into the cache, once", async () => {
+    const { server, cache, options } = await place();
+    const first = await setup(options);
+    expect(first).toMatchObject({
+      variant: "cpu",
+      libtorch: join(cache, "torch"),
+      built: false,
+      dryRun: false,
+    });
+    expect(first.installed).toEqual([
+      ...["torch 2.11.0", "nvidia-cuda-runtime 13.0.96", "nvidia-cuda-cupti 13.0.85"],
+    ]);
+    const before = server.requests.length;
+    const second = await setup(options);
+    expect(second).toMatchObject({ installed: [], bytes: 0 });
+    expect(server.requests).toHaveLength(before);
+  });
+
+  it("adds the CUDA wheels to it, or only the compiler", async () => {
+    const { cache, options } = await place();
+    await setup(options);
+    const toolchain = await setup({ ...options, variant: "cuda", toolchainOnly: true });
+    expect(toolchain.installed).toEqual(["nvidia-cuda-nvcc 13.0.88"]);
+    expect(existsSync(join(cache, "nvidia/cu13/bin/nvcc"))).toBe(true);
+    const whole = await setup({ ...options, variant: "cuda" });
+    expect(whole.installed).toEqual(["nvidia-cublas 13.1.0.3"]);
+    expect(existsSync(join(cache, "torch/lib/libtorch_cuda.so"))).toBe(true);
+  });
+
+  it("says what it would do and how large it is, and does nothing, for --dry-run", async () => {
+    const { root, server, report, options } = await place();
+    const result = await setup({ ...options, dryRun: true, root: join(root, "checkout") });
+    expect(result).toMatchObject({ dryRun: true, built: false });
+    expect(result.bytes).toBe(options.wheels.torch.reduce((sum, wheel) => sum + wheel.bytes, 0));
+    expect(report.lines.join("\n")).toMatch(/Would install into .*2\.11\.0:\n {2}torch 2\.11\.0 +\d/);
+    expect(report.lines.at(-1)).toMatch(/^Would build the cpu addon/);
+    expect(server.requests).toEqual([]);
+    expect(existsSync(join(root, "cache"))).toBe(false);
+  });
+
+  it("uses a torch it finds instead of installing one", async () => {
+    const { root, server, report, options } = await place();
+    const site = fakeTorch(join(root, "python"));
+    const result = await setup({ ...options, pythonSites: () => [site] });
+    expect(result.libtorch).toBe(join(site, "torch"));
+    expect(report.lines[0]).toBe(`libtorch 2.11.0+cu130 is at ${site} (python3).`);
+    expect(server.requests).toEqual([]);
+  });
+
+  it("stays off the network when offline, and says so", async () => {
+    const { server, options, cache } = await place();
+    await expectFailure(setup({ ...options, offline: true }), "ERR_DOWNLOAD", /offline/);
+    expect(server.requests).toEqual([]);
+    expect(existsSync(cache)).toBe(false);
+  });
+
+  it("refuses wheels that hold another version than they claim", async () => {
+    const offered = wheels("2.10.0");
+    const { options } = await place(offered);
+    await expectFailure(setup(options), "ERR_LIBTORCH_NOT_FOUND", /is torch 2\.10\.0, not 2\.11\.0/);
+  });
+
+  it("says which tools are missing before it builds", async () => {
+    const { root, options } = await place();
+    const attempt = setup({ ...options, root: join(root, "checkout") });
+    await expectFailure(attempt, "ERR_ADDON_NOT_FOUND", /cmake, ninja, g\+\+/);
+  });
+});
+
+describe("setup --from", () => {
+  it("links the cache to an installation it has checked", async () => {
+    const { root, cache, options } = await place();
+    const site = fakeTorch(join(root, "mine"));
+    await setup({ ...options, from: "mine" });
+    expect(readlinkSync(cache)).toBe(site);
+    const again = fakeTorch(join(root, "other"));
+    await setup({ ...options, from: again });
+    expect(readlinkSync(cache)).toBe(again);
+    expect((await setup(options)).libtorch).toBe(join(cache, "torch"));
+  });
+
+  it("refuses another version, an empty place, and to write through its own link", async () => {
+    const { root, cache, options } = await place();
+    const old = fakeTorch(join(root, "old"), { version: "2.9.0" });
+    await expectFailure(setup({ ...options, from: old }), "ERR_LIBTORCH_VERSION");
+    await expectFailure(setup({ ...options, from: root }), "ERR_LIBTORCH_NOT_FOUND");
+    expect(lstatSync(cache, { throwIfNoEntry: false })).toBeUndefined();
+
+    const site = fakeTorch(join(root, "mine"));
+    await setup({ ...options, from: site });
+    const before = readdirSync(site, { recursive: true });
+    await expectFailure(setup({ ...options, variant: "cuda" }), "ERR_IO");
+    expect(readdirSync(site, { recursive: true })).toEqual(before);
+  });
+
+  it("never replaces an installation of nlac's own", async () => {
+    const { root, cache, options } = await place();
+    await setup(options);
+    const site = fakeTorch(join(root, "mine"));
+    await expectFailure(setup({ ...options, from: site }), "ERR_IO");
+    expect(lstatSync(cache).isSymbolicLink()).toBe(false);
+  });
+});

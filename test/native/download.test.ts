@@ -1,0 +1,131 @@
+import { randomBytes } from "node:crypto";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { download } from "../../lib/native/download.ts";
+import { expectFailure, respondWithRange, serve, sha256, temporaryDirectory, write } from "./helpers.ts";
+
+const data = randomBytes(300_000);
+
+function target() {
+  const directory = temporaryDirectory();
+  return { directory, path: join(directory, "file.bin"), sha256: sha256(data), retryMs: 1 };
+}
+
+describe("download", () => {
+  it("reports progress and does nothing when the file is there", async () => {
+    const { url, requests } = await serve(respondWithRange(data));
+    const { directory, ...options } = target();
+    const seen: (number | undefined)[] = [];
+    await download({ url: `${url}/f`, ...options, onProgress: (_done, total) => seen.push(total) });
+    expect(readFileSync(options.path).equals(data)).toBe(true);
+    expect(seen.at(-1)).toBe(data.length);
+    await download({ url: `${url}/f`, ...options });
+    expect(requests).toHaveLength(1);
+    expect(readdirSync(directory)).toEqual(["file.bin"]);
+  });
+
+  it("goes on where a cut connection left off", async () => {
+    let cuts = 2;
+    const whole = respondWithRange(data);
+    const { url, requests } = await serve((request, response) => {
+      if (cuts-- <= 0) return whole(request, response);
+      const start = Number(/\d+/.exec(request.headers.range ?? "0")?.[0]);
+      const headers = { "content-length": data.length - start, "content-range": `bytes ${start}-` };
+      response.writeHead(start > 0 ? 206 : 200, headers);
+      response.write(data.subarray(start, start + 100_000), () => setTimeout(() => response.destroy(), 20));
+    });
+    const { path, ...options } = target();
+    await download({ url: `${url}/f`, path, ...options });
+    expect(readFileSync(path).equals(data)).toBe(true);
+    expect(requests).toEqual(["GET /f", "GET /f bytes=100000-", "GET /f bytes=200000-"]);
+  });
+
+  it("goes on where a former process left off", async () => {
+    const { url, requests } = await serve(respondWithRange(data));
+    const { path, ...options } = target();
+    write(`${path}.part`, data.subarray(0, 250_000));
+    await download({ url: `${url}/f`, path, ...options });
+    expect(readFileSync(path).equals(data)).toBe(true);
+    expect(requests).toEqual(["GET /f bytes=250000-"]);
+  });
+
+  it("starts over when what was left is of another file", async () => {
+    const { url, requests } = await serve(respondWithRange(data));
+    const { path, ...options } = target();
+    write(`${path}.part`, randomBytes(1000));
+    await download({ url: `${url}/f`, path, ...options });
+    expect(readFileSync(path).equals(data)).toBe(true);
+    expect(requests).toEqual(["GET /f bytes=1000-", "GET /f"]);
+  });
+
+  it("starts over when the server knows no ranges, or the part is too long", async () => {
+    const { url } = await serve((_request, response) => response.end(data));
+    const first = target();
+    write(`${first.path}.part`, data.subarray(0, 1000));
+    await download({ url: `${url}/f`, ...first });
+    expect(readFileSync(first.path).equals(data)).toBe(true);
+
+    const ranged = await serve(respondWithRange(data));
+    const second = target();
+    write(`${second.path}.part`, randomBytes(data.length + 5));
+    await download({ url: `${ranged.url}/f`, ...second });
+    expect(readFileSync(second.path).equals(data)).toBe(true);
+  });
+
+  it("refuses a wrong checksum and leaves nothing behind", async () => {
+    const { url } = await serve(respondWithRange(data));
+    const { directory, ...options } = target();
+    const wrong = download({ url: `${url}/f`, ...options, sha256: sha256(Buffer.from("other")) });
+    await expectFailure(wrong, "ERR_DOWNLOAD", /SHA-256 is .* expected/);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  it("refuses a reply that is longer than it should be", async () => {
+    const { url } = await serve((_request, response) => response.end(Buffer.concat([data, data])));
+    const { directory, ...options } = target();
+    const long = download({ url: `${url}/f`, ...options, bytes: data.length });
+    await expectFailure(long, "ERR_DOWNLOAD", /longer than/);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  it("replaces a file with the right name and the wrong bytes", async () => {
+    const { url } = await serve(respondWithRange(data));
+    const options = target();
+    write(options.path, "torn");
+    await download({ url: `${url}/f`, ...options });
+    expect(statSync(options.path).size).toBe(data.length);
+  });
+
+  it("retries a busy server and gives up on a missing file at once", async () => {
+    let busy = 2;
+    const whole = respondWithRange(data);
+    const { url, requests } = await serve((request, response) => {
+      if (request.url === "/none") return response.writeHead(404).end();
+      return busy-- > 0 ? response.writeHead(503).end() : whole(request, response);
+    });
+    const options = target();
+    await download({ url: `${url}/f`, ...options });
+    expect(requests).toHaveLength(3);
+    const missing = target();
+    await expectFailure(download({ url: `${url}/none`, ...missing }), "ERR_DOWNLOAD", /HTTP 404/);
+    expect(requests).toHaveLength(4);
+    expect(existsSync(missing.path)).toBe(false);
+  });
+
+  it("counts a stalled connection as cut, and follows redirects", async () => {
+    let stalls = 1;
+    const whole = respondWithRange(data);
+    const { url } = await serve((request, response) => {
+      if (request.url === "/from") return response.writeHead(302, { location: "/to" }).end();
+      if (stalls-- > 0) {
+        response.writeHead(200, { "content-length": data.length });
+        return response.write(data.subarray(0, 10_000));
+      }
+      return whole(request, response);
+    });
+    const { path, ...options } = target();
+    await download({ url: `${url}/from`, path, ...options, stallMs: 100 });
+    expect(readFileSync(path).equals(data)).toBe(true);
+  });
+});

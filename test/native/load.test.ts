@@ -1,0 +1,75 @@
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { findAddon, openmpRuntimes, threadCount, variantOf } from "../../lib/native/load.ts";
+import { packageRoot } from "../../lib/native/paths.ts";
+import { temporaryDirectory, write } from "./helpers.ts";
+
+describe("the loader addon", () => {
+  const file = join(packageRoot(), "build/cpu/nlac_loader.node");
+  const loader = () => createRequire(import.meta.url)(file) as { load(paths: unknown): void };
+
+  it("is built", () => expect(existsSync(file)).toBe(true));
+
+  it("names the library that does not load, and why", () => {
+    const broken = write(join(temporaryDirectory(), "libtorch_cpu.so"), "not a library");
+    const thrown = expect.objectContaining({
+      code: "ERR_LIBTORCH_NOT_FOUND",
+      message: expect.stringContaining(`cannot load ${broken}: `),
+    });
+    expect(() => loader().load([broken])).toThrow(thrown);
+    expect(() => loader().load(["/nowhere/libc10.so"])).toThrow(/No such file/);
+  });
+
+  it.each([[undefined], ["/a.so"], [["relative.so"]], [[7]], [["/a\0b.so"]], [[""]]])(
+    "refuses %j",
+    (value) => {
+      expect(() => loader().load(value)).toThrow(expect.objectContaining({ code: "ERR_VALUE" }));
+    },
+  );
+
+  it("loads nothing of an empty list", () => expect(loader().load([])).toBeUndefined());
+});
+
+describe("findAddon", () => {
+  it("prefers the checkout's build to a shipped one, and needs both files", () => {
+    const root = temporaryDirectory();
+    const prebuilt = join(root, "prebuilds", `${process.platform}-${process.arch}`, "cpu");
+    expect(findAddon("cpu", root)).toBeUndefined();
+    write(join(prebuilt, "nlac.node"));
+    expect(findAddon("cpu", root)).toBeUndefined();
+    write(join(prebuilt, "nlac_loader.node"));
+    expect(findAddon("cpu", root)).toEqual({ variant: "cpu", directory: prebuilt });
+    for (const name of ["nlac.node", "nlac_loader.node"]) write(join(root, "build/cpu", name));
+    expect(findAddon("cpu", root)?.directory).toBe(join(root, "build/cpu"));
+    expect(findAddon("cuda", root)).toBeUndefined();
+  });
+});
+
+describe("devices and threads", () => {
+  it("knows cpu, cuda and cuda:N", () => {
+    expect(["cpu", "cuda", "cuda:3"].map(variantOf)).toEqual(["cpu", "cuda", "cuda"]);
+    for (const device of ["gpu", "cuda:", "CPU", "cuda:x"])
+      expect(() => variantOf(device)).toThrow(expect.objectContaining({ code: "ERR_DEVICE" }));
+  });
+
+  it("takes the thread count from the environment, else from the machine", () => {
+    expect(threadCount({ NLAC_THREADS: "3", OMP_NUM_THREADS: "5" })).toBe(3);
+    expect(threadCount({ OMP_NUM_THREADS: "5,2" })).toBe(5);
+    expect(threadCount({})).toBeGreaterThanOrEqual(1);
+    for (const text of ["0", "-1", "many", "1.5"])
+      expect(() => threadCount({ NLAC_THREADS: text })).toThrow(
+        expect.objectContaining({ code: "ERR_CONFIG" }),
+      );
+  });
+
+  it("tells OpenMP runtimes apart by their files", () => {
+    const line = (path: string) => `7f00-7f01 r-xp 00000000 08:01 1 ${path}\n`;
+    const torch = "/site/torch/lib/libgomp.so.1";
+    expect(openmpRuntimes(line(torch) + line(torch) + line("/usr/lib/libgompx.so"))).toEqual([torch]);
+    expect(openmpRuntimes(line(torch) + line("/opt/lib/libiomp5.so"))).toHaveLength(2);
+    expect(openmpRuntimes(line("/a/libgomp-a34b3233.so.1"))).toEqual(["/a/libgomp-a34b3233.so.1"]);
+    expect(openmpRuntimes("")).toEqual([]);
+  });
+});

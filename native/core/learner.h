@@ -77,7 +77,8 @@ class Learner {
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
-  void discard_gradients();          // forgets what was added up since the last step
+  void discard_moments(const std::string& state) { moments_.erase(state); }  // frees a set not needed any more
+  void discard_gradients() { gradients_.reset(); }  // forgets what was added up since the last step
   void update_target(double tau);    // counts its calls; drops θ̄'s caches
   double target_distance();          // relative distance of θ̄ from θ
 

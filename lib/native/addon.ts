@@ -29,6 +29,12 @@ export interface NativeGenerateResult {
   cachedTokens: number;
 }
 
+export interface NativeGeneration {
+  done: Promise<NativeGenerateResult[]>;
+  /** Stops at the next token, also before it began: unfinished results are then "cancelled". */
+  cancel(): void;
+}
+
 export interface NativeScoredText {
   prompt: Int32Array;
   response: Int32Array;
@@ -72,13 +78,11 @@ export interface NativeModelInfo {
 /** One learner and its native thread. Calls queue up and run in order; every promise settles. */
 export interface NativeLearner {
   info(): NativeModelInfo;
-  /** `cancel` is a one-element Int32Array over a SharedArrayBuffer: store 1 to stop at the next token. */
   generate(
     requests: NativeGenerateRequest[],
     which: Which,
-    cancel: Int32Array,
     onToken: ((request: number, token: number) => void) | undefined,
-  ): Promise<NativeGenerateResult[]>;
+  ): NativeGeneration;
   /** The bytes each id decodes to; needed once before stop strings are used. */
   setTokenBytes(bytes: Uint8Array[]): void;
   logProbs(texts: NativeScoredText[], which: Which): Promise<Float32Array[]>;
@@ -92,6 +96,7 @@ export interface NativeLearner {
     withGradient: boolean,
   ): Promise<Float32Array[]>;
   discardGradients(): Promise<void>;
+  discardMoments(state: string): Promise<void>;
   step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;
@@ -102,6 +107,9 @@ export interface NativeLearner {
 }
 
 export interface NativeSampler {
+  readonly capacity: number;
+  readonly alpha: number;
+  readonly beta: number;
   set(indices: Int32Array, priorities: Float32Array): void;
   get(indices: Int32Array): Float32Array;
   total(): number;
@@ -161,5 +169,6 @@ export interface Addon {
     weights: NativeTensor,
     temperature: number,
   ): { losses: NativeTensor; gradHidden: NativeTensor; gradWeight: NativeTensor };
-  ema(target: NativeTensor[], online: NativeTensor[], tau: number): void;
+  /** `seed` and `step`, unsigned 64 bits, determine the stochastic rounding of bfloat16 targets. */
+  ema(target: NativeTensor[], online: NativeTensor[], tau: number, seed: bigint, step: bigint): void;
 }

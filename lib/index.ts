@@ -1,0 +1,57 @@
+/** nlac's public names. What is not exported here may change without notice. */
+
+export {
+  type NlacConfig,
+  type NlacConfigInput,
+  type NlacOptions,
+  type NlacResult,
+  trainNlac,
+} from "./algorithms/nlac.ts";
+export * from "./environments/index.ts";
+export { type ErrorCode, NlacError } from "./errors.ts";
+export {
+  type AdapterOptions,
+  type CreateOptions,
+  Learner,
+  type LearnerOptions,
+  type ModelInfo,
+} from "./learner.ts";
+export type {
+  DistilledText,
+  GenerateOptions,
+  GenerateRequest,
+  Generation,
+  LanguageModel,
+  ScoredText,
+  StepOptions,
+  StepResult as OptimizerStepResult,
+  Support,
+  TokenKlOptions,
+  Which,
+} from "./model.ts";
+export {
+  type DType,
+  type EmaOptions,
+  type LinearTokenKlInputs,
+  type LinearTokenNllInputs,
+  type LossTensors,
+  ops,
+  Tensor,
+  type TensorData,
+  type TensorOptions,
+} from "./ops.ts";
+export { defineRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
+export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
+export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./rollout/collect.ts";
+export { type EvaluateOptions, type Evaluation, evaluate } from "./rollout/evaluate.ts";
+export type { Outcome, Trajectory, Transition, Turn } from "./rollout/trajectory.ts";
+export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
+export { type MemoryRun, memoryRun, type Progress, type TrainingRun } from "./run/training-run.ts";
+export {
+  Conversation,
+  type ConversationJson,
+  type SampledTurn,
+  type Segment,
+} from "./tokens/conversation.ts";
+export { ChatTemplate, type ChatTemplateOptions, type RenderOptions } from "./tokens/template.ts";
+export { type DecodeOptions, Tokenizer, type TokenizerParts } from "./tokens/tokenizer.ts";

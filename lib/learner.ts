@@ -1,0 +1,732 @@
+/**
+ * The learner: a language model with its moving average, gradients and optimizer, all of which live in C++ on a
+ * thread of their own. A call is checked here, queued there, and runs after the calls before it; the event loop
+ * is free meanwhile.
+ */
+
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import {
+  callNative,
+  checkChoice,
+  checkInteger,
+  checkKeys,
+  checkNumber,
+  checkSeed,
+  checkSupport,
+  shown,
+  withDefaults,
+} from "./checks.ts";
+import type { Message, ToolSchema } from "./environments/contract.ts";
+import { fromNative, NlacError, throwIfAborted } from "./errors.ts";
+import type {
+  DistilledText,
+  GenerateOptions,
+  GenerateRequest,
+  Generation,
+  LanguageModel,
+  ScoredText,
+  StepOptions,
+  StepResult,
+  TokenKlOptions,
+  Which,
+} from "./model.ts";
+import { resolveModel } from "./models.ts";
+import type {
+  Addon,
+  NativeDistilledText,
+  NativeGenerateRequest,
+  NativeGenerateResult,
+  NativeLearner,
+  NativeLearnerOptions,
+  NativeModelInfo,
+  NativeScoredText,
+} from "./native/addon.ts";
+import { loadAddon } from "./native/load.ts";
+import { derivedSeed, streams } from "./random.ts";
+import { Conversation, type ConversationJson } from "./tokens/conversation.ts";
+import { ChatTemplate, type RenderOptions } from "./tokens/template.ts";
+import { Tokenizer } from "./tokens/tokenizer.ts";
+import { writeAtomically } from "./write-atomically.ts";
+
+/** Low-rank adapters; not available yet. */
+export interface AdapterOptions {
+  rank: number;
+  alpha: number;
+  targets?: readonly string[];
+}
+
+export interface LearnerOptions {
+  /** "cpu", "cuda" or "cuda:N". Default "cpu". */
+  device?: string | undefined;
+  /** Type of the computation; parameters, moments and gradients are kept in float32. Default "bfloat16". */
+  dtype?: "bfloat16" | "float32" | undefined;
+  /** Determines every text generated without a seed of its own. Default 0. */
+  seed?: number | undefined;
+  /** Must be undefined: all parameters are trained. */
+  adapter?: AdapterOptions | undefined;
+  /** Recompute activations in the backward pass: less memory, a third more time. Default false. */
+  gradientCheckpointing?: boolean | undefined;
+  /** Packed tokens of one forward and backward pass. Default 2048. */
+  microBatchTokens?: number | undefined;
+  /** Bytes that kept generation caches may take, for θ and θ̄ each. Default 2 GiB. */
+  cacheBytes?: number | undefined;
+  /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the cores there are. */
+  threads?: number | undefined;
+}
+
+export interface CreateOptions extends LearnerOptions {
+  /** For encode, decode and chats; without one the learner takes ids only. */
+  tokenizer?: Tokenizer | undefined;
+}
+
+export type ModelInfo = Readonly<NativeModelInfo>;
+
+interface Settings {
+  device: string;
+  dtype: "bfloat16" | "float32";
+  seed: number;
+  adapter: AdapterOptions | undefined;
+  gradientCheckpointing: boolean;
+  microBatchTokens: number;
+  cacheBytes: number;
+  threads: number | undefined;
+}
+
+const defaults: Settings = {
+  device: "cpu",
+  dtype: "bfloat16",
+  seed: 0,
+  adapter: undefined,
+  gradientCheckpointing: false,
+  microBatchTokens: 2048,
+  cacheBytes: 2 ** 31,
+  threads: undefined,
+};
+
+/** What `save` keeps beside the core's own files. */
+interface SavedSampling {
+  format: 1;
+  seed: number;
+  /** Requests that were given a seed of the learner's. */
+  requests: number;
+  /** Whether tokenizer files belong to the checkpoint. */
+  tokenizer: boolean;
+}
+
+const samplingFile = "sampling.json";
+const whichs = ["online", "target"] as const;
+
+/**
+ * A language model that learns. Calls run one after another in the order they were made; every promise
+ * settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
+ * refused with ERR_VALUE before anything is computed.
+ */
+export class Learner implements LanguageModel, AsyncDisposable {
+  /** Architecture and size of the model. */
+  readonly info: ModelInfo;
+  /** Undefined for a model that came without one. */
+  readonly tokenizer: Tokenizer | undefined;
+  readonly device: string;
+  readonly dtype: "bfloat16" | "float32";
+  readonly seed: number;
+
+  readonly #native: NativeLearner;
+  readonly #stopTokenIds: readonly number[];
+  #template: ChatTemplate | undefined;
+  #requests: number;
+  #tokenBytesGiven = false;
+
+  private constructor(
+    native: NativeLearner,
+    tokenizer: Tokenizer | undefined,
+    settings: Settings,
+    requests: number,
+  ) {
+    this.#native = native;
+    this.info = native.info();
+    this.tokenizer = tokenizer;
+    this.device = settings.device;
+    this.dtype = settings.dtype;
+    this.seed = settings.seed;
+    this.#requests = requests;
+    this.#stopTokenIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
+  }
+
+  /**
+   * Loads a model of the Llama, Qwen2 or Qwen3 architecture.
+   *
+   * @param model a known name ("SmolLM2-135M-Instruct"), a Hugging Face directory, or a .gguf file
+   * @throws NlacError ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_DOWNLOAD, ERR_CONFIG for a bad option,
+   *   ERR_DEVICE, ERR_LIBTORCH_NOT_FOUND, ERR_ADDON_NOT_FOUND, ERR_OUT_OF_MEMORY
+   */
+  static async load(model: string, options: LearnerOptions = {}): Promise<Learner> {
+    const settings = checkSettings(options);
+    const addon = openAddon(settings);
+    const path = await resolveModel(model);
+    const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
+    return Learner.#assemble(native, readTokenizer(addon, path), settings, 0);
+  }
+
+  /**
+   * A model with random weights (normal, standard deviation 0.02), to train from scratch.
+   *
+   * @param config a Hugging Face config.json, as an object or as text
+   * @throws NlacError ERR_MODEL_FORMAT for a config that is not supported; see `load` for the others
+   */
+  static async create(config: object | string, options: CreateOptions = {}): Promise<Learner> {
+    const { tokenizer, ...rest } = options;
+    const settings = checkSettings(rest);
+    const addon = openAddon(settings);
+    const json = typeof config === "string" ? config : JSON.stringify(config);
+    const native = callNative(() =>
+      addon.createLearner(json, BigInt(settings.seed), nativeOptions(settings)),
+    );
+    return Learner.#assemble(native, Promise.resolve(tokenizer), settings, 0);
+  }
+
+  /**
+   * Goes on from what `save` wrote: θ, θ̄, moments, pending gradients, and the random sequence.
+   *
+   * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
+   *   the saved one
+   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint
+   */
+  static async resume(directory: string, options: LearnerOptions = {}): Promise<Learner> {
+    const settings = checkSettings(options);
+    const saved = readSampling(directory);
+    settings.seed = options.seed ?? saved.seed;
+    const addon = openAddon(settings);
+    const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings)));
+    const tokenizer = saved.tokenizer ? Tokenizer.fromDirectory(directory) : Promise.resolve(undefined);
+    const readable = tokenizer.catch((error: unknown) => {
+      throw new NlacError("ERR_CHECKPOINT", `The tokenizer of ${directory} cannot be read: ${error}`, {
+        cause: error,
+      });
+    });
+    return Learner.#assemble(native, readable, settings, saved.requests);
+  }
+
+  /** Joins the two halves, which load side by side; if either fails, nothing of the other is left. */
+  static async #assemble(
+    loading: Promise<NativeLearner>,
+    reading: Promise<Tokenizer | undefined>,
+    settings: Settings,
+    requests: number,
+  ): Promise<Learner> {
+    const [native, tokenizer] = await Promise.allSettled([loading, reading]);
+    if (native.status === "rejected") throw fromNative(native.reason);
+    try {
+      if (tokenizer.status === "rejected") throw tokenizer.reason;
+      const learner = new Learner(native.value, tokenizer.value, settings, requests);
+      const rows = learner.info.vocabSize;
+      if (tokenizer.value !== undefined && tokenizer.value.vocabSize > rows) {
+        throw new NlacError(
+          "ERR_MODEL_FORMAT",
+          `The tokenizer has ${tokenizer.value.vocabSize} tokens, but the model only ${rows}.`,
+        );
+      }
+      return learner;
+    } catch (error) {
+      await native.value.dispose();
+      throw error;
+    }
+  }
+
+  get maxPositions(): number {
+    return this.info.maxPositions;
+  }
+
+  /** Throws ERR_TOKENIZER if neither the tokenizer nor the model names such an id. */
+  get endOfTurn(): number {
+    // An instruct model's eos_token ends its turns; its list of ids may begin with one that ends documents.
+    const named = this.tokenizer?.idOf(this.tokenizer.namedTokens.eos_token ?? "");
+    const id = named ?? this.#stopTokenIds[0];
+    if (id === undefined) throw new NlacError("ERR_TOKENIZER", "The model has no id that ends a turn.");
+    return id;
+  }
+
+  // --- text ------------------------------------------------------------------------------------------------
+
+  /** Ids of ordinary text; control tokens that it spells are encoded as text. Throws ERR_TOKENIZER. */
+  encode(text: string): number[] {
+    return this.#needTokenizer().encode(text);
+  }
+
+  /** The text of ids, control tokens included. Throws ERR_TOKENIZER. */
+  decode(ids: readonly number[]): string {
+    return this.#needTokenizer().decode(ids);
+  }
+
+  /**
+   * The ids of messages in the model's chat template.
+   *
+   * @param options.addGenerationPrompt end with what opens the assistant's turn; default false
+   * @throws NlacError ERR_TOKENIZER if the model has no chat template or it refuses the messages
+   */
+  render(messages: readonly Message[], options: RenderOptions = {}): number[] {
+    return this.#chat().encode(this.#needTokenizer(), messages, options);
+  }
+
+  /** Opens a conversation, which grows by appending ids. Throws ERR_TOKENIZER, ERR_VALUE without messages. */
+  conversation(messages: readonly Message[], options: { tools?: readonly ToolSchema[] } = {}): Conversation {
+    return Conversation.start(this.#needTokenizer(), this.#chat(), messages, options);
+  }
+
+  restoreConversation(json: ConversationJson): Conversation {
+    return Conversation.fromJSON(json, this.#needTokenizer(), this.#chat());
+  }
+
+  // --- inference -------------------------------------------------------------------------------------------
+
+  /**
+   * Samples texts, all requests at once. A text ends with one of the model's end-of-turn ids or of
+   * `stopTokenIds`, before one of the `stop` strings, or at `maxNewTokens` or the context's end.
+   *
+   * @param requests `tokens`: [time] ids, or `messages`
+   * @returns one a request, in order; `logProbs`: [new tokens], nats
+   * @throws NlacError ERR_VALUE naming the request, ERR_TOKENIZER, ERR_NOT_FINITE for a broken model,
+   *   ERR_ABORTED once the signal fired, within one token's time
+   */
+  async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
+    throwIfAborted(options.signal);
+    const prepared = this.#prepare(requests);
+    const groups = whichs
+      .map((which) => ({ which, members: prepared.filter((request) => request.which === which) }))
+      .filter(({ members }) => members.length > 0);
+
+    let failure: unknown;
+    const cancels: (() => void)[] = [];
+    const cancel = () => {
+      for (const stop of cancels) stop();
+    };
+    const { onToken } = options;
+    const running = groups.map(({ which, members }) => {
+      const forward = (member: number, token: number) => {
+        if (failure !== undefined) return;
+        try {
+          onToken!(members[member]!.index, token);
+        } catch (error) {
+          failure = error ?? new NlacError("ERR_VALUE", "onToken threw nothing that could be passed on.");
+          cancel();
+        }
+      };
+      const generation = callNative(() =>
+        this.#native.generate(
+          members.map(({ native }) => native),
+          which,
+          onToken && forward,
+        ),
+      );
+      cancels.push(generation.cancel);
+      return generation.done;
+    });
+
+    options.signal?.addEventListener("abort", cancel, { once: true });
+    const settled = await Promise.allSettled(running);
+    options.signal?.removeEventListener("abort", cancel);
+    throwIfAborted(options.signal);
+    if (failure !== undefined) throw failure;
+
+    const generations = new Array<Generation>(requests.length);
+    for (const [g, { members }] of groups.entries()) {
+      const results = settled[g]!;
+      if (results.status === "rejected") throw fromNative(results.reason);
+      for (const [i, result] of results.value.entries()) {
+        const { index, native } = members[i]!;
+        generations[index] = this.#finish(result, native);
+      }
+    }
+    return generations;
+  }
+
+  /**
+   * Log probabilities of responses after their prompts, in nats.
+   *
+   * @returns per text [response tokens]
+   * @throws NlacError ERR_VALUE naming the text
+   */
+  async logProbs(
+    texts: readonly ScoredText[],
+    options: { weights?: Which | undefined } = {},
+  ): Promise<Float32Array[]> {
+    const which = checkChoice(options.weights ?? "online", "weights", whichs);
+    const scored = this.#scoredTexts(texts);
+    return this.#run(() => this.#native.logProbs(scored, which));
+  }
+
+  /**
+   * Logits of whole sequences, for tests and small inputs.
+   *
+   * @param sequences [time] ids each
+   * @returns per sequence [time × vocab], row-major
+   * @throws NlacError ERR_VALUE naming the sequence
+   */
+  async logits(
+    sequences: readonly (readonly number[])[],
+    options: { weights?: Which | undefined } = {},
+  ): Promise<Float32Array[]> {
+    const which = checkChoice(options.weights ?? "online", "weights", whichs);
+    checkArray(sequences, "sequences");
+    const ids = sequences.map((sequence, i) => this.#ids(sequence, `sequences[${i}]`));
+    return this.#run(() => this.#native.logits(ids, which));
+  }
+
+  // --- training --------------------------------------------------------------------------------------------
+
+  /**
+   * Negative log likelihood of responses, -log p_θ(y_t | prompt, y_<t). The gradient of Σ weight·loss over all
+   * tokens adds to what is there until `step`.
+   *
+   * @returns unweighted losses per text, [response tokens], nats
+   * @throws NlacError ERR_VALUE naming the text
+   */
+  async tokenNll(
+    texts: readonly ScoredText[],
+    options: { withGradient?: boolean | undefined } = {},
+  ): Promise<Float32Array[]> {
+    const scored = this.#scoredTexts(texts);
+    return this.#run(() => this.#native.tokenNll(scored, options.withGradient ?? true));
+  }
+
+  /**
+   * KL(p_θ̄(· | teacher, y_<t) ‖ p_θ(· | student, y_<t)) per token of the response: L1 of the method (NLAC, the
+   * language Bellman backup's loss). The gradient reaches θ only and adds up until `step`.
+   *
+   * @param options.support "full" vocabulary, { topK } of the teacher with a tail bucket, or "sampled": the
+   *   cross entropy of the response's own tokens
+   * @returns unweighted losses per text, [response tokens], nats
+   * @throws NlacError ERR_VALUE naming the text
+   */
+  async tokenKl(texts: readonly DistilledText[], options: TokenKlOptions = {}): Promise<Float32Array[]> {
+    checkArray(texts, "texts");
+    const distilled = texts.map((text, i): NativeDistilledText => {
+      const where = `texts[${i}]`;
+      const student = this.#ids(text.student, `${where}.student`);
+      const teacher = this.#ids(text.teacher, `${where}.teacher`);
+      const response = this.#ids(text.response, `${where}.response`);
+      this.#checkLength(student.length + response.length, `${where}.student and .response`);
+      this.#checkLength(teacher.length + response.length, `${where}.teacher and .response`);
+      return { student, teacher, response, weight: checkWeight(text.weight, where) };
+    });
+    const temperature = checkTemperature(options.temperature ?? 1);
+    const support = checkSupport(options.support ?? "full");
+    return this.#run(() =>
+      this.#native.tokenKl(distilled, temperature, support, options.withGradient ?? true),
+    );
+  }
+
+  /**
+   * One AdamW step (Loshchilov and Hutter, 2019) on the gradients added up, which are then zero again, also
+   * when the step is skipped because one is not finite.
+   *
+   * @throws NlacError ERR_VALUE
+   */
+  async step(options: StepOptions): Promise<StepResult> {
+    const [beta1, beta2] = options.betas ?? [0.9, 0.999];
+    const native = {
+      learningRate: checkNumber(options.learningRate, "learningRate", 0),
+      beta1: checkBeta(beta1, "betas[0]"),
+      beta2: checkBeta(beta2, "betas[1]"),
+      epsilon: checkNumber(options.epsilon ?? 1e-8, "epsilon", Number.MIN_VALUE),
+      weightDecay: checkNumber(options.weightDecay ?? 0, "weightDecay", 0),
+      maxGradNorm: checkNumber(options.maxGradNorm ?? 1, "maxGradNorm", 0),
+      state: options.state ?? "",
+    };
+    return this.#run(() => this.#native.step(native));
+  }
+
+  async discardGradients(): Promise<void> {
+    return this.#run(() => this.#native.discardGradients());
+  }
+
+  async discardMoments(state: string): Promise<void> {
+    return this.#run(() => this.#native.discardMoments(state));
+  }
+
+  /** θ̄ ← tau·θ + (1 - tau)·θ̄, in float32. `tau` in [0, 1]; else ERR_VALUE. */
+  async updateTarget(tau: number): Promise<void> {
+    checkNumber(tau, "tau", 0, 1);
+    return this.#run(() => this.#native.updateTarget(tau));
+  }
+
+  async targetDistance(): Promise<number> {
+    return this.#run(() => this.#native.targetDistance());
+  }
+
+  // --- keeping it ------------------------------------------------------------------------------------------
+
+  /**
+   * Writes everything that `resume` needs into `directory`, which is made if it does not exist; the calls
+   * before this one are in it. Each file is replaced as a whole.
+   *
+   * @throws NlacError ERR_IO
+   */
+  async save(directory: string): Promise<void> {
+    makeDirectory(directory);
+    const sampling: SavedSampling = {
+      format: 1,
+      seed: this.seed,
+      requests: this.#requests,
+      tokenizer: this.tokenizer !== undefined,
+    };
+    writeAtomically(join(directory, samplingFile), `${JSON.stringify(sampling, null, 2)}\n`);
+    await this.#write(directory, this.#native.save(directory));
+  }
+
+  /**
+   * Writes θ as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
+   * tokenizer.json, and tokenizer_config.json with the chat template.
+   *
+   * @throws NlacError ERR_IO
+   */
+  async exportHuggingFace(directory: string): Promise<void> {
+    makeDirectory(directory);
+    await this.#write(directory, this.#native.exportHuggingFace(directory));
+  }
+
+  /**
+   * Lets the running call finish, rejects those queued with ERR_DISPOSED and frees everything. May be called
+   * again.
+   */
+  async dispose(): Promise<void> {
+    return this.#run(() => this.#native.dispose());
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.dispose();
+  }
+
+  // --- helpers ---------------------------------------------------------------------------------------------
+
+  async #run<T>(call: () => Promise<T>): Promise<T> {
+    try {
+      return await call();
+    } catch (error) {
+      throw fromNative(error);
+    }
+  }
+
+  /** Both are waited for, so that nothing is still being written when this rejects. */
+  async #write(directory: string, core: Promise<void>): Promise<void> {
+    const [native, tokenizer] = await Promise.allSettled([core, this.tokenizer?.save(directory)]);
+    if (native.status === "rejected") throw fromNative(native.reason);
+    if (tokenizer.status === "rejected") throw ioError(directory, tokenizer.reason);
+  }
+
+  #needTokenizer(): Tokenizer {
+    if (this.tokenizer !== undefined) return this.tokenizer;
+    throw new NlacError("ERR_TOKENIZER", "This learner has no tokenizer; it takes and gives ids only.");
+  }
+
+  #chat(): ChatTemplate {
+    this.#template ??= ChatTemplate.of(this.#needTokenizer());
+    return this.#template;
+  }
+
+  /** Checks all requests before any gets a seed, so that a refused call changes nothing. */
+  #prepare(requests: readonly GenerateRequest[]) {
+    checkArray(requests, "requests");
+    const prepared = requests.map((request, index) => ({
+      index,
+      which: checkChoice(request.weights ?? "online", `requests[${index}].weights`, whichs),
+      seed: request.seed === undefined ? undefined : checkSeed(request.seed, `requests[${index}].seed`),
+      native: this.#nativeRequest(request, `requests[${index}]`),
+    }));
+    if (prepared.some(({ native }) => native.stop.length > 0)) this.#giveTokenBytes();
+    for (const { seed, native } of prepared) {
+      native.seed = seed ?? BigInt(derivedSeed(this.seed, streams.learner, this.#requests++));
+    }
+    return prepared;
+  }
+
+  #nativeRequest(request: GenerateRequest, where: string): NativeGenerateRequest {
+    const { tokens, messages, tools } = request;
+    if ((tokens === undefined) === (messages === undefined)) {
+      throw new NlacError("ERR_VALUE", `${where} needs either tokens or messages.`);
+    }
+    const prompt = tokens ?? this.render(messages!, { tools, addGenerationPrompt: true });
+    const ids = this.#ids(prompt, `${where}.tokens`);
+    const stop = [...(request.stop ?? [])];
+    for (const [i, text] of stop.entries()) {
+      if (typeof text === "string" && text !== "") continue;
+      throw new NlacError("ERR_VALUE", `${where}.stop[${i}] must be a text of at least one character.`);
+    }
+    const stopTokenIds = request.stopTokenIds ?? [];
+    const own = stopTokenIds.length === 0 ? [] : this.#ids(stopTokenIds, `${where}.stopTokenIds`);
+    const topP = checkNumber(request.topP ?? 1, `${where}.topP`, 0, 1);
+    if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
+    return {
+      tokens: ids,
+      maxNewTokens: checkInteger(request.maxNewTokens ?? 256, `${where}.maxNewTokens`, 1),
+      temperature: checkNumber(request.temperature ?? 1, `${where}.temperature`, 0),
+      topP,
+      topK: checkInteger(request.topK ?? 0, `${where}.topK`, 0),
+      minP: checkNumber(request.minP ?? 0, `${where}.minP`, 0, 1),
+      seed: 0n,
+      stopTokenIds: Int32Array.from([...this.#stopTokenIds, ...own]),
+      stop,
+    };
+  }
+
+  #giveTokenBytes(): void {
+    if (this.#tokenBytesGiven) return;
+    const bytes = this.#needTokenizer().tokenBytes();
+    // Rows of the model that the tokenizer does not know have no text.
+    while (bytes.length < this.info.vocabSize) bytes.push(new Uint8Array());
+    callNative(() => this.#native.setTokenBytes(bytes));
+    this.#tokenBytesGiven = true;
+  }
+
+  #finish(result: NativeGenerateResult, request: NativeGenerateRequest): Generation {
+    if (result.finishReason === "cancelled") {
+      throw new NlacError("ERR_ABORTED", "The generation was stopped before it was finished.");
+    }
+    const tokens = Array.from(result.tokens);
+    const stopped = tokens.length > 0 && request.stopTokenIds.includes(tokens.at(-1)!);
+    const written = stopped ? tokens.slice(0, -1) : tokens;
+    let text = this.tokenizer?.decode(written, { skipSpecial: true }) ?? "";
+    const cuts = request.stop.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
+    if (cuts.length > 0) text = text.slice(0, Math.min(...cuts));
+    return {
+      tokens,
+      logProbs: result.logProbs,
+      text,
+      finishReason: result.finishReason,
+      cachedTokens: result.cachedTokens,
+    };
+  }
+
+  #scoredTexts(texts: readonly ScoredText[]): NativeScoredText[] {
+    checkArray(texts, "texts");
+    return texts.map((text, i) => {
+      const where = `texts[${i}]`;
+      const prompt = this.#ids(text.prompt, `${where}.prompt`);
+      const response = this.#ids(text.response, `${where}.response`);
+      this.#checkLength(prompt.length + response.length, `${where}.prompt and .response`);
+      return { prompt, response, weight: checkWeight(text.weight, where) };
+    });
+  }
+
+  /** At least one id of the vocabulary, and no more than the context holds. */
+  #ids(values: readonly number[], where: string): Int32Array {
+    if (!Array.isArray(values) && !((values as unknown) instanceof Int32Array)) {
+      throw new NlacError("ERR_VALUE", `${where} must be an array of token ids; it is ${shown(values)}.`);
+    }
+    if (values.length === 0) throw new NlacError("ERR_VALUE", `${where} is empty.`);
+    this.#checkLength(values.length, where);
+    const { vocabSize } = this.info;
+    const ids = new Int32Array(values.length);
+    for (let i = 0; i < values.length; i++) {
+      const id = values[i]!;
+      if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
+        throw new NlacError(
+          "ERR_VALUE",
+          `${where}[${i}] must be a token id below ${vocabSize}; it is ${shown(id)}.`,
+        );
+      }
+      ids[i] = id;
+    }
+    return ids;
+  }
+
+  #checkLength(length: number, where: string): void {
+    if (length <= this.maxPositions) return;
+    throw new NlacError(
+      "ERR_VALUE",
+      `${where}: ${length} tokens, more than the model's context of ${this.maxPositions}.`,
+    );
+  }
+}
+
+function checkSettings(options: LearnerOptions): Settings {
+  checkKeys(options, "A learner's options", Object.keys(defaults), "ERR_CONFIG");
+  const settings = withDefaults<Settings>(defaults, options as Partial<Settings>);
+  if (settings.adapter !== undefined) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      "Adapters are not available yet: leave `adapter` undefined to train all parameters.",
+    );
+  }
+  try {
+    checkChoice(settings.dtype, "dtype", ["bfloat16", "float32"]);
+    checkInteger(settings.seed, "seed", 0);
+    checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
+    checkInteger(settings.cacheBytes, "cacheBytes", 0);
+    if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
+    if (typeof settings.gradientCheckpointing !== "boolean") {
+      throw new NlacError("ERR_VALUE", "gradientCheckpointing must be true or false.");
+    }
+  } catch (error) {
+    throw new NlacError("ERR_CONFIG", (error as Error).message, { cause: error });
+  }
+  return settings;
+}
+
+function openAddon(settings: Settings): Addon {
+  const addon = loadAddon({ device: settings.device });
+  if (settings.threads !== undefined) addon.setThreads(settings.threads);
+  return addon;
+}
+
+function nativeOptions(settings: Settings): NativeLearnerOptions {
+  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
+  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes };
+}
+
+/** A model without a tokenizer is one that takes ids only. */
+async function readTokenizer(addon: Addon, path: string): Promise<Tokenizer | undefined> {
+  if (path.endsWith(".gguf")) return Tokenizer.fromGguf(callNative(() => addon.ggufMetadata(path)));
+  return existsSync(join(path, "tokenizer.json")) ? Tokenizer.fromDirectory(path) : undefined;
+}
+
+function readSampling(directory: string): SavedSampling {
+  const path = join(directory, samplingFile);
+  try {
+    const saved = JSON.parse(readFileSync(path, "utf8")) as SavedSampling;
+    if (saved.format !== 1) throw new Error(`format ${saved.format} is not known to this version`);
+    checkInteger(saved.seed, "seed", 0);
+    checkInteger(saved.requests, "requests", 0);
+    return saved;
+  } catch (error) {
+    throw new NlacError(
+      "ERR_CHECKPOINT",
+      `${directory} is no saved learner: ${path}: ${(error as Error).message}`,
+      { cause: error },
+    );
+  }
+}
+
+function makeDirectory(directory: string): void {
+  try {
+    mkdirSync(directory, { recursive: true });
+  } catch (error) {
+    throw ioError(directory, error);
+  }
+}
+
+function ioError(directory: string, error: unknown): NlacError {
+  if (error instanceof NlacError) return error;
+  return new NlacError("ERR_IO", `${directory} cannot be written: ${(error as Error).message}`, {
+    cause: error,
+  });
+}
+
+function checkArray(value: unknown, where: string): void {
+  if (!Array.isArray(value)) {
+    throw new NlacError("ERR_VALUE", `${where} must be an array; it is ${shown(value)}.`);
+  }
+}
+
+function checkWeight(weight: number | undefined, where: string): number {
+  return checkNumber(weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
+}
+
+function checkTemperature(temperature: number): number {
+  return checkNumber(temperature, "temperature", Number.MIN_VALUE);
+}
+
+function checkBeta(beta: unknown, where: string): number {
+  if (checkNumber(beta, where, 0, 1) === 1) throw new NlacError("ERR_VALUE", `${where} must be below 1.`);
+  return beta as number;
+}

@@ -1,0 +1,188 @@
+/**
+ * Prioritized sampling over native memory: index i is drawn with probability p_i^alpha / Σ p_j^alpha (Schaul et
+ * al., 2016, "Prioritized Experience Replay", equation 1). Calls take microseconds and are synchronous.
+ */
+
+import { callNative, checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../checks.ts";
+import { NlacError } from "../errors.ts";
+import type { NativeSampler } from "../native/addon.ts";
+import { loadAddon } from "../native/load.ts";
+
+export interface SamplerOptions {
+  /** Indices are 0 … capacity - 1. At most 2^27. */
+  capacity: number;
+  /** Exponent of the priorities, at least 0; 0 draws uniformly. Default 0.1, the paper's. */
+  alpha?: number | undefined;
+  /** Exponent of the importance weights, in [0, 1]; 0 leaves them at 1. Default 0. */
+  beta?: number | undefined;
+  /** Draw number d is a function of the seed, d and the priorities alone. Default 0. */
+  seed?: number | bigint | undefined;
+  /** Default "cpu", the only one there is. */
+  device?: "cpu" | undefined;
+}
+
+/** What `sample` draws. Every array holds `count` elements. */
+export interface Draws {
+  indices: Int32Array;
+  /** P(i), not the priority. */
+  probabilities: Float32Array;
+  /** (n·P(i))^-beta over the largest such weight, n the number of positive priorities: at most 1. */
+  weights: Float32Array;
+}
+
+export interface SampleOptions {
+  /** One draw from each of `count` equal parts of the total, which spreads the draws. Default false. */
+  stratified?: boolean | undefined;
+  /** Arrays to write to, instead of new ones. */
+  into?: Draws | undefined;
+}
+
+const largestCapacity = 2 ** 27;
+
+/** Every method throws ERR_DISPOSED after `dispose`. */
+export class PrioritizedSampler implements Disposable {
+  #native: NativeSampler;
+
+  /** Throws ERR_VALUE for an option out of its range, ERR_DEVICE for a device other than the CPU. */
+  constructor(options: SamplerOptions) {
+    this.#native = options instanceof Loaded ? options.native : create(options);
+  }
+
+  /** A sampler from a file that `save` wrote. Throws ERR_IO, ERR_CHECKPOINT. */
+  static load(path: string): PrioritizedSampler {
+    return new PrioritizedSampler(new Loaded(path));
+  }
+
+  get capacity(): number {
+    return callNative(() => this.#native.capacity);
+  }
+
+  get alpha(): number {
+    return callNative(() => this.#native.alpha);
+  }
+
+  get beta(): number {
+    return callNative(() => this.#native.beta);
+  }
+
+  /** Draws taken so far. */
+  get draws(): number {
+    return callNative(() => this.#native.draws());
+  }
+
+  /**
+   * Sets priorities, not yet raised to alpha. Of an index given twice, the later priority holds.
+   *
+   * @param indices [n] integers
+   * @param priorities [n], rounded to float32
+   * @throws NlacError ERR_SHAPE for different lengths, ERR_INDEX, ERR_PRIORITY for one that is NaN, infinite or
+   *   negative; nothing is set then
+   */
+  set(indices: ArrayLike<number>, priorities: ArrayLike<number>): void {
+    const where = toIndices(indices);
+    const values = priorities instanceof Float32Array ? priorities : Float32Array.from(priorities);
+    callNative(() => this.#native.set(where, values));
+  }
+
+  /** Priorities as they were set, 0 where none was. [n] for [n] indices. Throws ERR_INDEX. */
+  get(indices: ArrayLike<number>): Float32Array {
+    const where = toIndices(indices);
+    return callNative(() => this.#native.get(where));
+  }
+
+  /** Σ p^alpha. */
+  total(): number {
+    return callNative(() => this.#native.total());
+  }
+
+  /**
+   * Draws with replacement. An index of priority 0 is never drawn.
+   *
+   * @param count draws, at least 1
+   * @throws NlacError ERR_EMPTY when no priority is positive, ERR_VALUE, ERR_SHAPE for arrays of another length
+   */
+  sample(count: number, options: SampleOptions = {}): Draws {
+    checkInteger(count, "count", 1, largestCapacity);
+    const draws = options.into ?? {
+      indices: new Int32Array(count),
+      probabilities: new Float32Array(count),
+      weights: new Float32Array(count),
+    };
+    const { indices, probabilities, weights } = draws;
+    callNative(() =>
+      this.#native.sample(count, options.stratified ?? false, indices, probabilities, weights),
+    );
+    return draws;
+  }
+
+  /** Writes priorities, options and the count of draws into one checked file, whole or not at all. ERR_IO. */
+  save(path: string): void {
+    callNative(() => this.#native.save(path));
+  }
+
+  /**
+   * Goes on from a file that `save` wrote, with that file's options and random sequence.
+   *
+   * @throws NlacError ERR_IO, ERR_CHECKPOINT for a damaged file or one of another capacity; the sampler is then
+   *   as it was
+   */
+  load(path: string): void {
+    const { native } = new Loaded(path);
+    if (native.capacity !== this.capacity) {
+      const saved = native.capacity;
+      native.dispose();
+      throw new NlacError(
+        "ERR_CHECKPOINT",
+        `${path} holds a sampler of capacity ${saved}, this one has ${this.capacity}.`,
+      );
+    }
+    this.#native.dispose();
+    this.#native = native;
+  }
+
+  /** Frees the memory. May be called again. */
+  dispose(): void {
+    this.#native.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** Lets `load` make an object through the constructor that everyone else gives options to. */
+class Loaded implements SamplerOptions {
+  readonly native: NativeSampler;
+  readonly capacity: number;
+  constructor(path: string) {
+    this.native = callNative(() => loadAddon().loadSampler(path));
+    this.capacity = this.native.capacity;
+  }
+}
+
+function create(options: SamplerOptions): NativeSampler {
+  checkKeys(options, "A sampler's options", ["capacity", "alpha", "beta", "seed", "device"], "ERR_VALUE");
+  const { capacity, alpha = 0.1, beta = 0, seed = 0, device = "cpu" } = options;
+  checkInteger(capacity, "capacity", 1, largestCapacity);
+  checkNumber(alpha, "alpha", 0);
+  checkNumber(beta, "beta", 0, 1);
+  const bits = checkSeed(seed, "seed");
+  if (device !== "cpu") {
+    throw new NlacError("ERR_DEVICE", `A sampler lives on the "cpu", not on ${shown(device)}.`);
+  }
+  return callNative(() => loadAddon().createSampler(capacity, alpha, beta, bits));
+}
+
+/** Int32Array would turn 0.5 into 0 and 2^32 into 0: such are refused. Bounds are the core's to check. */
+function toIndices(indices: ArrayLike<number>): Int32Array {
+  if (indices instanceof Int32Array) return indices;
+  const converted = Int32Array.from(indices);
+  for (let i = 0; i < converted.length; i++) {
+    if (converted[i] === indices[i]) continue;
+    throw new NlacError(
+      "ERR_INDEX",
+      `indices[${i}] must be an integer of 32 bits; it is ${shown(indices[i])}.`,
+    );
+  }
+  return converted;
+}

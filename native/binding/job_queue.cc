@@ -1,0 +1,60 @@
+#include "binding/job_queue.h"
+
+#include <utility>
+
+namespace nlac::binding {
+
+JobQueue::JobQueue(std::function<void()> on_start)
+    : thread_([this, on_start = std::move(on_start)] {
+        if (on_start) on_start();
+        loop();
+      }) {}
+
+JobQueue::~JobQueue() {
+  close(nullptr);
+  join();
+}
+
+bool JobQueue::push(std::unique_ptr<Job>&& job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+bool JobQueue::close(std::unique_ptr<Job> last) {
+  std::deque<std::unique_ptr<Job>> abandoned;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    closed_ = true;
+    abandoned.swap(jobs_);
+    if (last) jobs_.push_back(std::move(last));
+  }
+  changed_.notify_one();
+  for (auto& job : abandoned) job->abandon();
+  return true;
+}
+
+void JobQueue::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void JobQueue::loop() {
+  for (;;) {
+    std::unique_ptr<Job> job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    job->run();
+  }
+}
+
+}  // namespace nlac::binding

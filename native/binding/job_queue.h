@@ -1,0 +1,49 @@
+// One thread that runs jobs in the order they came. Knows neither torch nor Node, so that the sanitizers can
+// test it alone. Thread rule: push, close and join from any thread but the queue's own; join from one.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace nlac::binding {
+
+// Of every job the queue accepted, exactly one of the two is called, once.
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual void run() noexcept = 0;      // on the queue's thread
+  virtual void abandon() noexcept = 0;  // on the thread that called close()
+};
+
+class JobQueue {
+ public:
+  // `on_start` runs first on the new thread.
+  explicit JobQueue(std::function<void()> on_start = {});
+  // Closes and joins.
+  ~JobQueue();
+  JobQueue(const JobQueue&) = delete;
+  JobQueue& operator=(const JobQueue&) = delete;
+
+  // False when the queue is closed; `job` is then left as it was.
+  bool push(std::unique_ptr<Job>&& job);
+  // Lets the running job finish, abandons the queued ones, runs `last` (may be null) and ends the thread.
+  // Does not wait. Returns false, and drops `last`, when the queue was closed before.
+  bool close(std::unique_ptr<Job> last);
+  // Waits for the thread to end; call close() first. May be called again.
+  void join();
+
+ private:
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Job>> jobs_;
+  bool closed_ = false;
+  std::thread thread_;  // last, so that it starts when everything else is there
+};
+
+}  // namespace nlac::binding

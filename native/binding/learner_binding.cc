@@ -1,0 +1,485 @@
+// NativeLearner of lib/native/addon.ts: arguments are copied out of JavaScript on the main thread, the core's
+// Learner is touched on its worker's thread alone, results are copied into JavaScript on the main thread.
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "binding/addon_data.h"
+#include "binding/convert.h"
+#include "core/error.h"
+#include "core/learner.h"
+
+namespace nlac::binding {
+namespace {
+
+// The core's learner and what the main thread may know of it.
+struct Core {
+  std::unique_ptr<Learner> learner;  // worker's thread only
+  ModelConfig config;                // not written after loading
+  int64_t parameters = 0;
+  int64_t bytes = 0;  // of the parameters
+};
+
+struct Nothing {};
+
+class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(
+        env, "NativeLearner",
+        {InstanceMethod<&LearnerHandle::info>("info"), InstanceMethod<&LearnerHandle::generate>("generate"),
+         InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
+         InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
+         InstanceMethod<&LearnerHandle::logits>("logits"),
+         InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
+         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"), InstanceMethod<&LearnerHandle::step>("step"),
+         InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
+         InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
+         InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
+         InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
+         InstanceMethod<&LearnerHandle::save>("save"),
+         InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
+         InstanceMethod<&LearnerHandle::dispose>("dispose")});
+  }
+
+  explicit LearnerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<LearnerHandle>(info) {
+    if (info.Length() != 1 || !info[0].IsExternal())
+      throw Napi::TypeError::New(info.Env(),
+                                 "A NativeLearner is made by loadLearner, createLearner or resumeLearner.");
+    const auto* made = info[0].As<Napi::External<Made>>().Data();
+    worker_ = made->worker;
+    core_ = made->core;
+    account(info.Env(), core_->bytes);
+  }
+
+  // Collected without dispose(): the worker still ends, in its own time.
+  ~LearnerHandle() override {
+    if (worker_) worker_->close_silently([core = core_] { core->learner.reset(); });
+  }
+
+  void Finalize(Napi::Env env) override { account(env, -accounted_); }
+
+  // Runs `make` on a new worker and resolves with a handle.
+  template <typename Make>
+  static Napi::Promise start(Napi::Env env, Make make) {
+    const std::shared_ptr<Worker> worker = Worker::start(env);
+    const auto core = std::make_shared<Core>();
+    return worker->submit(
+        env,
+        [core, make = std::move(make)] {
+          const at::NoGradGuard no_grad;
+          core->learner = make();
+          core->config = core->learner->config();
+          core->parameters = core->learner->parameters();
+          core->bytes = core->parameters * (core->learner->options().dtype == at::kBFloat16 ? 6 : 4);
+          return Nothing{};
+        },
+        [worker, core](Napi::Env env, const Nothing&) {
+          Made made{worker, core};
+          return AddonData::of(env).learner.New({Napi::External<Made>::New(env, &made)});
+        },
+        [worker](bool succeeded) {
+          if (!succeeded) worker->close_silently({});
+        });
+  }
+
+ private:
+  struct Made {
+    std::shared_ptr<Worker> worker;
+    std::shared_ptr<Core> core;
+  };
+
+  // `work(learner)` on the worker's thread.
+  template <typename Work, typename Convert>
+  Napi::Promise submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled = {}) {
+    return worker_->submit(
+        env,
+        [core = core_, work = std::move(work)]() mutable {
+          const at::NoGradGuard no_grad;
+          return work(*core->learner);
+        },
+        std::move(convert), std::move(settled));
+  }
+
+  template <typename Work>
+  Napi::Promise submit(Napi::Env env, Work work) {
+    return submit(
+        env,
+        [work = std::move(work)](Learner& learner) {
+          work(learner);
+          return Nothing{};
+        },
+        [](Napi::Env env, const Nothing&) { return env.Undefined(); });
+  }
+
+  void account(Napi::Env env, int64_t bytes) {
+    accounted_ += bytes;
+    Napi::MemoryManagement::AdjustExternalMemory(env, bytes);
+  }
+
+  Napi::Value info(const Napi::CallbackInfo& info);
+  Napi::Value generate(const Napi::CallbackInfo& info);
+  void set_token_bytes(const Napi::CallbackInfo& info);
+  Napi::Value log_probs(const Napi::CallbackInfo& info);
+  Napi::Value logits(const Napi::CallbackInfo& info);
+  Napi::Value token_nll(const Napi::CallbackInfo& info);
+  Napi::Value token_kl(const Napi::CallbackInfo& info);
+  Napi::Value step(const Napi::CallbackInfo& info);
+  Napi::Value discard_gradients(const Napi::CallbackInfo& info);
+  Napi::Value discard_moments(const Napi::CallbackInfo& info);
+  Napi::Value update_target(const Napi::CallbackInfo& info);
+  Napi::Value target_distance(const Napi::CallbackInfo& info);
+  Napi::Value save(const Napi::CallbackInfo& info);
+  Napi::Value export_huggingface(const Napi::CallbackInfo& info);
+  Napi::Value dispose(const Napi::CallbackInfo& info);
+
+  std::shared_ptr<Worker> worker_;
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<const std::vector<std::string>> token_bytes_;  // replaced, never written in place
+  int64_t accounted_ = 0;
+};
+
+// --- arguments ---------------------------------------------------------------------------------------------
+
+LearnerOptions to_options(Napi::Value value) {
+  const Fields fields(value, "options");
+  LearnerOptions options;
+  options.device = to_device(value.As<Napi::Object>().Get("device"), "options.device");
+  options.dtype = to_dtype(value.As<Napi::Object>().Get("dtype"), "options.dtype");
+  NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
+               "options.dtype must be float32 or bfloat16");
+  options.gradient_checkpointing = fields.boolean("gradientCheckpointing");
+  options.micro_batch_tokens = fields.integer("microBatchTokens");
+  NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "options.microBatchTokens must be positive");
+  const int64_t cache_bytes = fields.integer("cacheBytes");
+  NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
+  options.cache_bytes = static_cast<size_t>(cache_bytes);
+  return options;
+}
+
+GenerateRequest to_request(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  GenerateRequest request;
+  request.tokens = fields.ids("tokens");
+  request.max_new_tokens = fields.integer("maxNewTokens");
+  request.temperature = fields.number("temperature");
+  request.top_p = fields.number("topP");
+  request.top_k = fields.integer("topK");
+  request.min_p = fields.number("minP");
+  request.seed = fields.seed("seed");
+  request.stop_token_ids = fields.ids("stopTokenIds");
+  request.stop = fields.strings("stop");
+  return request;
+}
+
+ScoredText to_scored_text(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  return {fields.ids("prompt"), fields.ids("response"), fields.number("weight")};
+}
+
+DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight")};
+}
+
+// --- results -----------------------------------------------------------------------------------------------
+
+Napi::Value from_rows(Napi::Env env, const std::vector<std::vector<float>>& rows) {
+  return from_vector(env, rows, [env](const std::vector<float>& row) { return from_floats(env, row); });
+}
+
+Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& results) {
+  return from_vector(env, results, [env](const GenerateResult& result) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("tokens", from_ids(env, result.tokens));
+    object.Set("logProbs", from_floats(env, result.log_probs));
+    object.Set("finishReason", result.finish_reason == FinishReason::stop     ? "stop"
+                               : result.finish_reason == FinishReason::length ? "length"
+                                                                              : "cancelled");
+    object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
+    return object;
+  });
+}
+
+const char* family_name(Family family) {
+  switch (family) {
+    case Family::llama:
+      return "llama";
+    case Family::qwen2:
+      return "qwen2";
+    case Family::qwen3:
+      return "qwen3";
+  }
+  fail("ERR_INTERNAL", "an unnamed model family");
+}
+
+// One new token on its way to the caller's onToken.
+class TokenDelivery final : public Delivery {
+ public:
+  TokenDelivery(Worker* worker, uint64_t callback, int64_t request, int64_t token)
+      : worker_(worker), callback_(callback), request_(request), token_(token) {}
+  void deliver(Napi::Env env) override {
+    if (auto* callback = worker_->callback(callback_))
+      callback->Call({Napi::Number::New(env, static_cast<double>(request_)),
+                      Napi::Number::New(env, static_cast<double>(token_))});
+  }
+
+ private:
+  Worker* worker_;
+  uint64_t callback_;
+  int64_t request_, token_;
+};
+
+// --- methods -----------------------------------------------------------------------------------------------
+
+Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&]() -> Napi::Value {
+    const ModelConfig& config = core_->config;
+    Napi::Object object = Napi::Object::New(env);
+    const auto set = [&](const char* key, int64_t value) {
+      object.Set(key, Napi::Number::New(env, static_cast<double>(value)));
+    };
+    object.Set("family", family_name(config.family));
+    set("vocabSize", config.vocab_size);
+    set("hiddenSize", config.hidden_size);
+    set("layers", config.layers);
+    set("maxPositions", config.max_positions);
+    set("parameters", core_->parameters);
+    object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
+                 return Napi::Number::New(env, static_cast<double>(id));
+               }));
+    set("bosTokenId", config.bos_token_id);
+    set("padTokenId", config.pad_token_id);
+    return object;
+  });
+}
+
+Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  return guarded(env, [&]() -> Napi::Value {
+    auto requests = to_vector(info[0], "requests", to_request);
+    const Which which = to_which(info[1]);
+    const bool streamed = info[2].IsFunction();
+    NLAC_REQUIRE(streamed || info[2].IsUndefined(), "ERR_VALUE", "onToken must be a function");
+    for (const auto& request : requests)
+      NLAC_REQUIRE(request.stop.empty() || token_bytes_, "ERR_VALUE",
+                   "stop strings need setTokenBytes first");
+
+    const Worker::Flag cancelled = worker_->make_flag();
+    const uint64_t callback =
+        streamed && !worker_->closed() ? worker_->keep(info[2].As<Napi::Function>()) : 0;
+    Worker* const worker = worker_.get();
+    Napi::Object generation = Napi::Object::New(env);
+    generation.Set("done",
+                   submit(
+                       env,
+                       [requests = std::move(requests), which, cancelled, streamed, callback, worker,
+                        token_bytes = token_bytes_](Learner& learner) {
+                         GenerateHooks hooks;
+                         hooks.cancelled = cancelled.get();
+                         hooks.token_bytes = token_bytes.get();
+                         if (streamed)
+                           hooks.on_token = [&](int64_t request, int64_t token) {
+                             worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
+                           };
+                         return learner.generate(requests, which, hooks);
+                       },
+                       from_results,
+                       [worker, streamed, callback](bool) {
+                         if (streamed) worker->drop(callback);
+                       }));
+    generation.Set("cancel",
+                   Napi::Function::New(
+                       env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));
+    return generation;
+  });
+}
+
+void LearnerHandle::set_token_bytes(const Napi::CallbackInfo& info) {
+  guarded(info.Env(), [&] {
+    token_bytes_ = std::make_shared<const std::vector<std::string>>(
+        to_vector(info[0], "bytes", [](Napi::Value value, const std::string& where) {
+          NLAC_REQUIRE(
+              value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
+              "ERR_VALUE", where, " must be a Uint8Array");
+          const auto array = value.As<Napi::Uint8Array>();
+          return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
+        }));
+  });
+}
+
+Napi::Value LearnerHandle::log_probs(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_scored_text), which = to_which(info[1])](Learner& learner) {
+          return learner.log_probs(texts, which);
+        },
+        from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::logits(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [sequences = to_vector(info[0], "sequences", to_ids), which = to_which(info[1])](Learner& learner) {
+          std::vector<at::Tensor> all;
+          all.reserve(sequences.size());
+          for (const auto& ids : sequences) all.push_back(learner.logits(ids, which).contiguous());
+          return all;
+        },
+        [](Napi::Env env, const std::vector<at::Tensor>& all) {
+          return from_vector(env, all, [env](const at::Tensor& logits) {
+            return from_floats(env, logits.const_data_ptr<float>(), static_cast<size_t>(logits.numel()));
+          });
+        });
+  });
+}
+
+Napi::Value LearnerHandle::token_nll(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_scored_text),
+         with_gradient = to_boolean(info[1], "withGradient")](Learner& learner) {
+          return learner.token_nll(texts, with_gradient).losses;
+        },
+        from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_distilled_text),
+         temperature = to_number(info[1], "temperature"), support = to_support(info[2]),
+         with_gradient = to_boolean(info[3], "withGradient")](Learner& learner) {
+          return learner.token_kl(texts, temperature, support, with_gradient).losses;
+        },
+        from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::step(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    const Fields fields(info[0], "options");
+    AdamWOptions options;
+    options.learning_rate = fields.number("learningRate");
+    options.beta1 = fields.number("beta1");
+    options.beta2 = fields.number("beta2");
+    options.epsilon = fields.number("epsilon");
+    options.weight_decay = fields.number("weightDecay");
+    options.max_grad_norm = fields.number("maxGradNorm");
+    return submit(
+        info.Env(),
+        [options, state = fields.string("state")](Learner& learner) { return learner.step(options, state); },
+        [](Napi::Env env, const StepResult& result) {
+          Napi::Object object = Napi::Object::New(env);
+          object.Set("gradNorm", Napi::Number::New(env, result.grad_norm));
+          object.Set("skipped", Napi::Boolean::New(env, result.skipped));
+          return object;
+        });
+  });
+}
+
+Napi::Value LearnerHandle::discard_gradients(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [](Learner& learner) { learner.discard_gradients(); });
+  });
+}
+
+Napi::Value LearnerHandle::discard_moments(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [state = to_string(info[0], "state")](Learner& learner) {
+      learner.discard_moments(state);
+    });
+  });
+}
+
+Napi::Value LearnerHandle::update_target(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(),
+                  [tau = to_number(info[0], "tau")](Learner& learner) { learner.update_target(tau); });
+  });
+}
+
+Napi::Value LearnerHandle::target_distance(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(), [](Learner& learner) { return learner.target_distance(); },
+        [](Napi::Env env, double distance) { return Napi::Number::New(env, distance); });
+  });
+}
+
+Napi::Value LearnerHandle::save(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [directory = to_string(info[0], "directory")](Learner& learner) {
+      learner.save(directory);
+    });
+  });
+}
+
+Napi::Value LearnerHandle::export_huggingface(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [directory = to_string(info[0], "directory")](Learner& learner) {
+      learner.export_huggingface(directory);
+    });
+  });
+}
+
+Napi::Value LearnerHandle::dispose(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    account(info.Env(), -accounted_);
+    return worker_->close(info.Env(), [core = core_] { core->learner.reset(); });
+  });
+}
+
+// --- makers ------------------------------------------------------------------------------------------------
+
+Napi::Value load_learner(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return LearnerHandle::start(info.Env(),
+                                [path = to_string(info[0], "path"), options = to_options(info[1])] {
+                                  return Learner::load(path, options);
+                                });
+  });
+}
+
+Napi::Value create_learner(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return LearnerHandle::start(info.Env(), [json = to_string(info[0], "config"),
+                                             seed = to_seed(info[1], "seed"), options = to_options(info[2])] {
+      return Learner::create(ModelConfig::from_json(json), seed, options);
+    });
+  });
+}
+
+Napi::Value resume_learner(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return LearnerHandle::start(info.Env(),
+                                [directory = to_string(info[0], "directory"), options = to_options(info[1])] {
+                                  return Learner::resume(directory, options);
+                                });
+  });
+}
+
+}  // namespace
+
+void define_learner(Napi::Env env) {
+  AddonData::of(env).learner = Napi::Persistent(LearnerHandle::define(env));
+}
+
+void export_learner(Napi::Env env, Napi::Object exports) {
+  exports.Set("loadLearner", Napi::Function::New<load_learner>(env, "loadLearner"));
+  exports.Set("createLearner", Napi::Function::New<create_learner>(env, "createLearner"));
+  exports.Set("resumeLearner", Napi::Function::New<resume_learner>(env, "resumeLearner"));
+}
+
+}  // namespace nlac::binding

@@ -1,0 +1,218 @@
+// NativeTensor and the operations on it (lib/ops.ts): the core's losses and moving average without a model,
+// synchronous, for tests, benchmarks and other people's training loops.
+
+#include <torch/torch.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "binding/addon_data.h"
+#include "binding/convert.h"
+#include "core/error.h"
+#include "core/loss/linear_loss.h"
+#include "core/optim/optim.h"
+
+namespace nlac::binding {
+namespace {
+
+class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(
+        env, "NativeTensor",
+        {InstanceAccessor<&TensorHandle::shape>("shape"), InstanceAccessor<&TensorHandle::dtype>("dtype"),
+         InstanceAccessor<&TensorHandle::device>("device"),
+         InstanceMethod<&TensorHandle::to_array>("toArray"),
+         InstanceMethod<&TensorHandle::dispose>("dispose")});
+  }
+
+  explicit TensorHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<TensorHandle>(info) {
+    if (info.Length() != 1 || !info[0].IsExternal())
+      throw Napi::TypeError::New(info.Env(), "A NativeTensor is made by tensorFrom or an operation.");
+    tensor_ = *info[0].As<Napi::External<at::Tensor>>().Data();
+    account(info.Env(), static_cast<int64_t>(tensor_.nbytes()));
+  }
+
+  void Finalize(Napi::Env env) override { account(env, -accounted_); }
+
+  static Napi::Value make(Napi::Env env, at::Tensor tensor) {
+    return AddonData::of(env).tensor.New({Napi::External<at::Tensor>::New(env, &tensor)});
+  }
+
+  static at::Tensor unwrap(Napi::Value value, const std::string& where) {
+    NLAC_REQUIRE(
+        value.IsObject() && value.As<Napi::Object>().InstanceOf(AddonData::of(value.Env()).tensor.Value()),
+        "ERR_VALUE", where, " must be a tensor");
+    const at::Tensor& tensor = Unwrap(value.As<Napi::Object>())->tensor_;
+    NLAC_REQUIRE(tensor.defined(), "ERR_DISPOSED", where, " was disposed");
+    return tensor;
+  }
+
+ private:
+  const at::Tensor& tensor() const {
+    NLAC_REQUIRE(tensor_.defined(), "ERR_DISPOSED", "the tensor was disposed");
+    return tensor_;
+  }
+
+  void account(Napi::Env env, int64_t bytes) {
+    accounted_ += bytes;
+    Napi::MemoryManagement::AdjustExternalMemory(env, bytes);
+  }
+
+  Napi::Value shape(const Napi::CallbackInfo& info) {
+    return guarded(info.Env(), [&]() -> Napi::Value {
+      return from_vector(info.Env(), tensor().sizes(), [&](int64_t size) {
+        return Napi::Number::New(info.Env(), static_cast<double>(size));
+      });
+    });
+  }
+
+  Napi::Value dtype(const Napi::CallbackInfo& info) {
+    return guarded(info.Env(), [&]() -> Napi::Value {
+      return Napi::String::New(info.Env(), dtype_name(tensor().scalar_type()));
+    });
+  }
+
+  Napi::Value device(const Napi::CallbackInfo& info) {
+    return guarded(info.Env(),
+                   [&]() -> Napi::Value { return Napi::String::New(info.Env(), tensor().device().str()); });
+  }
+
+  Napi::Value to_array(const Napi::CallbackInfo& info) {
+    return guarded(info.Env(), [&]() -> Napi::Value {
+      const at::NoGradGuard no_grad;
+      at::Tensor values = tensor().to(at::kCPU);
+      if (values.scalar_type() == at::kBFloat16) values = values.to(at::kFloat);
+      values = values.contiguous();
+      const auto copy = [&](auto array) -> Napi::Value {
+        if (values.nbytes() > 0) std::memcpy(array.Data(), values.const_data_ptr(), values.nbytes());
+        return array;
+      };
+      const auto count = static_cast<size_t>(values.numel());
+      switch (values.scalar_type()) {
+        case at::kFloat:
+          return copy(Napi::Float32Array::New(info.Env(), count));
+        case at::kDouble:
+          return copy(Napi::Float64Array::New(info.Env(), count));
+        case at::kLong:
+          return copy(Napi::BigInt64Array::New(info.Env(), count));
+        case at::kInt:
+          return copy(Napi::Int32Array::New(info.Env(), count));
+        default:
+          fail("ERR_INTERNAL", "a tensor of ", dtype_name(values.scalar_type()), " has no array type");
+      }
+    });
+  }
+
+  void dispose(const Napi::CallbackInfo& info) {
+    tensor_.reset();
+    account(info.Env(), -accounted_);
+  }
+
+  at::Tensor tensor_;  // undefined once disposed
+  int64_t accounted_ = 0;
+};
+
+at::ScalarType element_type(Napi::Value data) {
+  NLAC_REQUIRE(data.IsTypedArray(), "ERR_VALUE", "data must be a typed array");
+  switch (data.As<Napi::TypedArray>().TypedArrayType()) {
+    case napi_float32_array:
+      return at::kFloat;
+    case napi_float64_array:
+      return at::kDouble;
+    case napi_bigint64_array:
+      return at::kLong;
+    case napi_int32_array:
+      return at::kInt;
+    default:
+      fail("ERR_VALUE", "data must be a Float32Array, Float64Array, BigInt64Array or Int32Array");
+  }
+}
+
+Napi::Value tensor_from(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const at::NoGradGuard no_grad;
+    const at::ScalarType stored = element_type(info[0]);
+    const auto array = info[0].As<Napi::TypedArray>();
+    const auto shape = to_vector(info[1], "shape", to_integer);
+    const at::ScalarType dtype = to_dtype(info[2], "dtype");
+    const at::Device device = to_device(info[3], "device");
+
+    const auto length = static_cast<int64_t>(array.ElementLength());
+    int64_t count = 1;
+    for (const int64_t size : shape) {
+      NLAC_REQUIRE(size >= 0 && !__builtin_mul_overflow(count, size, &count), "ERR_SHAPE",
+                   "shape holds a negative size or is too large");
+    }
+    NLAC_REQUIRE(count == length, "ERR_SHAPE", "the shape has ", count, " elements and data has ", length);
+    // Copied at once: the bytes stay JavaScript's.
+    const uint8_t* bytes =
+        length > 0 ? static_cast<const uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset() : nullptr;
+    at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(stored));
+    if (length > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, array.ByteLength());
+    return TensorHandle::make(info.Env(), tensor.to(device, dtype));
+  });
+}
+
+Napi::Value from_loss(Napi::Env env, const LossResult& result, const at::Tensor& grad_weight) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("losses", TensorHandle::make(env, result.losses));
+  object.Set("gradHidden", TensorHandle::make(env, result.grad_hidden));
+  object.Set("gradWeight", TensorHandle::make(env, grad_weight));
+  return object;
+}
+
+at::Tensor gradient_buffer(const at::Tensor& weight) {
+  const auto dtype = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::zeros(weight.sizes(), weight.options().dtype(dtype));
+}
+
+Napi::Value js_linear_token_kl(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const at::NoGradGuard no_grad;
+    const at::Tensor student_weight = TensorHandle::unwrap(info[1], "studentWeight");
+    const at::Tensor grad_weight = gradient_buffer(student_weight);
+    const LossResult result = linear_token_kl(
+        TensorHandle::unwrap(info[0], "studentHidden"), student_weight,
+        TensorHandle::unwrap(info[2], "teacherHidden"), TensorHandle::unwrap(info[3], "teacherWeight"),
+        TensorHandle::unwrap(info[4], "weights"), to_number(info[5], "temperature"), to_support(info[6]),
+        info[7].IsUndefined() ? at::Tensor() : TensorHandle::unwrap(info[7], "targets"), grad_weight);
+    return from_loss(info.Env(), result, grad_weight);
+  });
+}
+
+Napi::Value js_linear_token_nll(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const at::NoGradGuard no_grad;
+    const at::Tensor weight = TensorHandle::unwrap(info[1], "weight");
+    const at::Tensor grad_weight = gradient_buffer(weight);
+    const LossResult result = linear_token_nll(
+        TensorHandle::unwrap(info[0], "hidden"), weight, TensorHandle::unwrap(info[2], "targets"),
+        TensorHandle::unwrap(info[3], "weights"), to_number(info[4], "temperature"), grad_weight);
+    return from_loss(info.Env(), result, grad_weight);
+  });
+}
+
+void js_ema(const Napi::CallbackInfo& info) {
+  guarded(info.Env(), [&] {
+    const at::NoGradGuard no_grad;
+    ema_update(to_vector(info[0], "target", TensorHandle::unwrap),
+               to_vector(info[1], "online", TensorHandle::unwrap), {}, to_number(info[2], "tau"),
+               to_seed(info[3], "seed"), to_seed(info[4], "step"));
+  });
+}
+
+}  // namespace
+
+void define_tensor(Napi::Env env) { AddonData::of(env).tensor = Napi::Persistent(TensorHandle::define(env)); }
+
+void export_tensor(Napi::Env env, Napi::Object exports) {
+  exports.Set("tensorFrom", Napi::Function::New<tensor_from>(env, "tensorFrom"));
+  exports.Set("linearTokenKl", Napi::Function::New<js_linear_token_kl>(env, "linearTokenKl"));
+  exports.Set("linearTokenNll", Napi::Function::New<js_linear_token_nll>(env, "linearTokenNll"));
+  exports.Set("ema", Napi::Function::New<js_ema>(env, "ema"));
+}
+
+}  // namespace nlac::binding

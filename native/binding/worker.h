@@ -1,0 +1,178 @@
+// A learner's thread as Node sees it: work goes in, promises come out. The event loop is never held; a
+// worker with work keeps the process alive, an idle one does not.
+//
+// Ownership: the environment's registry owns every worker until its thread has ended. Thread rule: all public
+// members on the main thread, except `post`, which is for the worker's own thread.
+#pragma once
+
+#include <napi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "binding/errors.h"
+#include "binding/job_queue.h"
+
+namespace nlac::binding {
+
+// Made on the worker's thread, delivered on the main thread; dropped undelivered when Node is shutting down.
+class Delivery {
+ public:
+  virtual ~Delivery() = default;
+  virtual void deliver(Napi::Env env) = 0;
+};
+
+class Worker : public std::enable_shared_from_this<Worker> {
+ public:
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+
+  // Starts a thread and registers it with `env`.
+  static std::shared_ptr<Worker> start(Napi::Env env);
+  ~Worker();
+
+  // Runs `work()` on the worker's thread, then settles the promise with `convert(env, result)` (main thread),
+  // or rejects it with what either threw; ERR_DISPOSED after close(). `work` must own copies of everything.
+  // `settled(succeeded)` runs on the main thread just before the promise settles.
+  template <typename Work, typename Convert>
+  Napi::Promise submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled = {});
+
+  void post(std::unique_ptr<Delivery> delivery);
+
+  // Lets the running job finish, rejects queued ones, runs `last` on the worker's thread and ends it. `last`
+  // is dropped if the worker was closed before. The promise resolves when the thread has ended.
+  Napi::Promise close(Napi::Env env, std::function<void()> last);
+  // The same without a promise, for finalizers.
+  void close_silently(std::function<void()> last);
+  bool closed() const { return closing_; }
+
+  // A flag that is set when the environment goes away, so that a job which looks at it ends early.
+  Flag make_flag();
+
+  // JavaScript functions called from the worker's thread go by number: a reference may only be touched on the
+  // main thread.
+  uint64_t keep(Napi::Function function);
+  void drop(uint64_t callback) { callbacks_.erase(callback); }
+  Napi::FunctionReference* callback(uint64_t number);
+
+  // For the process's "exit" event, after which exit() destroys libtorch's statics: should a worker's thread
+  // still be there then, perhaps computing, the process ends without destroying anything.
+  static void guard_exit();
+
+ private:
+  static void call_js(Napi::Env env, Napi::Function, Worker*, Delivery* delivery);
+  using Channel = Napi::TypedThreadSafeFunction<Worker, Delivery, &Worker::call_js>;
+  class Ended;
+  class LastJob;
+
+  explicit Worker(Napi::Env env) : env_(env) {}
+  void begin();  // one more delivery is awaited
+  void end();
+  void shutdown();
+  void release();  // the thread has ended: gives everything back to the environment
+  static void cleanup(void* worker);
+
+  Napi::Env env_;
+  Channel channel_;
+  std::unique_ptr<JobQueue> queue_;
+  int64_t awaited_ = 0;
+  bool closing_ = false, ended_ = false;
+  std::vector<Napi::Promise::Deferred> closers_;
+  std::vector<std::weak_ptr<std::atomic<bool>>> flags_;
+  std::unordered_map<uint64_t, Napi::FunctionReference> callbacks_;
+  uint64_t next_callback_ = 0;
+
+  template <typename Result, typename Convert>
+  class Completion;
+  template <typename Work, typename Result, typename Convert>
+  class WorkJob;
+};
+
+// How many threads torch's operations use. Every worker applies it before its next job, because OpenMP keeps
+// the number per thread.
+void set_threads(int count);
+void apply_threads();
+
+// --- templates ---------------------------------------------------------------------------------------------
+
+template <typename Result, typename Convert>
+class Worker::Completion final : public Delivery {
+ public:
+  Completion(Worker* worker, Napi::Promise::Deferred deferred, Convert convert,
+             std::function<void(bool)> settled)
+      : worker_(worker), deferred_(deferred), convert_(std::move(convert)), settled_(std::move(settled)) {}
+
+  void deliver(Napi::Env env) override {
+    if (settled_) settled_(!failure);
+    if (!failure) {
+      try {
+        deferred_.Resolve(guarded(env, [&] { return Napi::Value(convert_(env, *result)); }));
+      } catch (const Napi::Error& error) {
+        deferred_.Reject(error.Value());
+      }
+    } else {
+      deferred_.Reject(to_js(env, *failure).Value());
+    }
+    worker_->end();
+  }
+
+  std::optional<Result> result;
+  std::optional<Failure> failure;
+
+ private:
+  Worker* worker_;  // in the registry until its last delivery
+  Napi::Promise::Deferred deferred_;
+  Convert convert_;
+  std::function<void(bool)> settled_;
+};
+
+template <typename Work, typename Result, typename Convert>
+class Worker::WorkJob final : public Job {
+ public:
+  WorkJob(Worker* worker, Work work, std::unique_ptr<Completion<Result, Convert>> completion)
+      : worker_(worker), work_(std::move(work)), completion_(std::move(completion)) {}
+
+  void run() noexcept override {
+    try {
+      apply_threads();
+      completion_->result.emplace(work_());
+    } catch (...) {
+      completion_->failure = describe_current_exception();
+    }
+    worker_->post(std::move(completion_));
+  }
+
+  void abandon() noexcept override {
+    completion_->failure = Failure{"ERR_DISPOSED", "The learner was disposed before this began."};
+    worker_->post(std::move(completion_));
+  }
+
+ private:
+  Worker* worker_;
+  Work work_;
+  std::unique_ptr<Completion<Result, Convert>> completion_;
+};
+
+template <typename Work, typename Convert>
+Napi::Promise Worker::submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled) {
+  using Result = std::invoke_result_t<Work>;
+  const auto deferred = Napi::Promise::Deferred::New(env);
+  if (closing_) {
+    deferred.Reject(to_js(env, {"ERR_DISPOSED", "The learner was disposed."}).Value());
+    return deferred.Promise();
+  }
+  auto completion =
+      std::make_unique<Completion<Result, Convert>>(this, deferred, std::move(convert), std::move(settled));
+  begin();
+  queue_->push(
+      std::make_unique<WorkJob<Work, Result, Convert>>(this, std::move(work), std::move(completion)));
+  return deferred.Promise();
+}
+
+}  // namespace nlac::binding

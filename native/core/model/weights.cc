@@ -258,11 +258,10 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
         2 * M_PI * std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(half));
     const double smooth = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
     const double expected = 1.0 / ((1.0 - smooth) / factor + smooth);
-    // Negated, so that a NaN is refused too.
-    NLAC_REQUIRE(
-        !(std::abs(factors[static_cast<size_t>(i)] - expected) > 1e-4 * expected) && std::isfinite(expected),
-        format_error, path, ": tensor ", printable(entry.name),
-        " holds rotary factors that are not Llama 3's; the Hugging Face model says what they are");
+    // Written so that a NaN on either side is refused too.
+    const bool same = std::abs(factors[static_cast<size_t>(i)] - expected) <= 1e-4 * expected;
+    NLAC_REQUIRE(same, format_error, path, ": tensor ", printable(entry.name),
+                 " holds rotary factors that are not Llama 3's; the Hugging Face model says what they are");
   }
   config.rope_scaling = RopeScaling::llama3;
   config.rope_factor = factor;

@@ -1,7 +1,7 @@
 #include "core/io/gguf.h"
 
 #include "core/model/config.h"
-#include "fixtures.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;

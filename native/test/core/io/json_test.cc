@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "fixtures.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;

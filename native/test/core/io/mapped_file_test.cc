@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "core/io/safetensors.h"
-#include "fixtures.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;

@@ -2,7 +2,7 @@
 // sanitizer builds this is what stands between a hostile file and the parsers on every change.
 #include <random>
 
-#include "fixtures.h"
+#include "test/core/fixtures.h"
 #include "fuzz/exercise.h"
 
 using namespace nlac;

@@ -1,6 +1,6 @@
 #include "core/io/safetensors.h"
 
-#include "fixtures.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;

@@ -5,7 +5,7 @@
 
 #include "core/io/gguf.h"
 #include "core/io/safetensors.h"
-#include "fixtures.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;
@@ -26,6 +26,7 @@ TEST_CASE("every stored type dequantizes to the gguf package's bits") {
     REQUIRE(want->shape == tensor.shape);
     std::vector<float> values(static_cast<size_t>(tensor.elements()));
     dequantize(tensor, 0, tensor.elements(), values.data());
+    const bool block = tensor.name.starts_with('q');
     int64_t wrong = 0, nans = 0, denormals = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       uint32_t bits;
@@ -33,8 +34,9 @@ TEST_CASE("every stored type dequantizes to the gguf package's bits") {
       const float wanted = std::bit_cast<float>(bits);
       nans += std::isnan(wanted);
       denormals += std::fpclassify(wanted) == FP_SUBNORMAL || (wanted != 0 && std::abs(wanted) < 0x1p-14f);
-      // Which of two NaNs a sum keeps is the processor's choice; that it is one is not.
-      wrong += std::isnan(wanted) ? !std::isnan(values[i]) : bits != std::bit_cast<uint32_t>(values[i]);
+      // Arithmetic on blocks makes a NaN of the processor's choice; a mere conversion keeps its bits.
+      const bool any_nan = block && std::isnan(wanted);
+      wrong += any_nan ? !std::isnan(values[i]) : bits != std::bit_cast<uint32_t>(values[i]);
     }
     CHECK(wrong == 0);
     CHECK(nans > 0);

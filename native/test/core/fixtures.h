@@ -1,6 +1,7 @@
-// What the io tests share: fixtures, scratch files, and the error a call throws.
+// What the tests share: fixtures, scratch files, and the error a call throws.
 #pragma once
 
+#define DOCTEST_CONFIG_TREAT_CHAR_STAR_AS_STRING  // CAPTURE(name) shows the text
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -76,7 +77,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   do {                                                                  \
     const std::string message_ = ::nlac::test::error_of([&] { call; }); \
     CAPTURE(message_);                                                  \
-    CHECK(message_.starts_with(std::string(code) + ": "));              \
+    CHECK(message_.starts_with(code ": "));                             \
     CHECK(::nlac::test::contains(message_, part));                      \
   } while (0)
 

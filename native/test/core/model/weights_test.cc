@@ -1,0 +1,271 @@
+#include "core/model/weights.h"
+
+#include <cmath>
+#include <set>
+
+#include "core/io/gguf.h"
+#include "core/io/safetensors.h"
+#include "test/core/fixtures.h"
+
+using namespace nlac;
+using namespace nlac::test;
+
+namespace {
+
+constexpr const char* models[] = {"llama", "llama-biased", "qwen2", "qwen3"};
+
+LoadedModel load(const std::string& name, at::ScalarType dtype = at::kFloat) {
+  return load_model(fixture("io/" + name), dtype, at::kCPU);
+}
+
+// The same bits, which a comparison of floats would not see for NaN and zero.
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
+}
+
+void check_same(const LoadedModel& a, const LoadedModel& b) {
+  const auto left = a.weights.named_views(a.config), right = b.weights.named_views(b.config);
+  REQUIRE(left.size() == right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    CAPTURE(left[i].first);
+    CHECK(left[i].first == right[i].first);
+    CHECK(same_bits(left[i].second, right[i].second));
+  }
+}
+
+// Copies a model's directory, for the test to break.
+void copy_model(const std::string& name, const Scratch& scratch) {
+  std::filesystem::copy(fixture("io/" + name), scratch.path());
+}
+
+}  // namespace
+
+TEST_CASE("a Hugging Face model loads to the values in its files") {
+  for (const char* name : models) {
+    CAPTURE(name);
+    const LoadedModel model = load(name);
+    std::map<std::string, at::Tensor> views;
+    for (const auto& [key, view] : model.weights.named_views(model.config)) views[key] = view;
+    size_t seen = 0;
+    for (const SafetensorsFile& file : open_huggingface_weights(fixture(std::string("io/") + name))) {
+      for (const TensorEntry& entry : file.tensors) {
+        CAPTURE(entry.name);
+        REQUIRE(views.count(entry.name) == 1);
+        at::Tensor stored = at::empty(at::IntArrayRef(entry.shape), at::kFloat);
+        dequantize(entry, 0, entry.elements(), stored.data_ptr<float>());
+        CHECK(same_bits(views[entry.name], stored));
+        ++seen;
+      }
+    }
+    CHECK(seen == views.size());
+  }
+}
+
+TEST_CASE("a GGUF loads to what the Hugging Face model of the same weights loads to") {
+  for (const char* name : models) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      CAPTURE(name);
+      const LoadedModel a = load(name, dtype), b = load(std::string(name) + ".gguf", dtype);
+      check_same(a, b);
+      CHECK(a.config.family == b.config.family);
+      CHECK(a.config.head_dim == b.config.head_dim);
+      CHECK(a.config.qkv_bias == b.config.qkv_bias);
+      CHECK(a.config.output_bias == b.config.output_bias);
+      CHECK(a.config.mlp_bias == b.config.mlp_bias);
+      CHECK(a.config.tied_embeddings == b.config.tied_embeddings);
+      CHECK(a.config.rope_scaling == b.config.rope_scaling);
+      CHECK(a.config.rope_theta == b.config.rope_theta);
+      CHECK(a.config.rope_factor == b.config.rope_factor);
+      CHECK(a.config.rope_low_freq_factor == b.config.rope_low_freq_factor);
+      CHECK(a.config.rope_high_freq_factor == b.config.rope_high_freq_factor);
+      CHECK(a.config.rope_original_max_positions == b.config.rope_original_max_positions);
+      CHECK(a.config.eos_token_ids == b.config.eos_token_ids);
+    }
+  }
+}
+
+TEST_CASE("bfloat16 is float32 rounded to nearest even") {
+  for (const char* name : {"llama", "llama.gguf", "qwen2"}) {
+    const LoadedModel wide = load(name), narrow = load(name, at::kBFloat16);
+    const auto a = wide.weights.list(), b = narrow.weights.list();
+    REQUIRE(a.size() == b.size());
+    for (size_t i = 0; i < a.size(); ++i) CHECK(same_bits(a[i].to(at::kBFloat16), b[i]));
+  }
+}
+
+TEST_CASE("a tied head is the embedding, in every copy") {
+  const LoadedModel tied = load("qwen2"), untied = load("llama");
+  const size_t layers = 2;
+  // embedding, per layer: two norms, qkv, its bias, output, gate_up, down; norm
+  CHECK(tied.weights.list().size() == 1 + layers * 7 + 1);
+  CHECK(untied.weights.list().size() == 1 + layers * 6 + 2);
+  for (const Weights& weights :
+       {tied.weights, tied.weights.like(at::kFloat, at::kCPU), tied.weights.zeros_like(at::kFloat),
+        tied.weights.copy_as(at::kFloat, at::kCPU)}) {
+    CHECK(weights.head.is_same(weights.embedding));
+  }
+  CHECK_FALSE(untied.weights.head.is_same(untied.weights.embedding));
+  CHECK_FALSE(untied.weights.copy_as(at::kFloat, at::kCPU).head.is_same(untied.weights.embedding));
+}
+
+TEST_CASE("like, zeros_like and copy_as keep shapes and order and share no memory") {
+  for (const char* name : models) {
+    const Weights weights = load(name).weights;
+    const auto from = weights.list();
+    const auto empty = weights.like(at::kDouble, at::kCPU).list(),
+               zero = weights.zeros_like(at::kFloat).list(),
+               copy = weights.copy_as(at::kFloat, at::kCPU).list(),
+               half = weights.copy_as(at::kBFloat16, at::kCPU).list();
+    for (const auto& list : {empty, zero, copy, half}) REQUIRE(list.size() == from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      CHECK(empty[i].sizes() == from[i].sizes());
+      CHECK((empty[i].scalar_type() == at::kDouble));
+      CHECK(zero[i].sizes() == from[i].sizes());
+      CHECK(zero[i].count_nonzero().item<int64_t>() == 0);
+      CHECK(same_bits(copy[i], from[i]));
+      CHECK(copy[i].data_ptr() != from[i].data_ptr());
+      CHECK(same_bits(half[i], from[i].to(at::kBFloat16)));
+    }
+  }
+}
+
+TEST_CASE("named views are the fused tensors' own memory and cover each element once") {
+  for (const char* name : models) {
+    CAPTURE(name);
+    LoadedModel model = load(name);
+    for (const at::Tensor& tensor : model.weights.list()) tensor.zero_();
+    std::set<std::string> names;
+    for (const auto& [key, view] : model.weights.named_views(model.config)) {
+      CHECK(names.insert(key).second);
+      view.add_(1);
+    }
+    for (const at::Tensor& tensor : model.weights.list()) CHECK(tensor.eq(1).all().item<bool>());
+  }
+}
+
+TEST_CASE("an exported model loads back bit for bit") {
+  for (const char* name : models) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      CAPTURE(name);
+      Scratch scratch;
+      const LoadedModel model = load(name);
+      export_huggingface(scratch / "out", model.config, model.weights, dtype);
+      const LoadedModel back = load_model(scratch / "out", dtype, at::kCPU);
+      const LoadedModel want = load(name, dtype);
+      check_same(back, want);
+      CHECK(back.config.to_json("float32") == want.config.to_json("float32"));
+      for (const TensorEntry& entry : open_safetensors(scratch / "out/model.safetensors").tensors) {
+        CHECK(entry.type == (dtype == at::kFloat ? StoredType::f32 : StoredType::bf16));
+      }
+    }
+  }
+  Scratch scratch;
+  const LoadedModel model = load("qwen2");
+  CHECK_REFUSED(export_huggingface(scratch.path(), model.config, model.weights, at::kHalf), "ERR_VALUE",
+                "Half");
+  write_text(scratch / "file", "");
+  CHECK_REFUSED(export_huggingface(scratch / "file/out", model.config, model.weights, at::kFloat), "ERR_IO",
+                "file");
+}
+
+TEST_CASE("generation_config.json adds ids that end a text") {
+  Scratch scratch;
+  copy_model("qwen2", scratch);
+  write_text(scratch / "generation_config.json", R"({"eos_token_id":[9,5]})");
+  CHECK(load_model(scratch.path(), at::kFloat, at::kCPU).config.eos_token_ids == std::vector<int64_t>{5, 9});
+  write_text(scratch / "generation_config.json", R"({"eos_token_id":[40]})");
+  CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "eos_token_id");
+}
+
+TEST_CASE("what is no model is refused") {
+  Scratch scratch;
+  CHECK_REFUSED(load("absent"), "ERR_MODEL_NOT_FOUND", "absent");
+  CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_IO", "config.json");
+  write_text(scratch / "model.bin", "");
+  CHECK_REFUSED(load_model(scratch / "model.bin", at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", ".gguf");
+  write_text(scratch / "model.gguf", "not a model");
+  CHECK_REFUSED(load_model(scratch / "model.gguf", at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "not a GGUF");
+  CHECK_REFUSED(load("qwen2", at::kHalf), "ERR_VALUE", "Half");
+}
+
+TEST_CASE("missing, unexpected and misshapen tensors are refused by name, known buffers are not") {
+  Scratch scratch;
+  copy_model("qwen2", scratch);
+  const SafetensorsFile original = open_safetensors(fixture("io/qwen2/model.safetensors"));
+  const std::string path = scratch / "model.safetensors";
+  const auto open = [&] { return load_model(scratch.path(), at::kFloat, at::kCPU); };
+  const uint8_t bytes[64] = {};
+
+  std::vector<TensorEntry> tensors = original.tensors;
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", StoredType::f32, {4}, bytes, 16});
+  tensors.push_back({"lm_head.weight", StoredType::bf16, {1, 1}, bytes, 2});
+  write_safetensors(path, tensors, {});
+  CHECK(open().config.family == Family::qwen2);
+
+  tensors = original.tensors;
+  tensors.push_back({"model.layers.2.input_layernorm.weight", StoredType::f32, {4}, bytes, 16});
+  write_safetensors(path, tensors, {});
+  CHECK_REFUSED(open(), "ERR_MODEL_FORMAT",
+                "\"model.layers.2.input_layernorm.weight\" is not part of the model");
+
+  for (size_t i = 0; i < original.tensors.size(); ++i) {
+    const std::string& name = original.tensors[i].name;
+    CAPTURE(name);
+    tensors = original.tensors;
+    tensors.erase(tensors.begin() + static_cast<ptrdiff_t>(i));
+    write_safetensors(path, tensors, {});
+    CHECK_REFUSED(open(), "ERR_MODEL_FORMAT", "tensor \"" + name + "\" is missing");
+
+    tensors = original.tensors;
+    tensors[i].shape.push_back(1);  // as many elements, another shape
+    write_safetensors(path, tensors, {});
+    CHECK_REFUSED(open(), "ERR_MODEL_FORMAT", "tensor \"" + name + "\" has shape");
+  }
+
+  tensors = original.tensors;
+  tensors[0].type = StoredType::i32;
+  tensors[0].shape.back() /= 2;
+  write_safetensors(path, tensors, {});
+  CHECK_REFUSED(open(), "ERR_MODEL_FORMAT", "has shape");
+}
+
+TEST_CASE("integers are no weights") {
+  Scratch scratch;
+  copy_model("qwen2", scratch);
+  std::vector<TensorEntry> tensors = open_safetensors(fixture("io/qwen2/model.safetensors")).tensors;
+  const SafetensorsFile original = open_safetensors(fixture("io/qwen2/model.safetensors"));
+  tensors = original.tensors;
+  std::vector<uint8_t> zeros;
+  for (TensorEntry& tensor : tensors) {
+    if (tensor.name != "model.norm.weight") continue;
+    tensor.type = StoredType::u8;
+    tensor.bytes = static_cast<size_t>(tensor.elements());
+    zeros.resize(tensor.bytes);
+    tensor.data = zeros.data();
+  }
+  write_safetensors(scratch / "model.safetensors", tensors, {});
+  CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "holds U8");
+}
+
+TEST_CASE("rotary factors other than Llama 3's are refused") {
+  Scratch scratch;
+  const std::string path = scratch / "model.gguf";
+  const GgufFile original = open_gguf(fixture("io/llama.gguf"));
+  size_t at = 0;
+  for (const TensorEntry& tensor : original.tensors) {
+    if (tensor.name == "rope_freqs.weight") at = static_cast<size_t>(tensor.data - original.file->data());
+  }
+  REQUIRE(at > 0);
+  const auto open_with = [&](const std::vector<float>& factors) {
+    Bytes bytes(original.file->data(), original.file->data() + original.file->size());
+    std::memcpy(bytes.data() + at, factors.data(), factors.size() * 4);
+    write_text(path, std::string(bytes.begin(), bytes.end()));
+    return load_model(path, at::kFloat, at::kCPU).config;
+  };
+  CHECK(open_with({1, 1, 1, 1}).rope_scaling == RopeScaling::none);
+  CHECK_REFUSED(open_with({1, 2, 4, 8}), "ERR_MODEL_FORMAT", "not Llama 3's");
+  CHECK_REFUSED(open_with({1, 1, NAN, 32}), "ERR_MODEL_FORMAT", "not Llama 3's");
+  CHECK_REFUSED(open_with({NAN, NAN, NAN, NAN}), "ERR_MODEL_FORMAT", "not Llama 3's");
+  CHECK_REFUSED(open_with({0, 0, 0, 0}), "ERR_MODEL_FORMAT", "not Llama 3's");
+}

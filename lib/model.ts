@@ -108,6 +108,8 @@ export interface LanguageModel {
   conversation(messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }): Conversation;
   /** A conversation that `toJSON` wrote. */
   restoreConversation(json: ConversationJson): Conversation;
+  /** The id that ends a turn; a supervised text ends with it. */
+  readonly endOfTurn: number;
   /** Longest context, in tokens. */
   readonly maxPositions: number;
 
@@ -120,6 +122,8 @@ export interface LanguageModel {
   step(options: StepOptions): Promise<StepResult>;
   /** Forgets gradients that were added up and not stepped on. */
   discardGradients(): Promise<void>;
+  /** Forgets a set of AdamW moments that is not needed any more. */
+  discardMoments(state: string): Promise<void>;
   /** θ̄ ← τ θ + (1 - τ) θ̄. */
   updateTarget(tau: number): Promise<void>;
   /** ‖θ̄ - θ‖ / ‖θ‖. */

@@ -18,6 +18,7 @@ export const streams = {
   evaluation: 10,
   learner: 11,
   split: 12,
+  warmup: 13,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

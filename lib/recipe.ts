@@ -10,6 +10,7 @@ import { createJiti } from "jiti";
 import { z } from "zod";
 import { nlacConfig } from "./algorithms/nlac.ts";
 import { NlacError } from "./errors.ts";
+import { warmupConfig } from "./rollout/warmup.ts";
 
 export const recipeSchema = z.strictObject({
   /** Names the run directory. */
@@ -39,6 +40,8 @@ export const recipeSchema = z.strictObject({
     name: z.string().min(1),
     options: z.record(z.string(), z.unknown()).default({}),
   }),
+  /** Supervised steps on the environment's scripted episodes before training. */
+  warmup: warmupConfig.prefault({}),
   algorithm: z.enum(["nlac"]).default("nlac"),
   config: nlacConfig.prefault({}),
   run: z

@@ -8,6 +8,7 @@ import { makeEnvironment } from "../environments/index.ts";
 import { NlacError } from "../errors.ts";
 import { Learner } from "../learner.ts";
 import { loadRecipe, parseRecipe, type Recipe } from "../recipe.ts";
+import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, RunDirectory, readDescription } from "../run/directory.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
 import { version } from "../version.ts";
@@ -82,6 +83,21 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
   const run = flags.resume ? RunDirectory.resume(path, learner, options) : RunDirectory.create(path, options);
   progress.note(`run directory: ${path}`);
   try {
+    if (!flags.resume && recipe.warmup.steps > 0) {
+      progress.phase("warm-up", recipe.warmup.steps);
+      await warmUp({
+        model: learner,
+        environment,
+        config: recipe.warmup,
+        seed: recipe.config.seed,
+        signal: controller.signal,
+        onStep: (step, nll, tokens) => {
+          progress.show({ NLL: nll });
+          progress.advance(step, tokens);
+        },
+      });
+      progress.hide("NLL");
+    }
     const result = await trainNlac({ model: learner, environment, config: recipe.config, run });
     progress.end();
     if (flags.json) {

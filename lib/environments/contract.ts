@@ -42,6 +42,32 @@ export interface Episode {
   close(): Promise<void>;
 }
 
+/** How an action would be judged, in the words of a critic. */
+export interface JudgedAction {
+  /** The action as the policy would write it. */
+  action: Action;
+  /** What follows, in a sentence or two, as one could expect it before seeing the answer. */
+  future: string;
+  /** Absent for a good action; for a poor one, one sentence on what would be better. */
+  advice?: string;
+}
+
+/**
+ * A scripted episode with judgements: good play, and a poorer action at each state. A supervised warm-up learns
+ * the forms of all roles from it; it is no part of any method.
+ */
+export interface Demonstration {
+  observation: Observation;
+  turns: {
+    good: JudgedAction;
+    poor: JudgedAction;
+    /** What the good action was answered. */
+    observation: Message[];
+    reward: number;
+    done: boolean;
+  }[];
+}
+
 export interface ResetOptions {
   /** Every random choice of the episode is a function of this. */
   seed: number;
@@ -64,5 +90,7 @@ export interface Environment<Task = unknown> {
   start(task: Task, options: ResetOptions): Promise<Episode>;
   reset(task: Task, options: ResetOptions): Promise<Observation>;
   step(action: Action): Promise<StepResult>;
+  /** A scripted episode on `task`, for environments that can show good play. */
+  demonstrate?(task: Task, options: ResetOptions): Promise<Demonstration>;
   close(): Promise<void>;
 }

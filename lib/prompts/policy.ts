@@ -51,6 +51,13 @@ export function actionSummary(action: Action): string {
     : `${action.tool.name}(${JSON.stringify(action.tool.arguments)})`;
 }
 
+/** An action in the form that `parseAction` reads. */
+export function actionText(action: Action, format: ActionFormat): string {
+  if (format === "solution") return action.text;
+  const body = action.tool === undefined ? action.text : JSON.stringify(action.tool);
+  return `Thought:\n${action.thought ?? ""}\nAction:\n${body}`;
+}
+
 export function parseAction(text: string, format: ActionFormat): Parsed<{ action: Action }> {
   if (format === "solution") {
     const solution = text.trim();

@@ -77,6 +77,10 @@ export class TerminalProgress implements Progress {
     this.#draw(false);
   }
 
+  hide(name: string): void {
+    this.#figures.delete(name);
+  }
+
   overall(fraction: number): void {
     // A resumed run begins in the middle: only what was done since then says how fast it goes.
     this.#fractionAtStart ??= fraction;

@@ -75,6 +75,7 @@ export class ScriptedModel implements LanguageModel {
   readonly tokenizer = byteTokenizer();
   readonly template = new ChatTemplate(this.tokenizer.chatTemplate!);
   readonly maxPositions: number = 100_000;
+  readonly endOfTurn = endOfTurn;
   readonly calls: ScriptedCall[] = [];
   readonly events: Event[] = [];
   /** What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit. */
@@ -148,6 +149,8 @@ export class ScriptedModel implements LanguageModel {
   async discardGradients(): Promise<void> {
     this.events.push({ kind: "discard" });
   }
+
+  async discardMoments(): Promise<void> {}
 
   async updateTarget(tau: number): Promise<void> {
     this.events.push({ kind: "target", tau });

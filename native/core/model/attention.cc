@@ -1,7 +1,12 @@
 #include "core/model/attention.h"
 
 #include <cmath>
+#include <cstring>
 #include <tuple>
+
+#include <ATen/Parallel.h>
+
+#include "core/model/bf16_kernels.h"
 
 namespace nlac {
 namespace {
@@ -95,7 +100,10 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
   }
 }
 
-void cached_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
+namespace {
+
+// Queries of the last q.size(0) tokens against all keys and values of their sequence.
+void attend_chunk(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
   const int64_t fresh = q.size(0), length = keys.size(1), past = length - fresh;
   const int64_t kv_heads = keys.size(0), group = q.size(1) / kv_heads;
   if (!q.is_cpu()) {
@@ -127,6 +135,60 @@ void cached_attention(const at::Tensor& q, const at::Tensor& keys, const at::Ten
   const at::Tensor joined = own * (own_logsumexp - joint).exp_().unsqueeze(-1) +
                             old * (old_logsumexp - joint).exp_().unsqueeze(-1);
   output.copy_(ungrouped(joined));
+}
+
+// Every sequence has one new token: sequences and key-value heads are shared out over the threads.
+void attend_single_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const CachedSequence* sequences, at::Tensor output) {
+  using bf16::Bits;
+  const int64_t count = q.size(0), kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
+  const auto bits = [](const at::Tensor& x) { return static_cast<const Bits*>(x.const_data_ptr()); };
+  const auto row = [&](const at::Tensor& x, int64_t token) { return bits(x) + token * x.stride(0); };
+  Bits* const out = static_cast<Bits*>(output.data_ptr());
+  at::parallel_for(0, count * kv_heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t token = i / kv_heads, head = i % kv_heads;
+      const CachedSequence& sequence = sequences[token];
+      const int64_t length = sequence.past + 1, offset = head * sequence.keys.stride(0);
+      Bits* const keys = static_cast<Bits*>(sequence.keys.data_ptr()) + offset;
+      Bits* const values = static_cast<Bits*>(sequence.values.data_ptr()) + offset;
+      std::memcpy(keys + sequence.past * d, row(k, token) + head * d, d * sizeof(Bits));
+      std::memcpy(values + sequence.past * d, row(v, token) + head * d, d * sizeof(Bits));
+      scratch.resize(group * ((length + 15) / 16 * 16));
+      bf16::attend_one(row(q, token) + head * group * d, group, keys, values, length, d, scratch.data(),
+                       out + (token * kv_heads + head) * group * d);
+    }
+  });
+}
+
+bool has_kernel(const at::Tensor& q) {
+  return q.is_cpu() && q.scalar_type() == at::kBFloat16 && q.size(2) % 64 == 0 && bf16::available();
+}
+
+}  // namespace
+
+void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const std::vector<CachedSequence>& sequences, at::Tensor output) {
+  int64_t start = 0;
+  for (size_t i = 0; i < sequences.size();) {
+    const auto part = [&](const at::Tensor& x, int64_t rows) { return x.narrow(0, start, rows); };
+    size_t last = i;
+    while (has_kernel(q) && last < sequences.size() && sequences[last].fresh == 1) ++last;
+    if (const int64_t run = static_cast<int64_t>(last - i); run > 0) {
+      attend_single_tokens(part(q, run), part(k, run), part(v, run), &sequences[i], part(output, run));
+      start += run;
+      i = last;
+      continue;
+    }
+    const CachedSequence& sequence = sequences[i++];
+    const int64_t past = sequence.past, fresh = sequence.fresh;
+    sequence.keys.narrow(1, past, fresh).copy_(part(k, fresh).transpose(0, 1));
+    sequence.values.narrow(1, past, fresh).copy_(part(v, fresh).transpose(0, 1));
+    attend_chunk(part(q, fresh), sequence.keys.narrow(1, 0, past + fresh), sequence.values.narrow(1, 0, past + fresh),
+                 part(output, fresh));
+    start += fresh;
+  }
 }
 
 }  // namespace nlac

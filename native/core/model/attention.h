@@ -24,12 +24,21 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
                                const at::Tensor& v, const Attended& attended, const std::vector<int64_t>& lengths,
                                at::Tensor grad_q, at::Tensor grad_k, at::Tensor grad_v);
 
-// The last q.size(0) tokens of a sequence, q [new, heads, head_dim], against all its keys and values so far,
-// [kv_heads, length, head_dim] with length ≥ new. Writes output [new, heads, head_dim].
-void cached_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output);
+// One sequence's keys and values in one layer, and its share of a packed step.
+struct CachedSequence {
+  at::Tensor keys, values;  // [kv_heads, capacity, head_dim], room for past + fresh
+  int64_t past;             // tokens held before this step
+  int64_t fresh;            // rows of the packed step that are this sequence's
+};
+
+// q, k, v as in packed_attention, the sequences' rows one after another. Appends k and v to the caches and
+// writes what the queries attend to, each its sequence's past and itself, into output [tokens, heads, head_dim].
+void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const std::vector<CachedSequence>& sequences, at::Tensor output);
 
 // Plain arithmetic for any device, and what the others are tested against: query i of q sees the first
-// keys.size(1) - q.size(0) + i + 1 keys. Shapes as in cached_attention.
+// keys.size(1) - q.size(0) + i + 1 keys. q [new, heads, head_dim], keys and values [kv_heads, length, head_dim],
+// length ≥ new → [new, heads, head_dim].
 at::Tensor reference_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values);
 
 }  // namespace nlac

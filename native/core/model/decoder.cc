@@ -151,17 +151,10 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const s
     const LayerWeights& layer = weights.layers[l];
     const Split now = split_qkv(project(layer, config_, table, positions, x).qkv, config_);
     at::Tensor attended = at::empty({ids.size(0), config_.heads, config_.head_dim}, options);
-    int64_t start = 0;
-    for (const CacheSlice& slice : slices) {
-      const int64_t past = slice.cache->length, fresh = slice.new_tokens;
-      at::Tensor& keys = slice.cache->keys[l];
-      at::Tensor& values = slice.cache->values[l];
-      keys.narrow(1, past, fresh).copy_(now.k.narrow(0, start, fresh).transpose(0, 1));
-      values.narrow(1, past, fresh).copy_(now.v.narrow(0, start, fresh).transpose(0, 1));
-      cached_attention(now.q.narrow(0, start, fresh), keys.narrow(1, 0, past + fresh),
-                       values.narrow(1, 0, past + fresh), attended.narrow(0, start, fresh));
-      start += fresh;
-    }
+    std::vector<CachedSequence> sequences;
+    for (const CacheSlice& slice : slices)
+      sequences.push_back({slice.cache->keys[l], slice.cache->values[l], slice.cache->length, slice.new_tokens});
+    cached_attention(now.q, now.k, now.v, sequences, attended);
     x = after_attention(layer, x, attended);
     x = layer_output(layer, x, gate_and_up(layer, config_, x));
   }
@@ -301,7 +294,7 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
 
 at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head) {
   WithoutAutograd guard;
-  return linear_forward(hidden, head, {}).to(at::kFloat);
+  return linear_in_float(hidden, head);
 }
 
 }  // namespace nlac

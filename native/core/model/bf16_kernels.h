@@ -1,0 +1,30 @@
+// Hand-written CPU kernels for bfloat16 with float32 accumulation (AVX-512 with BF16 dot products). They
+// exist where libtorch has no such product or a slow one; each has a libtorch twin in the file that calls
+// it, which is its reference and what other processors run. Plain pointers to bfloat16 bit patterns; work is
+// split over at::parallel_for, and no result depends on the number of threads.
+#pragma once
+
+#include <cstdint>
+
+namespace nlac::bf16 {
+
+using Bits = uint16_t;
+
+// Whether this processor runs the functions below; they must not be called otherwise.
+bool available();
+
+// A row's result does not depend on the other rows, nor on how many there are.
+// x [rows, in], weight [out, in], bias [out] (null: none), all contiguous → y [rows, out]. Made for few
+// rows: the weights are read once from memory.
+void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in, Bits* y);
+void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in, float* y);
+
+// sum [m, n] f32 += aᵀ · b, with a [rows, m] and b [rows, n] contiguous.
+void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum);
+
+// Attention of one new token: `group` queries [group, head_dim] share the keys and values [length, head_dim]
+// → output [group, head_dim]. head_dim is a multiple of 64. `scratch`: group * length rounded up to 16, f32.
+void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits* values, int64_t length,
+                int64_t head_dim, float* scratch, Bits* output);
+
+}  // namespace nlac::bf16

@@ -1,0 +1,346 @@
+// The decoder against transformers (test/fixtures/models, written by scripts/fixtures/models.py) and against
+// itself: cached, packed and recomputed runs must agree with plain ones.
+#include "core/model/decoder.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+#include "core/io/safetensors.h"
+#include "core/model/weights.h"
+
+using namespace nlac;
+
+namespace {
+
+const std::string models[] = {"llama", "llama-llama3-bias", "llama-linear", "llama-yarn-mscale", "qwen2", "qwen3-yarn"};
+
+std::string fixture(const std::string& name) {
+  const char* root = std::getenv("NLAC_TEST_FIXTURES");
+  return std::string(root ? root : "test/fixtures") + "/models/" + name;
+}
+
+std::map<std::string, at::Tensor> read_tensors(const std::string& path) {
+  const SafetensorsFile file = open_safetensors(path);
+  std::map<std::string, at::Tensor> tensors;
+  for (const TensorEntry& entry : file.tensors) {
+    at::Tensor tensor = at::empty(entry.shape, entry.type == StoredType::i64 ? at::kLong : at::kFloat);
+    std::memcpy(tensor.data_ptr(), entry.data, entry.bytes);
+    tensors[entry.name] = tensor;
+  }
+  return tensors;
+}
+
+struct Case {
+  std::map<std::string, at::Tensor> reference;
+  LoadedModel model;
+  std::vector<int64_t> lengths;
+  at::Tensor ids;
+
+  Case(const std::string& name, at::ScalarType dtype)
+      : reference(read_tensors(fixture(name) + "/reference.safetensors")),
+        model(load_model(fixture(name), at::kFloat, at::kCPU)),
+        ids(reference.at("ids")) {
+    model.weights = model.weights.copy_as(dtype, at::kCPU);
+    const at::Tensor& held = reference.at("lengths");
+    lengths.assign(held.data_ptr<int64_t>(), held.data_ptr<int64_t>() + held.numel());
+  }
+};
+
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+// Gradients of Σ -log p(next token), the head's part included, as the losses would give them.
+Weights gradients_of(Decoder& decoder, const Case& example, bool recompute) {
+  const Weights& weights = example.model.weights;
+  Weights gradients = weights.zeros_like(weights.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  std::shared_ptr<Decoder::Tape> tape;
+  const at::Tensor hidden = decoder.forward(weights, example.ids, example.lengths, recompute, tape);
+  at::Tensor at_logits = at::softmax(at::mm(hidden, weights.head.t()), -1);
+  int64_t row = 0;
+  for (const int64_t length : example.lengths) {
+    for (int64_t i = 0; i + 1 < length; ++i, ++row) at_logits[row][example.ids[row + 1].item<int64_t>()] -= 1;
+    at_logits[row++].zero_();  // the last token has no next
+  }
+  gradients.head.add_(at::mm(at_logits.t(), hidden));
+  decoder.backward(weights, tape, at::mm(at_logits, weights.head), gradients);
+  return gradients;
+}
+
+// Where the real model's file lies, or an empty path.
+std::string smollm2() {
+  if (const char* given = std::getenv("NLAC_TEST_SMOLLM2")) return given;
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string root = cache ? cache : std::string(home ? home : "") + "/.cache";
+  const std::string path = root + "/nlac/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  return std::filesystem::exists(path) ? path : "";
+}
+
+}  // namespace
+
+TEST_CASE("rotary tables are transformers', for every scaling") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Case example(name, at::kFloat);
+    const at::Tensor positions = example.reference.at("positions");
+    const Rope rope = Rope::make(example.model.config, positions.max().item<int64_t>() + 1, at::kCPU);
+    CHECK(rope.cos.sizes() == at::IntArrayRef({rope.cos.size(0), example.model.config.head_dim / 2}));
+    // One ulp of a frequency, multiplied by the position, is what the angle may be off by.
+    const at::Tensor allowed = positions.to(at::kDouble).unsqueeze(1) * 1.2e-7 + 1e-6;
+    for (const auto& [key, table] : {std::pair{"cos", rope.cos}, std::pair{"sin", rope.sin}}) {
+      CAPTURE(key);
+      const at::Tensor off = (table.index_select(0, positions) - example.reference.at(key)).abs().to(at::kDouble);
+      CHECK((off / allowed).max().item<double>() <= 1.0);
+    }
+  }
+}
+
+TEST_CASE("logits are transformers'") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const at::Tensor expected = Case(name, at::kFloat).reference.at("logits");
+    for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kDouble, 2e-6}}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      const Case example(name, dtype);
+      Decoder decoder(example.model.config);
+      const at::Tensor hidden = decoder.forward(example.model.weights, example.ids, example.lengths);
+      CHECK((hidden.scalar_type() == dtype));
+      CHECK(largest_difference(at::mm(hidden, example.model.weights.head.t()), expected) < allowed);
+    }
+  }
+}
+
+TEST_CASE("gradients are float64 autograd's") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Case example(name, at::kDouble);
+    Decoder decoder(example.model.config);
+    const Weights gradients = gradients_of(decoder, example, false);
+    size_t compared = 0;
+    for (const auto& [key, gradient] : gradients.named_views(example.model.config)) {
+      CAPTURE(key);
+      const at::Tensor expected = example.reference.at("gradient." + key).to(at::kDouble);
+      // Against the whole tensor's size: a k bias has a gradient of exactly zero but for rounding.
+      const double scale = std::max(expected.norm().item<double>(), 1e-3);
+      CHECK((gradient - expected).norm().item<double>() / scale < 1e-5);
+      ++compared;
+    }
+    size_t recorded = 0;
+    for (const auto& [key, tensor] : example.reference) recorded += key.starts_with("gradient.") ? 1 : 0;
+    CHECK(compared == recorded);
+  }
+}
+
+TEST_CASE("float32 gradients follow the float64 ones, bfloat16 gradients roughly") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kBFloat16, 0.2}}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      Case example(name, dtype);
+      Decoder decoder(example.model.config);
+      const Weights gradients = gradients_of(decoder, example, false);
+      for (const auto& [key, gradient] : gradients.named_views(example.model.config)) {
+        CAPTURE(key);
+        CHECK((gradient.scalar_type() == at::kFloat));
+        const at::Tensor expected = example.reference.at("gradient." + key);
+        const double scale = std::max(expected.norm().item<double>(), 1.0);
+        CHECK((gradient - expected).norm().item<double>() / scale < allowed);
+      }
+    }
+  }
+}
+
+TEST_CASE("recomputing changes no bit") {
+  for (const std::string& name : models) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      CAPTURE(name);
+      const Case example(name, dtype);
+      Decoder decoder(example.model.config);
+      const std::vector<at::Tensor> kept = gradients_of(decoder, example, false).list();
+      const std::vector<at::Tensor> again = gradients_of(decoder, example, true).list();
+      for (size_t i = 0; i < kept.size(); ++i) CHECK(at::equal(kept[i], again[i]));
+    }
+  }
+}
+
+TEST_CASE("gradients of several passes add up in float32") {
+  const Case example("llama", at::kBFloat16);
+  Decoder decoder(example.model.config);
+  const Weights& weights = example.model.weights;
+  Weights once = weights.zeros_like(at::kFloat), thrice = weights.zeros_like(at::kFloat);
+  const at::Tensor grad = at::ones({example.ids.size(0), example.model.config.hidden_size}, at::kBFloat16);
+  for (Weights* sum : {&once, &thrice, &thrice, &thrice}) {
+    std::shared_ptr<Decoder::Tape> tape;
+    decoder.forward(weights, example.ids, example.lengths, false, tape);
+    decoder.backward(weights, tape, grad, *sum);
+  }
+  const auto one = once.list(), three = thrice.list();
+  for (size_t i = 0; i < one.size(); ++i) CHECK(at::allclose(3 * one[i], three[i], 1e-5, 1e-6));
+}
+
+TEST_CASE("cached inference agrees with a whole forward") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Case example(name, at::kDouble);  // float64 leaves no room to hide a wrong mask
+    Decoder decoder(example.model.config);
+    const Weights& weights = example.model.weights;
+    const at::Tensor whole = decoder.forward(weights, example.ids, example.lengths);
+    const int64_t n = example.lengths[0];
+    const at::Tensor ids = example.ids.narrow(0, 0, n), expected = whole.narrow(0, 0, n);
+
+    for (const std::vector<int64_t>& chunks :
+         {std::vector<int64_t>{n}, {7, n - 7}, {1, 5, 1, n - 7}, {n - 1, 1}, std::vector<int64_t>(n, 1)}) {
+      KvCache cache;
+      std::vector<at::Tensor> rows;
+      int64_t start = 0;
+      for (const int64_t chunk : chunks) {
+        rows.push_back(decoder.infer(weights, ids.narrow(0, start, chunk), {{&cache, chunk}}));
+        start += chunk;
+        CHECK(cache.length == start);
+      }
+      CHECK(largest_difference(at::cat(rows), expected) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("sequences in one packed step do not see one another") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Case example(name, at::kDouble);
+    Decoder decoder(example.model.config);
+    const Weights& weights = example.model.weights;
+    const at::Tensor packed = decoder.forward(weights, example.ids, example.lengths);
+    int64_t start = 0;
+    for (const int64_t length : example.lengths) {
+      const at::Tensor alone = decoder.forward(weights, example.ids.narrow(0, start, length), {length});
+      CHECK(largest_difference(packed.narrow(0, start, length), alone) < 1e-12);
+      start += length;
+    }
+    // Prefill of one beside decode of another and a continued chunk of a third, against packed training.
+    KvCache first, second;
+    decoder.infer(weights, example.ids.narrow(0, 0, 30), {{&first, 30}});
+    const at::Tensor mixed = decoder.infer(weights, example.ids.narrow(0, 30, 19), {{&first, 10}, {&second, 9}});
+    CHECK(largest_difference(mixed, packed.narrow(0, 30, 19)) < 1e-12);
+    // Another's tokens change nothing at all.
+    at::Tensor other = example.ids.clone();
+    other.narrow(0, 0, example.lengths[0]).fill_(5);
+    const at::Tensor beside = decoder.forward(weights, other, example.lengths);
+    CHECK(at::equal(beside.narrow(0, example.lengths[0], 9), packed.narrow(0, example.lengths[0], 9)));
+  }
+}
+
+TEST_CASE("a cloned cache continues on its own") {
+  const Case example("qwen3-yarn", at::kDouble);
+  Decoder decoder(example.model.config);
+  const Weights& weights = example.model.weights;
+  KvCache cache;
+  decoder.infer(weights, example.ids.narrow(0, 0, 20), {{&cache, 20}});
+  KvCache fork = cache.clone();
+  CHECK(fork.bytes() == cache.bytes());
+  const at::Tensor kept = decoder.infer(weights, example.ids.narrow(0, 20, 1), {{&fork, 1}});
+  decoder.infer(weights, at::tensor({3, 4, 5}, at::kLong), {{&cache, 3}});
+  CHECK(cache.length == 23);
+  CHECK(fork.length == 21);
+  const at::Tensor next = decoder.infer(weights, example.ids.narrow(0, 21, 1), {{&fork, 1}});
+  const at::Tensor whole = decoder.forward(weights, example.ids.narrow(0, 0, 40), {40});
+  CHECK(largest_difference(kept, whole.narrow(0, 20, 1)) < 1e-12);
+  CHECK(largest_difference(next, whole.narrow(0, 21, 1)) < 1e-12);
+}
+
+TEST_CASE("a cache cut back by its length reads only what is left") {
+  const Case example("llama", at::kDouble);
+  Decoder decoder(example.model.config);
+  const Weights& weights = example.model.weights;
+  KvCache cache;
+  decoder.infer(weights, example.ids.narrow(0, 0, 30), {{&cache, 30}});
+  cache.length = 10;
+  const at::Tensor rows = decoder.infer(weights, example.ids.narrow(0, 10, 30), {{&cache, 30}});
+  const at::Tensor whole = decoder.forward(weights, example.ids.narrow(0, 0, 40), {40});
+  CHECK(largest_difference(rows, whole.narrow(0, 10, 30)) < 1e-12);
+}
+
+TEST_CASE("bad input is refused with a code") {
+  const Case example("llama", at::kFloat);
+  Decoder decoder(example.model.config);
+  const Weights& weights = example.model.weights;
+  const auto code = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return "none";
+  };
+  const at::Tensor ids = at::tensor({1, 2, 3}, at::kLong);
+  KvCache cache;
+  CHECK(code([&] { decoder.forward(weights, ids, {2}); }) == "ERR_SHAPE");
+  CHECK(code([&] { decoder.forward(weights, ids, {3, 0}); }) == "ERR_SHAPE");
+  CHECK(code([&] { decoder.forward(weights, ids.to(at::kInt), {3}); }) == "ERR_SHAPE");
+  CHECK(code([&] { decoder.forward(weights, at::tensor({1, 97}, at::kLong), {2}); }) == "ERR_VALUE");
+  CHECK(code([&] { decoder.infer(weights, at::tensor({-1}, at::kLong), {{&cache, 1}}); }) == "ERR_VALUE");
+  CHECK(code([&] { decoder.infer(weights, ids, {{&cache, 2}}); }) == "ERR_SHAPE");
+  CHECK(cache.length == 0);
+  std::shared_ptr<Decoder::Tape> tape;
+  Weights gradients = weights.zeros_like(at::kFloat);
+  const at::Tensor hidden = decoder.forward(weights, ids, {3}, false, tape);
+  CHECK(code([&] { decoder.backward(weights, tape, hidden.narrow(0, 0, 2), gradients); }) == "ERR_SHAPE");
+  decoder.backward(weights, tape, hidden, gradients);
+  CHECK(code([&] { decoder.backward(weights, tape, hidden, gradients); }) == "ERR_VALUE");
+}
+
+TEST_CASE("logits are float32") {
+  const at::Tensor hidden = at::randn({3, 32}), head = at::randn({97, 32});
+  const at::Tensor result = logits(hidden.to(at::kBFloat16), head.to(at::kBFloat16));
+  CHECK((result.scalar_type() == at::kFloat));
+  CHECK(result.sizes() == at::IntArrayRef({3, 97}));
+  const at::Tensor exact = at::mm(hidden.to(at::kBFloat16).to(at::kFloat), head.to(at::kBFloat16).to(at::kFloat).t());
+  CHECK(largest_difference(result, exact) < 1e-4);
+}
+
+// The reference is scripts/fixtures/smollm2.py's.
+TEST_CASE("a real model's logits are transformers', in float32 and as near in bfloat16") {
+  const std::string path = smollm2();
+  if (path.empty()) {
+    std::cerr << "SKIPPED: no SmolLM2-135M-Instruct.Q4_1.gguf; set NLAC_TEST_SMOLLM2 to its path, or put it into "
+                 "$XDG_CACHE_HOME/nlac/models\n";
+    return;
+  }
+  const auto reference = read_tensors(fixture("smollm2-reference.safetensors"));
+  const at::Tensor &ids = reference.at("ids"), &expected = reference.at("logits"), &top = reference.at("top");
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const LoadedModel model = load_model(path, dtype, at::kCPU);
+    Decoder decoder(model.config);
+    // Half of the tokens read at once, the rest as a generation would: both paths are measured.
+    KvCache cache;
+    std::vector<at::Tensor> rows{decoder.infer(model.weights, ids.narrow(0, 0, 32), {{&cache, 32}})};
+    for (int64_t i = 32; i < ids.size(0); ++i)
+      rows.push_back(decoder.infer(model.weights, ids.narrow(0, i, 1), {{&cache, 1}}));
+    const at::Tensor whole = logits(decoder.forward(model.weights, ids, {ids.size(0)}), model.weights.head);
+    const at::Tensor stepped = logits(at::cat(rows), model.weights.head);
+    for (const auto& [path_name, result] : {std::pair{"whole", whole}, std::pair{"stepped", stepped}}) {
+      const at::Tensor off = result.index_select(1, reference.at("columns")) - expected;
+      const at::Tensor top_off = result.gather(1, top) - reference.at("top_logits");
+      const double largest = std::max(off.abs().max().item<double>(), top_off.abs().max().item<double>());
+      const double rms = off.square().mean().sqrt().item<double>();
+      const double agreement = result.argmax(-1).eq(top.select(1, 0)).to(at::kFloat).mean().item<double>();
+      MESSAGE(std::string(c10::toString(dtype)), " ", std::string(path_name), ": largest ", largest, ", rms ", rms,
+              ", same first choice ", agreement);
+      if (dtype == at::kFloat) {
+        CHECK(largest < 2e-3);
+        CHECK(agreement == 1.0);
+      } else {
+        CHECK(off.abs().max().item<double>() <= reference.at("bfloat16_largest").item<double>());
+        CHECK(rms <= reference.at("bfloat16_rms").item<double>());
+        CHECK(agreement >= reference.at("bfloat16_agreement").item<double>());
+      }
+    }
+  }
+}

@@ -50,10 +50,11 @@ export class Tokenizer {
   readonly eosTokenIds: readonly number[];
   /** Jinja source of the chat template; base models have none. */
   readonly chatTemplate: string | undefined;
+  /** The content of tokenizer.json. */
+  readonly json: Readonly<TokenizerJson>;
   /** Texts of the named tokens, as chat templates refer to them: `bos_token`, `eos_token`, … */
   readonly namedTokens: Readonly<Record<string, string>>;
 
-  readonly #json: TokenizerJson;
   readonly #config: TokenizerConfig;
   readonly #normalize: (text: string) => string;
   readonly #words: PreTokenizer;
@@ -71,7 +72,7 @@ export class Tokenizer {
   /** Throws ERR_MODEL_FORMAT if the parts do not make a byte-level BPE tokenizer. */
   constructor(parts: TokenizerParts) {
     const json = checkTokenizerJson(parts.json);
-    this.#json = json;
+    this.json = json;
     this.#config = parts.config;
     const added = json.added_tokens ?? [];
     const ids = new Map(Object.entries(json.model.vocab));
@@ -253,7 +254,7 @@ export class Tokenizer {
     await mkdir(directory, { recursive: true });
     const config: TokenizerConfig = { tokenizer_class: "PreTrainedTokenizerFast", ...this.#config };
     if (this.chatTemplate !== undefined) config.chat_template = this.chatTemplate;
-    await replaceFile(join(directory, "tokenizer.json"), `${JSON.stringify(this.#json)}\n`);
+    await replaceFile(join(directory, "tokenizer.json"), `${JSON.stringify(this.json)}\n`);
     await replaceFile(join(directory, "tokenizer_config.json"), `${JSON.stringify(config, null, 2)}\n`);
   }
 

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { compilePreTokenizer } from "../../lib/tokens/pretokenizer.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { corpusDocument, documents, randomIds } from "./corpus.ts";
 import {
@@ -17,12 +18,20 @@ import {
 
 interface Answers {
   plain: number[];
+  /** Bytes of each word. */
+  words: number[];
   /** Absent where added tokens make no difference. */
   template?: number[];
 }
 
 const digest = (bytes: Uint8Array | string) => createHash("sha256").update(bytes).digest("hex").slice(0, 12);
-const digestIds = (ids: number[]) => digest(Buffer.from(Int32Array.from(ids).buffer));
+const digestNumbers = (ids: number[]) => digest(Buffer.from(Int32Array.from(ids).buffer));
+
+function wordLengths(name: TokenizerName, text: string): number[] {
+  const cut = compilePreTokenizer(tokenizerNamed(name).json.pre_tokenizer);
+  const words = cut(name === "qwen-like" ? text.normalize("NFC") : text);
+  return text === "" ? [] : words.map((word) => Buffer.byteLength(word));
+}
 
 describe.each(tokenizerNames)("%s, against the Python library", (name) => {
   const tokenizer = tokenizerNamed(name);
@@ -31,16 +40,17 @@ describe.each(tokenizerNames)("%s, against the Python library", (name) => {
     for (const { text, ...answers } of fixtureJson<({ text: string } & Record<TokenizerName, Answers>)[]>(
       "cases.json",
     )) {
-      const { plain, template } = answers[name];
+      const { plain, template, words } = answers[name];
+      expect(wordLengths(name, text), JSON.stringify(text)).toEqual(words);
       expect(tokenizer.encode(text), JSON.stringify(text)).toEqual(plain);
       expect(tokenizer.encodeTemplate(text), JSON.stringify(text)).toEqual(template ?? plain);
     }
   });
 
   const recorded =
-    fixtureJson<Record<TokenizerName, { tokens: number; ids: string[]; texts: string[] }>>("corpus.json")[
-      name
-    ];
+    fixtureJson<Record<TokenizerName, { tokens: number; ids: string[]; words: string[]; texts: string[] }>>(
+      "corpus.json",
+    )[name];
 
   it("encodes a megabyte of mixed text to the same ids", () => {
     let tokens = 0;
@@ -48,10 +58,15 @@ describe.each(tokenizerNames)("%s, against the Python library", (name) => {
     for (let i = 0; i < documents; i++) {
       const ids = tokenizer.encode(corpusDocument(i));
       tokens += ids.length;
-      if (digestIds(ids) !== recorded.ids[i]) different.push(i);
+      if (digestNumbers(ids) !== recorded.ids[i]) different.push(i);
     }
     expect(different).toEqual([]);
     expect(tokens).toBe(recorded.tokens);
+  });
+
+  it("cuts it into the same words", () => {
+    const words = recorded.words.map((_, i) => digestNumbers(wordLengths(name, corpusDocument(i))));
+    expect(words).toEqual(recorded.words);
   });
 
   it("decodes random ids, most of them not UTF-8, to the same text", () => {

@@ -1,7 +1,6 @@
 // What the tests share: fixtures, scratch files, and the error a call throws.
 #pragma once
 
-#define DOCTEST_CONFIG_TREAT_CHAR_STAR_AS_STRING  // CAPTURE(name) shows the text
 #include <doctest/doctest.h>
 #include <unistd.h>
 

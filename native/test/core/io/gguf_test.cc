@@ -68,8 +68,9 @@ constexpr uint32_t F32 = 0, F16 = 1, Q8_0 = 8, Q4_K = 12;
 TEST_CASE("metadata of every type that the gguf package writes") {
   const GgufFile file = open_gguf(fixture("io/seeds/gguf/qwen3"));
   const GgufMetadata& m = file.metadata;
-  for (const char* key : {"a.u8", "a.u16", "a.u64"}) CHECK(m.at(key) == GgufValue(uint64_t{1}));
-  for (const char* key : {"a.i8", "a.i16", "a.i32", "a.i64"}) CHECK(m.at(key) == GgufValue(int64_t{-1}));
+  for (const std::string key : {"a.u8", "a.u16", "a.u64"}) CHECK(m.at(key) == GgufValue(uint64_t{1}));
+  for (const std::string key : {"a.i8", "a.i16", "a.i32", "a.i64"})
+    CHECK(m.at(key) == GgufValue(int64_t{-1}));
   CHECK(m.at("a.f64") == GgufValue(0.5));
   CHECK(m.at("a.bool") == GgufValue(true));
   CHECK(m.at("a.list") == GgufValue(std::vector<int64_t>{1, 2, 3}));
@@ -111,8 +112,8 @@ TEST_CASE("the alignment of the file is used, and must be a power of two") {
 }
 
 TEST_CASE("a file cut off anywhere is refused") {
-  for (const char* name : {"llama", "qwen2", "qwen3", "empty"}) {
-    const Bytes whole = read_bytes(fixture(std::string("io/seeds/gguf/") + name));
+  for (const std::string name : {"llama", "qwen2", "qwen3", "empty"}) {
+    const Bytes whole = read_bytes(fixture("io/seeds/gguf/" + name));
     CHECK(error_of([&] { parse(whole); }) == "");
     const Parsed parsed = parse(whole);
     size_t needed = 24;

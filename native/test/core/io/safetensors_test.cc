@@ -118,8 +118,8 @@ TEST_CASE("what cannot be written is refused, and no file appears") {
 }
 
 TEST_CASE("a file cut off anywhere is refused") {
-  for (const char* name : {"every-type", "shapes", "nothing"}) {
-    const Bytes whole = read_bytes(fixture(std::string("io/seeds/safetensors/") + name));
+  for (const std::string name : {"every-type", "shapes", "nothing"}) {
+    const Bytes whole = read_bytes(fixture("io/seeds/safetensors/" + name));
     CHECK(error_of([&] { parse(whole); }) == "");
     for (size_t size = 0; size < whole.size(); ++size) {
       CAPTURE(size);
@@ -264,8 +264,8 @@ TEST_CASE("directories whose index and shards do not agree are refused") {
                     {{"one", StoredType::f32, {1}, bytes, 4}, {"two", StoredType::f32, {1}, bytes, 4}}, {});
   CHECK_REFUSED(open(), "ERR_MODEL_FORMAT", "tensor \"two\" is in both");
 
-  for (const char* name : {"../a.safetensors", "/etc/passwd", "x/../a.safetensors", "..", "", ".safetensors",
-                           "a.bin", "a\\\\b.safetensors", "a\\u0000.safetensors"}) {
+  for (const std::string name : {"../a.safetensors", "/etc/passwd", "x/../a.safetensors", "..", "",
+                                 ".safetensors", "a.bin", "a\\\\b.safetensors", "a\\u0000.safetensors"}) {
     CAPTURE(name);
     index(std::string(R"({"one":")") + name + "\"}");
     CHECK_REFUSED(open(), "ERR_MODEL_FORMAT", "not the plain name");

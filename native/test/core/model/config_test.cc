@@ -120,7 +120,7 @@ TEST_CASE("rotary parameters in the spelling of transformers 5 and of before") {
   const Json llama3 = {{"rope_type", "llama3"},   {"rope_theta", 5e5},
                        {"factor", 8.0},           {"low_freq_factor", 1.0},
                        {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 16}};
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+  for (const std::string key : {"rope_parameters", "rope_scaling"}) {
     const ModelConfig config = read(with(llama(), {{key, llama3}}));
     CHECK(config.rope_scaling == RopeScaling::llama3);
     CHECK(config.rope_theta == 5e5);
@@ -157,7 +157,7 @@ TEST_CASE("rotary parameters that nlac does not compute are refused by name") {
   const auto rope = [](const Json& parameters) {
     return read(with(llama(), {{"rope_scaling", parameters}}));
   };
-  for (const char* type : {"dynamic", "longrope", "su", "mrope", "proportional"}) {
+  for (const std::string type : {"dynamic", "longrope", "su", "mrope", "proportional"}) {
     CHECK_REFUSED(rope({{"rope_type", type}, {"factor", 2.0}}), "ERR_MODEL_FORMAT",
                   std::string("\"") + type + "\"");
   }
@@ -189,20 +189,20 @@ TEST_CASE("a sliding window in use is refused, one that is off is not") {
 }
 
 TEST_CASE("what is missing, of the wrong kind or out of range is refused by name") {
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                          "num_attention_heads", "max_position_embeddings"}) {
+  for (const std::string key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                                "num_attention_heads", "max_position_embeddings"}) {
     CAPTURE(key);
     Json json = llama();
     json.erase(key);
-    CHECK_REFUSED(read(json), "ERR_MODEL_FORMAT", std::string(key) + " is missing");
+    CHECK_REFUSED(read(json), "ERR_MODEL_FORMAT", key + " is missing");
     for (const Json& value : {Json(0), Json(-1), Json(1.5), Json("32"), Json(true), Json(Json::array()),
                               Json(UINT64_MAX), Json(INT64_MAX), Json(INT64_MIN), Json(1e300)}) {
-      CHECK_REFUSED(read(with(llama(), {{key, value}})), "ERR_MODEL_FORMAT", std::string(key) + " is ");
+      CHECK_REFUSED(read(with(llama(), {{key, value}})), "ERR_MODEL_FORMAT", key + " is ");
     }
   }
   const struct {
     Json change;
-    const char* part;
+    std::string part;
   } cases[] = {
       {{{"architectures", {"MistralForCausalLM"}}}, "MistralForCausalLM"},
       {{{"architectures", Json::array()}}, "architectures"},
@@ -227,15 +227,15 @@ TEST_CASE("what is missing, of the wrong kind or out of range is refused by name
 }
 
 TEST_CASE("configurations that transformers wrote survive being written") {
-  for (const char* name : {"llama", "llama-biased", "qwen2", "qwen3"}) {
+  for (const std::string name : {"llama", "llama-biased", "qwen2", "qwen3"}) {
     CAPTURE(name);
-    const Bytes bytes = read_bytes(fixture(std::string("io/") + name + "/config.json"));
+    const Bytes bytes = read_bytes(fixture("io/" + name + "/config.json"));
     const ModelConfig config = ModelConfig::from_json({bytes.begin(), bytes.end()});
     const std::string json = config.to_json("bfloat16");
     CHECK(ModelConfig::from_json(json).to_json("bfloat16") == json);
     // What was there comes out as it went in.
     const Json before = Json::parse(bytes), after = Json::parse(json);
-    for (const char* key :
+    for (const std::string key :
          {"architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size",
           "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "rms_norm_eps",
           "max_position_embeddings", "tie_word_embeddings", "eos_token_id", "bos_token_id"}) {
@@ -250,7 +250,7 @@ TEST_CASE("configurations that transformers wrote survive being written") {
 }
 
 TEST_CASE("GGUF metadata of each architecture") {
-  for (const char* name : {"llama", "qwen2", "qwen3"}) {
+  for (const std::string name : {"llama", "qwen2", "qwen3"}) {
     CAPTURE(name);
     const ModelConfig config = ModelConfig::from_gguf(gguf(name), true);
     CHECK(std::string(Json::parse(config.to_json("float32"))["model_type"]) == name);
@@ -264,8 +264,8 @@ TEST_CASE("GGUF metadata of each architecture") {
     CHECK(config.max_positions == 64);
     CHECK(config.rms_norm_eps == 1e-5);
     CHECK(config.rope_theta == 10000.0);
-    CHECK(config.qkv_bias == (std::string(name) == "qwen2"));
-    CHECK(config.qk_norm == (std::string(name) == "qwen3"));
+    CHECK(config.qkv_bias == (name == "qwen2"));
+    CHECK(config.qk_norm == (name == "qwen3"));
     CHECK_FALSE(config.tied_embeddings);
     CHECK(ModelConfig::from_gguf(gguf(name), false).tied_embeddings);
   }
@@ -311,7 +311,7 @@ TEST_CASE("GGUF metadata that is missing, of the wrong kind or not supported is 
     CHECK_REFUSED(ModelConfig::from_gguf(with(gguf("qwen2"), key, true), true), "ERR_MODEL_FORMAT", key);
   }
   const struct {
-    const char* key;
+    std::string key;
     GgufValue value;
   } cases[] = {
       {"general.architecture", std::string("gemma")},
@@ -331,15 +331,15 @@ TEST_CASE("GGUF metadata that is missing, of the wrong kind or not supported is 
   };
   for (const auto& test : cases) {
     CAPTURE(test.key);
-    const std::string shown =
-        std::string(test.key) == "llama.rope.scaling.type" ? "llama.rope.scaling" : test.key;
+    const std::string shown = test.key == "llama.rope.scaling.type" ? "llama.rope.scaling" : test.key;
     CHECK_REFUSED(ModelConfig::from_gguf(with(gguf("llama"), test.key, test.value), true), "ERR_MODEL_FORMAT",
                   shown);
   }
   GgufMetadata yarn = gguf("llama");
   yarn["llama.rope.scaling.type"] = std::string("yarn");
   yarn["llama.rope.scaling.factor"] = 4.0;
-  for (const char* key : {"yarn_attn_factor", "attn_factor", "yarn_ext_factor", "yarn_log_multiplier"}) {
+  for (const std::string key :
+       {"yarn_attn_factor", "attn_factor", "yarn_ext_factor", "yarn_log_multiplier"}) {
     const std::string full = std::string("llama.rope.scaling.") + key;
     CHECK_REFUSED(ModelConfig::from_gguf(with(yarn, full, 0.5), true), "ERR_MODEL_FORMAT", full);
   }

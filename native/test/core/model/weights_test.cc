@@ -12,7 +12,7 @@ using namespace nlac::test;
 
 namespace {
 
-constexpr const char* models[] = {"llama", "llama-biased", "qwen2", "qwen3"};
+const std::string models[] = {"llama", "llama-biased", "qwen2", "qwen3"};
 
 LoadedModel load(const std::string& name, at::ScalarType dtype = at::kFloat) {
   return load_model(fixture("io/" + name), dtype, at::kCPU);
@@ -42,13 +42,13 @@ void copy_model(const std::string& name, const Scratch& scratch) {
 }  // namespace
 
 TEST_CASE("a Hugging Face model loads to the values in its files") {
-  for (const char* name : models) {
+  for (const std::string& name : models) {
     CAPTURE(name);
     const LoadedModel model = load(name);
     std::map<std::string, at::Tensor> views;
     for (const auto& [key, view] : model.weights.named_views(model.config)) views[key] = view;
     size_t seen = 0;
-    for (const SafetensorsFile& file : open_huggingface_weights(fixture(std::string("io/") + name))) {
+    for (const SafetensorsFile& file : open_huggingface_weights(fixture("io/" + name))) {
       for (const TensorEntry& entry : file.tensors) {
         CAPTURE(entry.name);
         REQUIRE(views.count(entry.name) == 1);
@@ -63,10 +63,10 @@ TEST_CASE("a Hugging Face model loads to the values in its files") {
 }
 
 TEST_CASE("a GGUF loads to what the Hugging Face model of the same weights loads to") {
-  for (const char* name : models) {
+  for (const std::string& name : models) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
-      const LoadedModel a = load(name, dtype), b = load(std::string(name) + ".gguf", dtype);
+      const LoadedModel a = load(name, dtype), b = load(name + ".gguf", dtype);
       check_same(a, b);
       CHECK(a.config.family == b.config.family);
       CHECK(a.config.head_dim == b.config.head_dim);
@@ -86,7 +86,7 @@ TEST_CASE("a GGUF loads to what the Hugging Face model of the same weights loads
 }
 
 TEST_CASE("bfloat16 is float32 rounded to nearest even") {
-  for (const char* name : {"llama", "llama.gguf", "qwen2"}) {
+  for (const std::string name : {"llama", "llama.gguf", "qwen2"}) {
     const LoadedModel wide = load(name), narrow = load(name, at::kBFloat16);
     const auto a = wide.weights.list(), b = narrow.weights.list();
     REQUIRE(a.size() == b.size());
@@ -110,7 +110,7 @@ TEST_CASE("a tied head is the embedding, in every copy") {
 }
 
 TEST_CASE("like, zeros_like and copy_as keep shapes and order and share no memory") {
-  for (const char* name : models) {
+  for (const std::string& name : models) {
     const Weights weights = load(name).weights;
     const auto from = weights.list();
     const auto empty = weights.like(at::kDouble, at::kCPU).list(),
@@ -131,7 +131,7 @@ TEST_CASE("like, zeros_like and copy_as keep shapes and order and share no memor
 }
 
 TEST_CASE("named views are the fused tensors' own memory and cover each element once") {
-  for (const char* name : models) {
+  for (const std::string& name : models) {
     CAPTURE(name);
     LoadedModel model = load(name);
     for (const at::Tensor& tensor : model.weights.list()) tensor.zero_();
@@ -145,7 +145,7 @@ TEST_CASE("named views are the fused tensors' own memory and cover each element 
 }
 
 TEST_CASE("an exported model loads back bit for bit") {
-  for (const char* name : models) {
+  for (const std::string& name : models) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
       Scratch scratch;

@@ -2,7 +2,7 @@
 
 import type { Command } from "commander";
 import type { Environment } from "../environments/contract.ts";
-import { environmentNames, makeEnvironment } from "../environments/index.ts";
+import { environmentNames, makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { permutation, streams } from "../random.ts";
 import { type Evaluation, evaluate, type Interval } from "../rollout/evaluate.ts";

@@ -4,7 +4,7 @@ import { stdin, stdout } from "node:process";
 import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
 import type { Environment } from "../environments/contract.ts";
-import { environmentNames, makeEnvironment } from "../environments/index.ts";
+import { environmentNames, makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { actionSummary, parseAction, policyMessages } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
@@ -98,7 +98,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       console.log(
         `   ${actionSummary(parsed.action)} → ${result.observation.map(({ content }) => content).join(" ")}`,
       );
-      for (const message of result.observation) conversation.append(message);
+      conversation.append(...result.observation);
       if (result.done) {
         console.log(`\nReward: ${result.reward}`);
         break;

@@ -4,7 +4,7 @@ import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Command } from "commander";
 import { trainNlac } from "../algorithms/nlac.ts";
-import { makeEnvironment } from "../environments/index.ts";
+import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner } from "../learner.ts";
 import { loadRecipe, parseRecipe, type Recipe } from "../recipe.ts";

@@ -188,7 +188,7 @@ async function act<Task>(
     if (run.malformedInARow >= (options.malformedLimit ?? 3)) finish(run, "malformed");
   }
   if (run.outcome === undefined && lastTurn) finish(run, "turn-limit");
-  for (const message of turn.observation) run.conversation.append(message);
+  run.conversation.append(...turn.observation);
 }
 
 /** What an agent is told whose action could not be read. */

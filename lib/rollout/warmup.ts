@@ -114,7 +114,7 @@ export function demonstratedTexts(
       teach(after.append(user(futureRequest(observation))), good.future);
       teach(after.append(user(targetRequest(true))), targetText(good, observation, good.future));
     }
-    for (const message of observation) conversation.append(message);
+    conversation.append(...observation);
   }
   return texts;
 }

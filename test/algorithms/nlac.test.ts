@@ -12,8 +12,8 @@ const target = "Future:\njoined\nOptimality:\nNo, bring what was asked for.";
 /** Which role a prompt asks for, by the last request in it. */
 function roleOf(prompt: string): string {
   const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
-  if (last.includes("revised action") || last.includes("better solution")) return "refiner";
   if (last.includes("corrected_think")) return "correction";
+  if (last.includes("revised action") || last.includes("better solution")) return "refiner";
   if (last.includes("judge your latest action") || last.includes("was graded")) return "backup";
   if (last.includes("Starting from this point")) return "future";
   if (last.includes("Judge your last action") || last.includes("Check the solution")) return "critic";

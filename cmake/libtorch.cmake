@@ -50,3 +50,17 @@ target_link_libraries(nlac_torch INTERFACE torch_cpu c10)
 get_filename_component(nlac_site "${NLAC_TORCH_DIR}" DIRECTORY)
 target_link_options(nlac_torch INTERFACE
   "-Wl,-rpath-link,${NLAC_TORCH_DIR}/lib:${nlac_site}/nvidia/cu13/lib" "-Wl,--as-needed")
+
+# at::parallel_for is a template of torch's headers: compiled without OpenMP it is a plain loop. Only the
+# compiler is told, not the linker: an addon finds OpenMP's symbols in the runtime libtorch has loaded, so
+# there can be no second one, whose threads would fight the first for the cores.
+target_compile_options(nlac_torch INTERFACE -fopenmp)
+# A program has to name the runtime: torch's own where it carries one.
+add_library(nlac_openmp INTERFACE)
+file(GLOB nlac_torch_gomp "${NLAC_TORCH_DIR}/lib/libgomp*.so*")
+if(nlac_torch_gomp)
+  list(GET nlac_torch_gomp 0 nlac_torch_gomp)
+  target_link_libraries(nlac_openmp INTERFACE "${nlac_torch_gomp}")
+else()
+  target_link_libraries(nlac_openmp INTERFACE gomp)
+endif()

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 // From the ground up. A file may import its own layer and those above it in this list.
 const LAYERS = [
-  ["errors.ts", "random.ts", "version.ts"],
+  ["errors.ts", "random.ts", "version.ts", "write-atomically.ts"],
   ["native"],
   [
     "environments",
@@ -18,6 +18,7 @@ const LAYERS = [
     "tokens",
     "model.ts",
     "models.ts",
+    "checks.ts",
     "learner.ts",
     "tensor.ts",
     "ops.ts",

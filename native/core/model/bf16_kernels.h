@@ -27,4 +27,18 @@ void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t 
 void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits* values, int64_t length,
                 int64_t head_dim, float* scratch, Bits* output);
 
+// What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise; one rounding at the end.
+void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
+// grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null: left out).
+void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, int64_t rows, int64_t n,
+                       const Bits* weight, float eps, Bits* grad_x, float* grad_weight);
+// gate_up [rows, 2n] → y [rows, n]
+void gated_silu(const Bits* gate_up, int64_t rows, int64_t n, Bits* y);
+// grad [rows, n], gate_up [rows, 2n] → grad_gate_up [rows, 2n]
+void gated_silu_backward(const Bits* grad, const Bits* gate_up, int64_t rows, int64_t n, Bits* grad_gate_up);
+// In place: x [tokens, heads, 2 half] with `stride` between tokens; cos and sin [positions, half] f32; half is a
+// multiple of 16; sign 1 turns, -1 turns back.
+void rotate(Bits* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos, const float* sin,
+            const int64_t* positions, float sign);
+
 }  // namespace nlac::bf16

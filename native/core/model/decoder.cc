@@ -204,7 +204,7 @@ at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& conf
   inner = linear_backward(inner, rms_norm(tape.middle, layer.post_norm, eps), layer.gate_up, into.gate_up,
                           into.gate_up_bias);
   const at::Tensor at_middle =
-      rms_norm_backward(inner, tape.middle, layer.post_norm, eps, into.post_norm).add_(grad);
+      rms_norm_backward(inner, tape.middle, layer.post_norm, eps, into.post_norm, grad);
 
   inner = linear_backward(at_middle, tape.attended.output.flatten(1), layer.output, into.output, into.output_bias);
   at::Tensor at_qkv = at::empty_like(tape.projected.qkv);
@@ -214,11 +214,11 @@ at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& conf
   rotate(queries_and_keys(at_qkv, config), rope, positions, true);
   if (config.qk_norm) {
     const Split raw = split_qkv(tape.projected.raw_qkv, config);
-    gradients.q.copy_(rms_norm_backward(gradients.q, raw.q, layer.q_norm, eps, into.q_norm));
-    gradients.k.copy_(rms_norm_backward(gradients.k, raw.k, layer.k_norm, eps, into.k_norm));
+    gradients.q.copy_(rms_norm_backward(gradients.q, raw.q, layer.q_norm, eps, into.q_norm, {}));
+    gradients.k.copy_(rms_norm_backward(gradients.k, raw.k, layer.k_norm, eps, into.k_norm, {}));
   }
   inner = linear_backward(at_qkv, rms_norm(tape.input, layer.input_norm, eps), layer.qkv, into.qkv, into.qkv_bias);
-  return rms_norm_backward(inner, tape.input, layer.input_norm, eps, into.input_norm).add_(at_middle);
+  return rms_norm_backward(inner, tape.input, layer.input_norm, eps, into.input_norm, at_middle);
 }
 
 void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& lengths) {
@@ -278,7 +278,7 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
   NLAC_REQUIRE(tape && tape->last.defined(), "ERR_VALUE", "the tape is missing or was already consumed");
   NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [", tape->last.size(0),
                ", ", tape->last.size(1), "]");
-  at::Tensor grad = rms_norm_backward(grad_hidden, tape->last, weights.norm, config_.rms_norm_eps, gradients.norm);
+  at::Tensor grad = rms_norm_backward(grad_hidden, tape->last, weights.norm, config_.rms_norm_eps, gradients.norm, {});
   tape->last.reset();
   for (size_t l = weights.layers.size(); l-- > 0;) {
     const LayerWeights& layer = weights.layers[l];

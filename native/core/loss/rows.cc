@@ -1,17 +1,68 @@
 #include "core/loss/rows.h"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <limits>
+
+#include "core/loss/row_kernels.h"
 
 namespace nlac {
 namespace {
 
 // Σ p·(log p - log q) + (q - p): the same sum, as p and q both add up to 1, but each term is at least 0, so
-// nothing cancels between terms and an error common to all of log q drops out.
-at::Tensor divergence(const at::Tensor& p, const at::Tensor& q, const at::Tensor& log_ratio) {
-  return (p * log_ratio + (q - p)).sum(-1);
+// nothing cancels between terms and an error common to all of log q drops out. Within a term expm1 sees to it.
+at::Tensor divergence(const at::Tensor& p, const at::Tensor& q, const at::Tensor& d) {
+  return at::where(d.abs() < 0.25, p * (d + (-d).expm1()), p * d + (q - p)).sum(-1);
+}
+
+void token_rows_fused(RowChunk& chunk) {
+  using namespace row_kernels;
+  const Kernels& kernels = row_kernels::kernels();
+  const int64_t rows = chunk.student.size(0), vocab = chunk.student.size(1);
+  const int64_t stride = chunk.student.stride(0);
+  const int64_t teacher_stride = chunk.teacher.defined() ? chunk.teacher.stride(0) : 0;
+  float* const student = chunk.student.data_ptr<float>();
+  float* const teacher = chunk.teacher.defined() ? chunk.teacher.data_ptr<float>() : nullptr;
+  const int64_t* targets = chunk.targets.defined() ? chunk.targets.const_data_ptr<int64_t>() : nullptr;
+  const float* weights = chunk.weights.const_data_ptr<float>();
+  float* losses = chunk.losses.data_ptr<float>();
+  // With every token among the k best there is no bucket.
+  const int64_t k = chunk.support.kind == SupportKind::top_k && chunk.support.k < vocab ? chunk.support.k : 0;
+  // Below this the exponent's range is left, which the bound on logits then catches.
+  const double inverse_temperature = std::min(1 / chunk.temperature, 1e30);
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> indices;
+    std::vector<float> tops(2 * static_cast<size_t>(k));
+    for (int64_t r = begin; r < end; ++r) {
+      const RowScale scale{static_cast<float>(inverse_temperature),
+                           static_cast<float>(weights[r] * inverse_temperature),
+                           !chunk.with_gradient ? Form::none
+                           : chunk.rounded      ? Form::bf16
+                                                : Form::f32};
+      float* row = student + r * stride;
+      float* teacher_row = teacher + r * teacher_stride;
+      if (chunk.support.kind == SupportKind::sampled) {
+        losses[r] = kernels.nll(row, targets[r], vocab, scale);
+      } else if (k == 0) {
+        losses[r] = kernels.kl(row, teacher_row, vocab, scale);
+      } else {
+        select_top(teacher_row, vocab, k, indices);
+        losses[r] = kernels.top_k(row, teacher_row, vocab, {indices.data(), tops.data(), tops.data() + k, k}, scale);
+      }
+    }
+  });
 }
 
 }  // namespace
+
+void token_rows(RowChunk& chunk) {
+  if (chunk.student.is_cpu() && chunk.student.scalar_type() == at::kFloat) {
+    token_rows_fused(chunk);
+  } else {
+    token_rows_with_operators(chunk);
+  }
+}
 
 void token_rows_with_operators(RowChunk& chunk) {
   const at::Tensor s = chunk.student / chunk.temperature;

@@ -24,6 +24,9 @@ struct RowChunk {
   bool rounded = false;
 };
 
+// The fused kernels for f32 on the CPU, libtorch's operators for everything else.
+void token_rows(RowChunk& chunk);
+
 // Losses and gradient by libtorch's operators: any device, f32 or f64, not `rounded`. The reference.
 void token_rows_with_operators(RowChunk& chunk);
 

@@ -1,0 +1,84 @@
+/**
+ * Scripted games with judgements, for a supervised warm-up: the table's own player asks well; beside each of its
+ * questions stands a poorer one (a guess out of the blue, or a question asked before) with what is wrong with it.
+ */
+
+import { derivedSeed, streams, uniform } from "../../random.ts";
+import type { Action, Demonstration, Episode, JudgedAction, ResetOptions, StepResult } from "../contract.ts";
+import { scriptedGuesser, withArticle } from "./guesser.ts";
+import { readQuestion } from "./questions.ts";
+
+/**
+ * Plays `episode` to its end. `words` are the only ones that are named, so that none meant for testing is
+ * given away.
+ */
+export async function demonstrate(
+  episode: Episode,
+  words: readonly string[],
+  turns: number,
+  options: ResetOptions,
+): Promise<Demonstration> {
+  const play = scriptedGuesser({ words, turns, seed: derivedSeed(options.seed, streams.policy, 0) });
+  const history: { action: Action; result: StepResult }[] = [];
+  const shown: Demonstration["turns"] = [];
+  for (let turn = 0; turn < turns; turn++) {
+    const written = await play({ observation: episode.observation, history });
+    const action = { text: written.text, thought: brief(written.thought ?? "") };
+    const result = await episode.step(action);
+    shown.push({
+      good: { action, future: expectation(action.text, turns - turn - 1) },
+      poor: poorAction(action, history, words, options.seed, turn),
+      observation: result.observation,
+      reward: result.reward,
+      done: result.done,
+    });
+    history.push({ action, result });
+    if (result.done) break;
+  }
+  await episode.close();
+  return { observation: episode.observation, turns: shown };
+}
+
+/** The guesser's thought up to its first conclusion: a small model learns short lines sooner. */
+function brief(thought: string): string {
+  const end = /[.:;] /.exec(thought);
+  return end === null ? thought : `${thought.slice(0, end.index)}.`;
+}
+
+function isGuess(text: string): boolean {
+  return readQuestion(text).kind === "guess";
+}
+
+function expectation(text: string, left: number): string {
+  if (isGuess(text)) return "The guess fits everything that is known, so the word is probably found.";
+  return left > 5
+    ? "The answer rules out many things, and more questions like it lead to the word."
+    : "The answer rules out some things, and the word can be guessed soon after.";
+}
+
+function poorAction(
+  good: Action,
+  history: readonly { action: Action }[],
+  words: readonly string[],
+  seed: number,
+  turn: number,
+): JudgedAction {
+  const random = (number: number) => uniform(seed, streams.warmup, turn * 4 + number);
+  const advice = isGuess(good.text)
+    ? `Guess "${good.text}" now, because it fits all the answers.`
+    : `Ask "${good.text}" instead, because it rules out more things at once.`;
+  const repeated = history[Math.floor(random(0) * history.length)]?.action.text;
+  if (repeated !== undefined && random(1) < 0.5) {
+    return {
+      action: { text: repeated, thought: "I want to be sure." },
+      future: "The answer is the same as before, a question is lost, and the word may not be found in time.",
+      advice,
+    };
+  }
+  const word = words[Math.floor(random(2) * words.length)]!;
+  return {
+    action: { text: `Is it ${withArticle(word)}?`, thought: "I simply guess." },
+    future: "The answer is probably no, since many other things are possible, and a question is lost.",
+    advice,
+  };
+}

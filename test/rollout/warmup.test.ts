@@ -1,0 +1,79 @@
+import { expect, test } from "vitest";
+import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { parseCritique } from "../../lib/prompts/critic.ts";
+import { parseAction } from "../../lib/prompts/policy.ts";
+import { demonstratedTexts, warmUp } from "../../lib/rollout/warmup.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+
+const environment = twentyQuestions({ turns: 12 });
+
+test("a scripted game shows every role in the form that its parser reads", async () => {
+  const model = new ScriptedModel(() => "");
+  const tasks = await environment.tasks("train");
+  const kinds = { action: 0, critique: 0, yes: 0, future: 0 };
+  for (const [i, task] of tasks.slice(0, 20).entries()) {
+    const demonstration = await environment.demonstrate!(task, { seed: i });
+    for (const { prompt, response } of demonstratedTexts(model, environment, demonstration)) {
+      expect(response.at(-1)).toBe(endOfTurn);
+      const text = model.decode(response.slice(0, -1));
+      const request = model.decode(prompt).split("<|im_start|>user").at(-1)!;
+      if (request.includes("Optimality:")) {
+        const critique = parseCritique(text, false);
+        expect(critique.ok).toBe(true);
+        kinds.critique++;
+        if (critique.ok && critique.yes) kinds.yes++;
+      } else if (request.includes("describe one course")) {
+        expect(text.length).toBeGreaterThan(20);
+        kinds.future++;
+      } else {
+        expect(parseAction(text, "text").ok).toBe(true);
+        kinds.action++;
+      }
+    }
+  }
+  expect(kinds.action).toBeGreaterThan(100);
+  expect(kinds.future).toBeGreaterThan(100);
+  // Per turn: Yes of the good action, No of the poor one, and the target of the good one.
+  expect(kinds.yes / kinds.critique).toBeCloseTo(2 / 3, 2);
+});
+
+test("nothing that is said before an answer gives the answer or a test word away", async () => {
+  const model = new ScriptedModel(() => "");
+  const tasks = await environment.tasks("train");
+  const testWords = new Set((await environment.tasks("test")).map(({ word }) => word));
+  for (const [i, task] of tasks.slice(0, 20).entries()) {
+    const demonstration = await environment.demonstrate!(task, { seed: i });
+    for (const { prompt, response } of demonstratedTexts(model, environment, demonstration)) {
+      const text = model.decode([...prompt, ...response]);
+      for (const [, word] of text.matchAll(/Is it an? ([a-z -]+)\?/g))
+        expect(testWords.has(word!)).toBe(false);
+    }
+  }
+});
+
+test("steps fall to a rate of nothing, θ̄ becomes θ, and the same seed draws the same texts", async () => {
+  const run = async () => {
+    const model = new ScriptedModel(() => "");
+    await warmUp({
+      model,
+      environment,
+      config: { steps: 4, batchSize: 3, learningRate: 1, episodes: 2 },
+      seed: 5,
+    });
+    return model.events;
+  };
+  const events = await run();
+  expect(events.map(({ kind }) => kind)).toEqual([...Array(4).fill(["nll", "step"]).flat(), "target"]);
+  const rates = events.flatMap((event) => (event.kind === "step" ? [event.options.learningRate] : []));
+  expect(rates).toEqual([1, 0.75, 0.5, 0.25]);
+  expect(events.at(-1)).toEqual({ kind: "target", tau: 1 });
+  expect(await run()).toEqual(events);
+});
+
+test("an environment that cannot demonstrate is an error that says so", async () => {
+  const options = { model: new ScriptedModel(() => ""), environment: errandEnvironment(), seed: 0 };
+  await expect(
+    warmUp({ ...options, config: { steps: 1, batchSize: 1, learningRate: 1, episodes: 1 } }),
+  ).rejects.toMatchObject({ code: "ERR_CONFIG" });
+});

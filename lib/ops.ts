@@ -179,7 +179,8 @@ function linearTokenKl(inputs: LinearTokenKlInputs): LossTensors {
 /**
  * -log softmax(logits / T)[target] per row, fused with the vocabulary matrix.
  *
- * @throws NlacError ERR_SHAPE, ERR_VALUE (a target outside the vocabulary too), ERR_DEVICE, ERR_DISPOSED
+ * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_INDEX for a target outside the vocabulary, ERR_DEVICE,
+ *   ERR_DISPOSED
  */
 function linearTokenNll(inputs: LinearTokenNllInputs): LossTensors {
   const { temperature = 1 } = inputs;

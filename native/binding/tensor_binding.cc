@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -141,10 +142,11 @@ Napi::Value tensor_from(const Napi::CallbackInfo& info) {
     const at::Device device = to_device(info[3], "device");
 
     const auto length = static_cast<int64_t>(array.ElementLength());
-    int64_t count = 1;
+    int64_t count = 1, strides = 1;  // torch multiplies strides past a size of 0
     for (const int64_t size : shape) {
-      NLAC_REQUIRE(size >= 0 && !__builtin_mul_overflow(count, size, &count), "ERR_SHAPE",
-                   "shape holds a negative size or is too large");
+      NLAC_REQUIRE(size >= 0 && !__builtin_mul_overflow(strides, std::max<int64_t>(size, 1), &strides),
+                   "ERR_SHAPE", "shape holds a negative size or is too large");
+      count *= size;
     }
     NLAC_REQUIRE(count == length, "ERR_SHAPE", "the shape has ", count, " elements and data has ", length);
     // Copied at once: the bytes stay JavaScript's.

@@ -78,7 +78,13 @@ void Worker::post(std::unique_ptr<Delivery> delivery) {
 
 void Worker::call_js(Napi::Env env, Napi::Function, Worker*, Delivery* delivery) {
   const std::unique_ptr<Delivery> owned(delivery);
-  if (static_cast<napi_env>(env) != nullptr) owned->deliver(env);
+  if (static_cast<napi_env>(env) == nullptr) return;
+  try {
+    owned->deliver(env);
+  } catch (const Napi::Error&) {
+    // Callbacks from lib/ do not throw and promises take what goes wrong: the environment is being
+    // terminated, and letting the error out would end the process instead.
+  }
 }
 
 void Worker::close_silently(std::function<void()> last) {

@@ -1,0 +1,47 @@
+/** Models small enough to make in a test: a byte-level tokenizer and random weights. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Learner, type LearnerOptions } from "../../lib/learner.ts";
+import { byteTokenizer } from "./scripted-model.ts";
+
+/** 258 ids have text; the rows after them are padding, as many models have. */
+export const tinyConfig = {
+  architectures: ["LlamaForCausalLM"],
+  model_type: "llama",
+  vocab_size: 264,
+  hidden_size: 32,
+  intermediate_size: 64,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  max_position_embeddings: 256,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  hidden_act: "silu",
+  tie_word_embeddings: false,
+  eos_token_id: 257,
+};
+
+export function tinyLearner(options: LearnerOptions = {}): Promise<Learner> {
+  return Learner.create(tinyConfig, { dtype: "float32", tokenizer: byteTokenizer(), ...options });
+}
+
+/** Runs `body` with a new directory that is gone afterwards. */
+export async function inDirectory<T>(body: (directory: string) => Promise<T> | T): Promise<T> {
+  const directory = mkdtempSync(join(tmpdir(), "nlac-"));
+  try {
+    return await body(directory);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** log softmax of one row of logits, in float64. */
+export function logSoftmax(logits: Float32Array, row: number, vocab: number, temperature = 1): Float64Array {
+  const values = Float64Array.from(logits.subarray(row * vocab, (row + 1) * vocab), (x) => x / temperature);
+  const largest = values.reduce((a, b) => Math.max(a, b));
+  const total = Math.log(values.reduce((sum, x) => sum + Math.exp(x - largest), 0)) + largest;
+  return values.map((x) => x - total);
+}

@@ -99,8 +99,8 @@ function exactCall(name: string, parameters: readonly Node[], fuel: Fuel): Ratio
     }
     case "binomial": {
       if (second === undefined || first.d !== 1n || second.d !== 1n) return undefined;
-      const rest = first.n - second.n;
-      const k = second.n < rest ? second.n : rest;
+      let k = first.n - second.n;
+      if (second.n < k) k = second.n;
       if (k < 0n || first.n < 0n || k > largestFactorial) return undefined;
       burn(fuel, Number(k));
       let result = 1n;

@@ -1,0 +1,185 @@
+/**
+ * A player that knows the table: it asks the question that splits the objects still possible most evenly, and
+ * guesses when few are left. It shows that the game can be won, and writes demonstrations: its thoughts say what
+ * is known, what may still be meant, and why the question comes next.
+ */
+
+import { streams, uniform } from "../../random.ts";
+import type { ScriptedPolicy } from "../check.ts";
+import type { Action } from "../contract.ts";
+import { type Answer, type AttributeName, attributeNames, attributes } from "./attributes.ts";
+import { readQuestion } from "./questions.ts";
+import { byName, type HiddenObject, table } from "./table.ts";
+
+export interface GuesserOptions {
+  /** Words it holds possible. Default: all of the table. */
+  words?: readonly string[];
+  /** Questions a game allows. Default 20. */
+  turns?: number;
+  /** With one: chooses among the nearly best questions at random, so that games differ. Default: always the best. */
+  seed?: number;
+}
+
+/** Any question within this share of the best one's information is as good. */
+const nearlyBest = 0.93;
+
+/** Throws nothing: an unknown word in `words` is left out, and what it cannot explain in a history it ignores. */
+export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
+  const objects =
+    options.words === undefined
+      ? table
+      : options.words.flatMap((word) => {
+          const object = byName.get(word);
+          return object === undefined ? [] : [object];
+        });
+  const turns = options.turns ?? 20;
+  return ({ history }) => {
+    let possible = [...objects];
+    const facts: string[] = [];
+    const asked = new Set<AttributeName>();
+    const guessed = new Set<HiddenObject>();
+    for (const { action, result } of history) {
+      const question = readQuestion(action.text);
+      const answer = answerIn(result.observation[0]?.content ?? "");
+      if (question.kind === "guess" && question.object !== undefined) {
+        guessed.add(question.object);
+        facts.push(`it is not ${withArticle(question.object.name)}`);
+      } else if (question.kind === "attribute" && answer !== undefined) {
+        asked.add(question.name);
+        const wanted = question.negated && answer !== "unknown" ? (answer === "yes" ? "no" : "yes") : answer;
+        const left = possible.filter((object) => object.answers[question.name] === wanted);
+        // An oracle other than the table may disagree with it; then its answer only cannot be used.
+        if (left.length > 0) possible = left;
+        if (answer !== "unknown") facts.push(statement(attributes[question.name].question, wanted === "yes"));
+      }
+    }
+    possible = possible.filter((object) => !guessed.has(object));
+    const random = options.seed === undefined ? 0 : uniform(options.seed, streams.policy, history.length);
+    const best = chooseQuestion(possible, asked, options.seed === undefined ? undefined : random);
+    const left = turns - history.length;
+    if (best === undefined || possible.length <= 2 || left <= 1) {
+      const fallback = objects.find((object) => !guessed.has(object)) ?? objects[0]!;
+      return guessAction(possible[Math.floor(random * possible.length)] ?? fallback, possible, facts);
+    }
+    return questionAction(best, possible, facts);
+  };
+}
+
+function answerIn(content: string): Answer | undefined {
+  if (content.startsWith("Yes")) return "yes";
+  if (content.startsWith("No")) return "no";
+  return content.startsWith("I can't tell") ? "unknown" : undefined;
+}
+
+function chooseQuestion(
+  possible: readonly HiddenObject[],
+  asked: ReadonlySet<AttributeName>,
+  random: number | undefined,
+): AttributeName | undefined {
+  const scored = attributeNames
+    .filter((name) => !asked.has(name))
+    .map((name) => ({ name, score: information(possible, name) }))
+    .sort((a, b) => b.score - a.score);
+  const best = scored[0];
+  if (best === undefined || best.score < 1e-9) return undefined;
+  if (random === undefined) return best.name;
+  const good = scored.filter(({ score }) => score >= nearlyBest * best.score);
+  return good[Math.floor(random * good.length)]!.name;
+}
+
+/** Bits that the answer is worth, when all possible objects are equally likely. */
+function information(possible: readonly HiddenObject[], name: AttributeName): number {
+  const counts = { yes: 0, no: 0, unknown: 0 };
+  for (const object of possible) counts[object.answers[name]]++;
+  let bits = 0;
+  for (const count of Object.values(counts)) {
+    const share = count / possible.length;
+    if (share > 0) bits -= share * Math.log2(share);
+  }
+  // "I can't tell" teaches a listener little, whatever the table can do with it.
+  return bits * (1 - (0.6 * counts.unknown) / possible.length);
+}
+
+// -------------------------------------------------------------------------------------------------- in words
+
+function questionAction(
+  name: AttributeName,
+  possible: readonly HiddenObject[],
+  facts: readonly string[],
+): Action {
+  const { question } = attributes[name];
+  const next = `Whether ${statement(question, true)} will tell more.`;
+  const thought =
+    facts.length === 0
+      ? `Nothing is known yet: it may be ${listed(possible, 3)}. ${next}`
+      : `${known(facts)} It may be ${listed(possible, 3)}. ${next}`;
+  return { thought, text: question };
+}
+
+function guessAction(
+  object: HiddenObject,
+  possible: readonly HiddenObject[],
+  facts: readonly string[],
+): Action {
+  const thought =
+    possible.length > 1
+      ? `${known(facts)} It may be ${listed(possible, 3)}; I try one.`
+      : `${known(facts)} That fits ${withArticle(object.name)}.`;
+  return { thought, text: `Is it ${withArticle(object.name)}?` };
+}
+
+/** The latest facts; older ones are in the conversation. */
+function known(facts: readonly string[]): string {
+  const latest = facts.slice(-3);
+  if (latest.length === 0) return "I have no facts to go by.";
+  const text = latest.length === 1 ? latest[0]! : `${latest.slice(0, -1).join(", ")} and ${latest.at(-1)}`;
+  return `${text[0]!.toUpperCase()}${text.slice(1)}.`;
+}
+
+/** "a cow, a crab or one of 15 others": taken from all over the list, which is ordered by kind. */
+function listed(objects: readonly HiddenObject[], most: number): string {
+  const count = Math.min(most, objects.length);
+  const some = Array.from({ length: count }, (_, i) =>
+    withArticle(objects[Math.floor((i * objects.length) / count)]!.name),
+  );
+  const others = objects.length - count;
+  if (others > 0) some.push(others === 1 ? "one other thing" : `one of ${others} others`);
+  return some.length <= 1 ? (some[0] ?? "anything") : `${some.slice(0, -1).join(", ")} or ${some.at(-1)}`;
+}
+
+const uncountable = new Set(
+  (
+    "bread cheese butter honey rice sugar salt bacon ham cereal spaghetti soup sushi popcorn chocolate candy water milk " +
+    "coffee tea beer wine soda grass moss ivy bamboo garlic broccoli cauliflower lettuce cabbage spinach corn money " +
+    "chalk tape glue toothpaste soap shampoo lipstick perfume rain snow fire sand ice gold lightning hair underwear " +
+    "jewelry yogurt steak"
+  ).split(" "),
+);
+const plural =
+  /^(?:pants|jeans|shorts|pajamas|glasses|sunglasses|headphones|scissors|pliers|chopsticks|stairs|dice|french fries|playing cards)$/;
+const unique = new Set(["sun", "moon"]);
+
+/** "a dog", "an owl", "the sun", "bread", "scissors". */
+export function withArticle(name: string): string {
+  if (unique.has(name)) return `the ${name}`;
+  if (uncountable.has(name) || uncountable.has(name.split(" ").at(-1)!) || plural.test(name)) return name;
+  return `${/^[aeiou]/.test(name) ? "an" : "a"} ${name}`;
+}
+
+/** "Does it have wheels?" → "it has wheels" or "it does not have wheels". */
+export function statement(question: string, yes: boolean): string {
+  const text = question.replace(/\?$/, "");
+  const subject = (pattern: RegExp, positive: string, negative: string): string | undefined =>
+    pattern.test(text) ? text.replace(pattern, yes ? positive : negative) : undefined;
+  return (
+    subject(/^Is it /, "it is ", "it is not ") ??
+    subject(/^Does it have /, "it has ", "it does not have ") ??
+    subject(/^Can it /, "it can ", "it cannot ") ??
+    subject(/^Can (you|people|a person) /, "$1 can ", "$1 cannot ") ??
+    subject(/^Do (people|children) (often )?/, "$1 $2", "$1 do not $2") ??
+    subject(/^Do you /, "you ", "you do not ") ??
+    (yes
+      ? text.replace(/^Does it (\w+)/, (_, verb: string) => `it ${verb}s`)
+      : text.replace(/^Does it /, "it does not "))
+  );
+}

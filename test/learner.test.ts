@@ -541,6 +541,11 @@ describe("bad arguments", () => {
     expect([same.dtype, same.seed]).toEqual(["bfloat16", 0]);
   });
 
+  it("more memory than any machine has is refused, not the end of the process", async () => {
+    const huge = { ...tinyConfig, vocab_size: 2 ** 24, hidden_size: 2 ** 20 };
+    expect(await codeOf(Learner.create(huge))).toBe("ERR_OUT_OF_MEMORY");
+  });
+
   it("models are checked", async () => {
     expect(await codeOf(Learner.load("no-such-model"))).toBe("ERR_MODEL_NOT_FOUND");
     expect(await codeOf(Learner.create("{"))).toBe("ERR_MODEL_FORMAT");

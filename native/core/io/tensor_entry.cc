@@ -89,8 +89,8 @@ const char* stored_type_name(StoredType type) {
 void dequantize(const TensorEntry& entry, int64_t first, int64_t elements, float* out) {
   const int64_t total = entry.elements();
   NLAC_REQUIRE(first >= 0 && elements >= 0 && first <= total && elements <= total - first, "ERR_INDEX",
-               "elements ", first, " to ", first + elements, " of tensor ", printable(entry.name),
-               ", which has ", total);
+               elements, " elements from ", first, " on of tensor ", printable(entry.name), ", which has ",
+               total);
   const BlockSize block = block_size(entry.type);
   NLAC_REQUIRE(first % block.values == 0, "ERR_INDEX", "element ", first, " of tensor ",
                printable(entry.name), " is inside a block of ", block.values);

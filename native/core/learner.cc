@@ -47,7 +47,8 @@ auto guarded(Body body) {
   } catch (const c10::Error& error) {
     // The CPU's allocator throws the general class.
     const std::string what = error.what_without_backtrace();
-    if (what.find("can't allocate memory") == std::string::npos && what.find("not enough memory") == std::string::npos)
+    if (what.find("can't allocate memory") == std::string::npos &&
+        what.find("not enough memory") == std::string::npos)
       throw;
     fail("ERR_OUT_OF_MEMORY", what);
   } catch (const std::bad_alloc&) {
@@ -63,8 +64,8 @@ void check_ids(const ModelConfig& config, const Ids& ids, const Where&... where)
   }
 }
 
-void check_text(const ModelConfig& config, size_t index, const char* name, const Ids& context, const Ids& response,
-                double weight) {
+void check_text(const ModelConfig& config, size_t index, const char* name, const Ids& context,
+                const Ids& response, double weight) {
   const auto require = [&](bool condition, const auto&... what) {
     NLAC_REQUIRE(condition, "ERR_VALUE", "text ", index, ": ", what...);
   };
@@ -72,13 +73,15 @@ void check_text(const ModelConfig& config, size_t index, const char* name, const
   require(!response.empty(), "the response is empty");
   check_ids(config, context, "text ", index, ": ");
   check_ids(config, response, "text ", index, ": ");
-  require(static_cast<int64_t>(context.size() + response.size()) <= config.max_positions, "the ", name, " of ",
-          context.size(), " tokens and the response of ", response.size(), " exceed the context of ",
+  require(static_cast<int64_t>(context.size() + response.size()) <= config.max_positions, "the ", name,
+          " of ", context.size(), " tokens and the response of ", response.size(), " exceed the context of ",
           config.max_positions);
   require(std::isfinite(weight), "the weight must be finite, got ", weight);
 }
 
-at::Tensor on_device(const Ids& values, at::Device device) { return at::tensor(values, at::kLong).to(device); }
+at::Tensor on_device(const Ids& values, at::Device device) {
+  return at::tensor(values, at::kLong).to(device);
+}
 
 // Contexts and responses in one stream. A response's last token predicts nothing and is left out.
 struct Packed {
@@ -89,7 +92,8 @@ struct Packed {
     ids.insert(ids.end(), context.begin(), context.end());
     ids.insert(ids.end(), response.begin(), response.end() - 1);
     lengths.push_back(tokens);
-    for (int64_t row = static_cast<int64_t>(context.size()) - 1; row < tokens; ++row) rows.push_back(begin + row);
+    for (int64_t row = static_cast<int64_t>(context.size()) - 1; row < tokens; ++row)
+      rows.push_back(begin + row);
   }
   static int64_t read_tokens(const Ids& context, const Ids& response) {
     return static_cast<int64_t>(context.size() + response.size()) - 1;
@@ -107,13 +111,15 @@ void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
         const size_t pair = static_cast<size_t>(i & ~int64_t{1});
         const double radius = std::sqrt(-2 * std::log((words[pair] + 1.0) * 0x1p-32));
         const double angle = 2 * std::numbers::pi * words[pair + 1] * 0x1p-32;
-        data[4 * block + i] = static_cast<float>(kInitialStd * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
+        data[4 * block + i] =
+            static_cast<float>(kInitialStd * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
       }
     }
   });
 }
 
-// --- checkpoints --------------------------------------------------------------------------------------------
+// --- checkpoints
+// --------------------------------------------------------------------------------------------
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -135,15 +141,15 @@ void read_tensors(const fs::path& path, const NamedTensors& tensors) {
   const SafetensorsFile file = open_safetensors(path.string());
   std::map<std::string, const TensorEntry*> entries;
   for (const TensorEntry& entry : file.tensors) entries[entry.name] = &entry;
-  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ", tensors.size(),
-               " tensors, found ", entries.size());
+  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ",
+               tensors.size(), " tensors, found ", entries.size());
   for (const auto& [name, tensor] : tensors) {
     const auto found = entries.find(name);
     NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": no tensor ", name);
     const TensorEntry& entry = *found->second;
-    NLAC_REQUIRE(entry.type == StoredType::f32 && at::IntArrayRef(entry.shape) == tensor.sizes(), "ERR_CHECKPOINT",
-                 path.string(), ": ", name, " is ", stored_type_name(entry.type), ' ', at::IntArrayRef(entry.shape),
-                 ", expected f32 ", tensor.sizes());
+    NLAC_REQUIRE(entry.type == StoredType::f32 && at::IntArrayRef(entry.shape) == tensor.sizes(),
+                 "ERR_CHECKPOINT", path.string(), ": ", name, " is ", stored_type_name(entry.type), ' ',
+                 at::IntArrayRef(entry.shape), ", expected f32 ", tensor.sizes());
     at::Tensor host = at::empty(tensor.sizes(), at::kFloat);
     std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may lie unaligned
     tensor.copy_(host);
@@ -175,10 +181,14 @@ bool any_nonzero(const Weights& weights) {
 
 }  // namespace
 
-// --- making one ---------------------------------------------------------------------------------------------
+// --- making one
+// ---------------------------------------------------------------------------------------------
 
 Learner::Learner(LoadedModel model, const LearnerOptions& options)
-    : options_(options), config_(std::move(model.config)), decoder_(config_), master_(std::move(model.weights)) {
+    : options_(options),
+      config_(std::move(model.config)),
+      decoder_(config_),
+      master_(std::move(model.weights)) {
   online_ = options.dtype == at::kFloat ? master_ : master_.copy_as(options.dtype, options.device);
   online_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
   target_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
@@ -198,7 +208,8 @@ std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOpt
   });
 }
 
-std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t seed, const LearnerOptions& options) {
+std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t seed,
+                                         const LearnerOptions& options) {
   check_options(options);
   return guarded([&] {
     Weights weights = allocate_weights(config, at::kFloat, at::kCPU);
@@ -242,7 +253,8 @@ Weights& Learner::make_gradients() {
   return *gradients_;
 }
 
-// --- inference ----------------------------------------------------------------------------------------------
+// --- inference
+// ----------------------------------------------------------------------------------------------
 
 std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, Which which,
                                               const GenerateHooks& hooks) {
@@ -270,8 +282,8 @@ std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>
 at::Tensor Learner::logits(const std::vector<int64_t>& ids, Which which) {
   return guarded([&] {
     NLAC_REQUIRE(!ids.empty(), "ERR_VALUE", "the text is empty");
-    NLAC_REQUIRE(static_cast<int64_t>(ids.size()) <= config_.max_positions, "ERR_VALUE", "the text has ", ids.size(),
-                 " tokens, more than the context of ", config_.max_positions);
+    NLAC_REQUIRE(static_cast<int64_t>(ids.size()) <= config_.max_positions, "ERR_VALUE", "the text has ",
+                 ids.size(), " tokens, more than the context of ", config_.max_positions);
     check_ids(config_, ids);
     const Weights& used = weights(which);
     const at::Tensor hidden =
@@ -280,7 +292,8 @@ at::Tensor Learner::logits(const std::vector<int64_t>& ids, Which which) {
   });
 }
 
-// --- losses -------------------------------------------------------------------------------------------------
+// --- losses
+// -------------------------------------------------------------------------------------------------
 
 LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gradient) {
   return guarded([&] {
@@ -293,8 +306,8 @@ LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gr
   });
 }
 
-LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
-                             bool with_gradient) {
+LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double temperature,
+                             const Support& support, bool with_gradient) {
   return guarded([&] {
     const bool sampled = support.kind == SupportKind::sampled;
     NLAC_REQUIRE(std::isfinite(temperature) && temperature > 0, "ERR_VALUE",
@@ -308,7 +321,8 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
       check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
       items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response, text.weight});
     }
-    return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, support, with_gradient);
+    return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, support,
+                 with_gradient);
   });
 }
 
@@ -363,8 +377,9 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
     // The teacher first: then its activations are gone when the student's tape is made.
     at::Tensor teacher_hidden;
     if (teacher) {
-      teacher_hidden = decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
-                           .index_select(0, on_device(teacher_packed.rows, device));
+      teacher_hidden =
+          decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
+              .index_select(0, on_device(teacher_packed.rows, device));
     }
     std::shared_ptr<Decoder::Tape> tape;
     const at::Tensor ids = on_device(packed.ids, device);
@@ -408,7 +423,8 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
   return output;
 }
 
-// --- optimization -------------------------------------------------------------------------------------------
+// --- optimization
+// -------------------------------------------------------------------------------------------
 
 StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
   return guarded([&] {
@@ -423,8 +439,8 @@ void Learner::update_target(double tau) {
   guarded([&] {
     make_target();
     const bool shadowed = options_.dtype != at::kFloat;
-    ema_update(target_master_->list(), master_.list(), shadowed ? target_->list() : std::vector<at::Tensor>{}, tau,
-               0, static_cast<uint64_t>(target_updates_));
+    ema_update(target_master_->list(), master_.list(), shadowed ? target_->list() : std::vector<at::Tensor>{},
+               tau, 0, static_cast<uint64_t>(target_updates_));
     ++target_updates_;
     target_generator_->drop_caches();
   });
@@ -435,7 +451,8 @@ double Learner::target_distance() {
   return guarded([&] { return relative_distance(target_master_->list(), master_.list()); });
 }
 
-// --- keeping it ---------------------------------------------------------------------------------------------
+// --- keeping it
+// ---------------------------------------------------------------------------------------------
 
 void Learner::save(const std::string& directory) {
   guarded([&] {
@@ -450,7 +467,8 @@ void Learner::save(const std::string& directory) {
                                {"gradients", gradients_ && any_nonzero(*gradients_)},
                                {"optimizers", nlohmann::json::array()}};
     if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
-    if (manifest["gradients"]) write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
+    if (manifest["gradients"])
+      write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
     for (const auto& [name, state] : moments_) {
       if (state.m.empty()) continue;
       auto& optimizers = manifest["optimizers"];
@@ -473,12 +491,14 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       const int format = manifest.at("format").get<int>();
       NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
                    " is not known to this version");
-      std::unique_ptr<Learner> learner(new Learner(load_model(directory, at::kFloat, options.device), options));
+      std::unique_ptr<Learner> learner(
+          new Learner(load_model(directory, at::kFloat, options.device), options));
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       if (manifest.at("target").get<bool>()) {
         Weights target = learner->master_.like(at::kFloat, options.device);
         read_tensors(root / "target.safetensors", target.named_views(learner->config_));
-        learner->target_ = options.dtype == at::kFloat ? target : target.copy_as(options.dtype, options.device);
+        learner->target_ =
+            options.dtype == at::kFloat ? target : target.copy_as(options.dtype, options.device);
         learner->target_master_ = std::move(target);
       }
       if (manifest.at("gradients").get<bool>()) {

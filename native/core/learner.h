@@ -31,10 +31,10 @@ enum class Which { online, target };
 
 struct LearnerOptions {
   at::Device device = at::kCPU;
-  at::ScalarType dtype = at::kBFloat16;    // or kFloat
+  at::ScalarType dtype = at::kBFloat16;  // or kFloat
   bool gradient_checkpointing = false;
-  int64_t micro_batch_tokens = 2048;       // packed tokens of one forward and backward
-  size_t cache_bytes = size_t{2} << 30;    // generation caches kept, per θ and θ̄
+  int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
+  size_t cache_bytes = size_t{2} << 30;  // generation caches kept, per θ and θ̄
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j].
@@ -55,7 +55,8 @@ class Learner {
  public:
   static std::unique_ptr<Learner> load(const std::string& path, const LearnerOptions& options);
   // A randomly initialised model (normal, std 0.02), for tests and for training from scratch.
-  static std::unique_ptr<Learner> create(const ModelConfig& config, uint64_t seed, const LearnerOptions& options);
+  static std::unique_ptr<Learner> create(const ModelConfig& config, uint64_t seed,
+                                         const LearnerOptions& options);
 
   const ModelConfig& config() const { return config_; }
   const LearnerOptions& options() const { return options_; }
@@ -77,10 +78,12 @@ class Learner {
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
-  void discard_moments(const std::string& state) { moments_.erase(state); }  // frees a set not needed any more
-  void discard_gradients() { gradients_.reset(); }  // forgets what was added up since the last step
-  void update_target(double tau);    // counts its calls; drops θ̄'s caches
-  double target_distance();          // relative distance of θ̄ from θ
+  // Frees a set of moments not needed any more; forgets the gradients added up since the last step.
+  void discard_moments(const std::string& state) { moments_.erase(state); }
+  void discard_gradients() { gradients_.reset(); }
+
+  void update_target(double tau);  // counts its calls; drops θ̄'s caches
+  double target_distance();        // relative distance of θ̄ from θ
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
   // model.safetensors (θ, a directory that load() takes too), target.safetensors (θ̄, once made),
@@ -110,8 +113,8 @@ class Learner {
   LearnerOptions options_;
   ModelConfig config_;
   Decoder decoder_;
-  Weights master_;   // f32
-  Weights online_;   // dtype; the masters themselves when dtype is f32
+  Weights master_;  // f32
+  Weights online_;  // dtype; the masters themselves when dtype is f32
   std::optional<Weights> target_master_, target_;
   std::optional<Weights> gradients_;  // f32
   std::map<std::string, AdamWState> moments_;

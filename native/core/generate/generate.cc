@@ -17,7 +17,8 @@ namespace {
 // Float32 logits that exist at once.
 constexpr int64_t kLogitBytes = int64_t{64} << 20;
 
-void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& config, const GenerateHooks& hooks) {
+void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& config,
+              const GenerateHooks& hooks) {
   for (size_t i = 0; i < requests.size(); ++i) {
     const GenerateRequest& request = requests[i];
     const auto require = [&](bool condition, const auto&... what) {
@@ -65,14 +66,15 @@ void draw(std::vector<Running>& running, const std::vector<GenerateRequest>& req
     const float* data = rows.const_data_ptr<float>();
     size_t last = first;
     while (last < running.size() && running[last].row < end) ++last;
-    at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(last), 1, [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to; ++i) {
-        Running& sequence = running[i];
-        const int64_t step = static_cast<int64_t>(results[sequence.request].tokens.size());
-        sequence.token = sample_token(data + (sequence.row - begin) * vocab, vocab, requests[sequence.request],
-                                      step, &sequence.log_prob);
-      }
-    });
+    at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(last), 1,
+                     [&](int64_t from, int64_t to) {
+                       for (int64_t i = from; i < to; ++i) {
+                         Running& sequence = running[i];
+                         const int64_t step = static_cast<int64_t>(results[sequence.request].tokens.size());
+                         sequence.token = sample_token(data + (sequence.row - begin) * vocab, vocab,
+                                                       requests[sequence.request], step, &sequence.log_prob);
+                       }
+                     });
     first = last;
   }
 }
@@ -95,7 +97,8 @@ bool stops(const GenerateRequest& request, const GenerateHooks& hooks, Running& 
 
 }  // namespace
 
-std::vector<GenerateResult> Generator::generate(const Weights& weights, const std::vector<GenerateRequest>& requests,
+std::vector<GenerateResult> Generator::generate(const Weights& weights,
+                                                const std::vector<GenerateRequest>& requests,
                                                 const GenerateHooks& hooks) {
   c10::InferenceMode inference;
   const ModelConfig& config = decoder_.config();
@@ -183,7 +186,8 @@ void Generator::store(std::vector<int64_t> tokens, KvCache cache) {
   }
   if (cache.bytes() > cache_bytes_) return;
   entries_.push_front({std::move(tokens), std::move(cache)});
-  for (size_t held = cached_bytes(); held > cache_bytes_; entries_.pop_back()) held -= entries_.back().cache.bytes();
+  for (size_t held = cached_bytes(); held > cache_bytes_; entries_.pop_back())
+    held -= entries_.back().cache.bytes();
 }
 
 void Generator::drop_caches() { entries_.clear(); }

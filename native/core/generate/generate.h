@@ -19,11 +19,11 @@
 namespace nlac {
 
 struct GenerateRequest {
-  std::vector<int64_t> tokens;          // the prompt, at least one id
+  std::vector<int64_t> tokens;  // the prompt, at least one id
   int64_t max_new_tokens = 256;
-  double temperature = 1.0;             // 0: greedy
+  double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;
-  int64_t top_k = 0;                    // 0: off
+  int64_t top_k = 0;  // 0: off
   double min_p = 0.0;
   uint64_t seed = 0;                    // this request's own stream: independent of what else is in the batch
   std::vector<int64_t> stop_token_ids;  // ends the text; the id is kept as the last token
@@ -38,7 +38,7 @@ struct GenerateResult {
   std::vector<int64_t> tokens;   // new ids, the stop id included
   std::vector<float> log_probs;  // log p of each under the untouched distribution (temperature 1, no filters)
   FinishReason finish_reason = FinishReason::length;
-  int64_t cached_tokens = 0;     // prompt tokens found in the cache and not read again
+  int64_t cached_tokens = 0;  // prompt tokens found in the cache and not read again
 };
 
 struct GenerateHooks {

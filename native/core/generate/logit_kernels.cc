@@ -179,9 +179,10 @@ NLAC_KERNELS(Avx512, 16, __attribute__((target("avx512f,avx2,fma"))))
 
 const Table& table() {
 #if defined(__x86_64__)
-  static const Table& chosen = __builtin_cpu_supports("avx512f")                                  ? Avx512::table
-                               : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? Avx2::table
-                                                                                                 : Baseline::table;
+  static const Table& chosen = __builtin_cpu_supports("avx512f") ? Avx512::table
+                               : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+                                   ? Avx2::table
+                                   : Baseline::table;
   return chosen;
 #else
   return Baseline::table;

@@ -32,9 +32,8 @@ Generator::Prefill::Prefill(Generator& generator, const std::vector<GenerateRequ
                             std::vector<int64_t> chosen)
     : generator_(generator), requests_(requests) {
   // In lexicographic order, what begins alike lies together, the shorter first.
-  std::stable_sort(chosen.begin(), chosen.end(), [&](int64_t a, int64_t b) {
-    return requests_[a].tokens < requests_[b].tokens;
-  });
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](int64_t a, int64_t b) { return requests_[a].tokens < requests_[b].tokens; });
   build(chosen.begin(), chosen.end(), -1);
   choose_sources();
 }
@@ -64,7 +63,8 @@ void Generator::Prefill::build(std::vector<int64_t>::const_iterator first,
   }
   for (auto group = longer; group != last;) {
     const int64_t next = requests_[*group].tokens[shared];
-    const auto end = std::find_if(group, last, [&](int64_t r) { return requests_[r].tokens[shared] != next; });
+    const auto end =
+        std::find_if(group, last, [&](int64_t r) { return requests_[r].tokens[shared] != next; });
     build(group, end, parent);
     group = end;
   }
@@ -139,14 +139,16 @@ KvCache Generator::Prefill::take(Node& node) {
 
 bool Generator::Prefill::read(const Weights& weights, const std::atomic<bool>* cancelled) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].consumers > 0 && (nodes_[i].reuse > 0 || nodes_[i].parent < 0)) start(static_cast<int64_t>(i));
+    if (nodes_[i].consumers > 0 && (nodes_[i].reuse > 0 || nodes_[i].parent < 0))
+      start(static_cast<int64_t>(i));
   }
   while (!ready_.empty()) {
     if (cancelled && cancelled->load(std::memory_order_relaxed)) {
       for (int64_t index : ready_) {
         Node& node = nodes_[index];
         if (node.cache.length == 0) continue;
-        generator_.store({node.tokens->begin(), node.tokens->begin() + node.cache.length}, std::move(node.cache));
+        generator_.store({node.tokens->begin(), node.tokens->begin() + node.cache.length},
+                         std::move(node.cache));
       }
       for (ReadPrompt& prompt : prompts_) {
         generator_.store(requests_[prompt.request].tokens, std::move(prompt.cache));
@@ -167,8 +169,10 @@ bool Generator::Prefill::read(const Weights& weights, const std::atomic<bool>* c
       ready_.pop_front();
     }
     const at::Device device = weights.embedding.device();
-    const at::Tensor hidden = generator_.decoder_.infer(weights, at::tensor(ids, at::kLong).to(device), slices);
-    if (!last_rows.empty()) hidden_.push_back(hidden.index_select(0, at::tensor(last_rows, at::kLong).to(device)));
+    const at::Tensor hidden =
+        generator_.decoder_.infer(weights, at::tensor(ids, at::kLong).to(device), slices);
+    if (!last_rows.empty())
+      hidden_.push_back(hidden.index_select(0, at::tensor(last_rows, at::kLong).to(device)));
     for (int64_t index : finished) complete(index);
   }
   return true;

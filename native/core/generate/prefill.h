@@ -43,12 +43,12 @@ class Generator::Prefill {
   struct Node {
     const std::vector<int64_t>* tokens;  // the first `end` of these
     int64_t end;
-    int64_t parent;                  // -1: none; always before this node in the list
-    std::vector<int64_t> requests;   // whose whole prompt this is
-    std::vector<int64_t> children;   // nodes that continue from this one's cache
-    EntryIterator entry;             // with reuse > 0: where the first `reuse` tokens come from
+    int64_t parent;                 // -1: none; always before this node in the list
+    std::vector<int64_t> requests;  // whose whole prompt this is
+    std::vector<int64_t> children;  // nodes that continue from this one's cache
+    EntryIterator entry;            // with reuse > 0: where the first `reuse` tokens come from
     int64_t reuse = 0;
-    int64_t consumers = 0;           // requests and children still to be served
+    int64_t consumers = 0;  // requests and children still to be served
     int64_t cached_tokens = 0;
     KvCache cache;
   };

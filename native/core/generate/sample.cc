@@ -53,7 +53,8 @@ void gather(const float* logits, int64_t vocab, float top, float scale, float th
   scratch.candidates.resize(count);
   for (size_t i = 0; i < count; ++i) scratch.values[i] = logits[scratch.ids[i]];
   for (size_t i = 0; i < count; ++i) scratch.candidates[i] = {scratch.values[i], 0.0f, scratch.ids[i]};
-  kernels::exponentials(scratch.values.data(), static_cast<int64_t>(count), top, scale, scratch.values.data());
+  kernels::exponentials(scratch.values.data(), static_cast<int64_t>(count), top, scale,
+                        scratch.values.data());
   for (size_t i = 0; i < count; ++i) scratch.candidates[i].weight = scratch.values[i];
 }
 
@@ -105,13 +106,24 @@ void keep_top_mass(double needed, Scratch& scratch) {
   keep_up_to(*low, scratch.candidates);
 }
 
-// A threshold above which the weights reach `needed`, and not much below the best such one.
+// A threshold above which the weights reach `needed`, and not much below the best such one: found by doubling
+// the distance from the top, then halving the last stretch. A pass costs less than selecting among thousands.
 float threshold_of_mass(const float* logits, int64_t vocab, float top, float scale, double needed) {
-  for (float nats = 2; nats < 88; nats *= 2) {
-    const float threshold = top - nats / scale;
-    if (kernels::exp_mass_at_least(logits, vocab, top, scale, threshold) >= needed) return threshold;
+  constexpr float kFarthest = 88;  // nats; what lies below weighs nothing in float32
+  const auto reaches = [&](float nats) {
+    return kernels::exp_mass_at_least(logits, vocab, top, scale, top - nats / scale) >= needed;
+  };
+  float far = 2;
+  while (!reaches(far)) {
+    far *= 2;
+    if (far > kFarthest) return -std::numeric_limits<float>::infinity();
   }
-  return -std::numeric_limits<float>::infinity();
+  float near = far / 2;
+  for (int halving = 0; halving < 4; ++halving) {
+    const float middle = (near + far) / 2;
+    (reaches(middle) ? far : near) = middle;
+  }
+  return top - far / scale;
 }
 
 // Index of the value in which the running sum of `weight(i)` passes `target`. Rounding may leave the target
@@ -163,7 +175,8 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
   const float ratio_threshold = top + static_cast<float>(std::log(request.min_p) / scale);
 
   if (!by_count && !by_mass && !by_ratio) {
-    if (scale == 1.0f) return chosen(draw_unfiltered(logits, vocab, top, scale, u, scratch.sums, scratch.values));
+    if (scale == 1.0f)
+      return chosen(draw_unfiltered(logits, vocab, top, scale, u, scratch.sums, scratch.values));
     block_sums(logits, vocab, top, scale, scratch.tempered);
     return chosen(draw_unfiltered(logits, vocab, top, scale, u, scratch.tempered, scratch.values));
   }
@@ -184,7 +197,8 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
   }
   double target = u * mass(scratch.candidates);
   const int64_t kept = static_cast<int64_t>(scratch.candidates.size());
-  return chosen(scratch.candidates[walk(kept, target, [&](int64_t i) { return scratch.candidates[i].weight; })].id);
+  return chosen(
+      scratch.candidates[walk(kept, target, [&](int64_t i) { return scratch.candidates[i].weight; })].id);
 }
 
 }  // namespace nlac

@@ -47,8 +47,8 @@ LearnerOptions options_of(at::ScalarType dtype = at::kFloat, int64_t micro_batch
 }
 
 // A float32 learner whose weights are far enough from zero that its predictions differ from token to token.
-std::unique_ptr<Learner> tiny_learner(const LearnerOptions& options = options_of(), Family family = Family::llama,
-                                      uint64_t seed = 1) {
+std::unique_ptr<Learner> tiny_learner(const LearnerOptions& options = options_of(),
+                                      Family family = Family::llama, uint64_t seed = 1) {
   auto learner = Learner::create(tiny_config(family), seed, options);
   at::NoGradGuard no_grad;
   for (const at::Tensor& tensor : learner->masters().list()) {
@@ -106,7 +106,8 @@ void check_gradient(Learner& learner, const std::function<double(bool)>& loss) {
   at::NoGradGuard no_grad;
   loss(true);
   REQUIRE(learner.gradients() != nullptr);
-  const std::vector<at::Tensor> parameters = learner.masters().list(), gradients = copies(*learner.gradients());
+  const std::vector<at::Tensor> parameters = learner.masters().list(),
+                                gradients = copies(*learner.gradients());
   const auto difference = [&](const std::vector<at::Tensor>& direction, double size) {
     const std::vector<at::Tensor> saved = copies(learner.masters());
     const auto at_offset = [&](double offset) {
@@ -187,7 +188,8 @@ struct TemporaryDirectory {
 }  // namespace
 
 TEST_CASE("a new model is a function of its seed") {
-  const auto a = Learner::create(tiny_config(), 5, options_of()), b = Learner::create(tiny_config(), 5, options_of());
+  const auto a = Learner::create(tiny_config(), 5, options_of()),
+             b = Learner::create(tiny_config(), 5, options_of());
   const auto c = Learner::create(tiny_config(), 6, options_of());
   CHECK(equal(a->masters().list(), b->masters().list()));
   CHECK_FALSE(equal(a->masters().list(), c->masters().list()));
@@ -220,12 +222,14 @@ TEST_CASE("log probabilities, logits, losses and generation agree") {
     const GenerateRequest request = request_of(random_ids(6, 9), 12, 0.9, 4);
     const GenerateResult result = learner->generate({request}, which, {})[0];
     const auto again = learner->log_probs({{request.tokens, result.tokens, 1.0}}, which)[0];
-    for (size_t j = 0; j < again.size(); ++j) CHECK(result.log_probs[j] == doctest::Approx(again[j]).epsilon(1e-4));
+    for (size_t j = 0; j < again.size(); ++j)
+      CHECK(result.log_probs[j] == doctest::Approx(again[j]).epsilon(1e-4));
   }
   const auto losses = learner->token_nll(texts, false).losses;
   const auto scores = learner->log_probs(texts, Which::online);
   for (size_t i = 0; i < texts.size(); ++i) {
-    for (size_t j = 0; j < losses[i].size(); ++j) CHECK(losses[i][j] == doctest::Approx(-scores[i][j]).epsilon(1e-5));
+    for (size_t j = 0; j < losses[i].size(); ++j)
+      CHECK(losses[i][j] == doctest::Approx(-scores[i][j]).epsilon(1e-5));
   }
   CHECK(learner->gradients() == nullptr);  // nothing asked for any
 }
@@ -238,7 +242,8 @@ TEST_CASE("texts packed together do not see each other") {
   for (size_t i = 0; i < texts.size(); ++i) {
     for (size_t j = 0; j < a[i].size(); ++j) CHECK(a[i][j] == doctest::Approx(b[i][j]).epsilon(1e-4));
   }
-  const auto c = packed->token_kl(distilled, 1, {}, false).losses, d = alone->token_kl(distilled, 1, {}, false).losses;
+  const auto c = packed->token_kl(distilled, 1, {}, false).losses,
+             d = alone->token_kl(distilled, 1, {}, false).losses;
   for (size_t i = 0; i < distilled.size(); ++i) {
     for (size_t j = 0; j < c[i].size(); ++j) CHECK(c[i][j] == doctest::Approx(d[i][j]).epsilon(1e-4));
   }
@@ -249,12 +254,14 @@ TEST_CASE("token_nll's gradient is the slope of its loss") {
     CAPTURE(static_cast<int>(family));
     const auto learner = tiny_learner(options_of(), family);
     const auto texts = some_texts();
-    check_gradient(*learner, [&](bool gradient) { return weighted_sum(texts, learner->token_nll(texts, gradient)); });
+    check_gradient(*learner,
+                   [&](bool gradient) { return weighted_sum(texts, learner->token_nll(texts, gradient)); });
   }
 }
 
 TEST_CASE("token_kl's gradient is the slope of its loss, and reaches θ only") {
-  for (const Support& support : {Support{}, Support{SupportKind::top_k, 5}, Support{SupportKind::sampled, 0}}) {
+  for (const Support& support :
+       {Support{}, Support{SupportKind::top_k, 5}, Support{SupportKind::sampled, 0}}) {
     CAPTURE(static_cast<int>(support.kind));
     const auto learner = tiny_learner();
     learner->update_target(0.5);  // θ̄ = θ, and no longer the same once θ is perturbed
@@ -273,7 +280,8 @@ TEST_CASE("a student that knows what its teacher knows has nothing to learn") {
   const auto losses = learner->token_kl(texts, 1, {}, true).losses[0];
   for (float loss : losses) CHECK(std::abs(loss) < 1e-5f);
   double norm = 0;
-  for (const at::Tensor& gradient : learner->gradients()->list()) norm += gradient.pow(2).sum().item<double>();
+  for (const at::Tensor& gradient : learner->gradients()->list())
+    norm += gradient.pow(2).sum().item<double>();
   CHECK(std::sqrt(norm) < 1e-4);
 
   // The same numbers as from the two distributions themselves.
@@ -285,9 +293,11 @@ TEST_CASE("a student that knows what its teacher knows has nothing to learn") {
     const at::Tensor all = (learner->logits(whole, which).to(at::kDouble) / 2.0).log_softmax(1);
     return all.narrow(0, static_cast<int64_t>(context.size()) - 1, 9);
   };
-  const at::Tensor student = table(other[0].student, Which::online), teacher = table(other[0].teacher, Which::target);
+  const at::Tensor student = table(other[0].student, Which::online),
+                   teacher = table(other[0].teacher, Which::target);
   const at::Tensor kl = (teacher.exp() * (teacher - student)).sum(1);
-  for (int64_t j = 0; j < 9; ++j) CHECK(got[static_cast<size_t>(j)] == doctest::Approx(kl[j].item<double>()).epsilon(1e-4));
+  for (int64_t j = 0; j < 9; ++j)
+    CHECK(got[static_cast<size_t>(j)] == doctest::Approx(kl[j].item<double>()).epsilon(1e-4));
 }
 
 TEST_CASE("texts of weight 0 have losses and no gradient") {
@@ -297,7 +307,8 @@ TEST_CASE("texts of weight 0 have losses and no gradient") {
   for (ScoredText& text : texts) text.weight = 0;
   const auto losses = learner->token_nll(texts, true).losses;
   for (size_t i = 0; i < texts.size(); ++i) {
-    for (size_t j = 0; j < losses[i].size(); ++j) CHECK(losses[i][j] == doctest::Approx(expected[i][j]).epsilon(1e-5));
+    for (size_t j = 0; j < losses[i].size(); ++j)
+      CHECK(losses[i][j] == doctest::Approx(expected[i][j]).epsilon(1e-5));
   }
   CHECK(learner->gradients() == nullptr);
 
@@ -381,7 +392,9 @@ TEST_CASE("the target moves by τ, and drops what it had cached") {
     const auto target = learner->target_masters()->list(), online = learner->masters().list();
     for (size_t i = 0; i < target.size(); ++i) {
       const at::Tensor exact = tau * online[i].to(at::kDouble) + (1 - tau) * previous[i].to(at::kDouble);
-      CHECK(((target[i] - exact).abs() <= 1.5e-7 * (exact.abs() + previous[i].abs()) + 1e-9).all().item<bool>());
+      CHECK(((target[i] - exact).abs() <= 1.5e-7 * (exact.abs() + previous[i].abs()) + 1e-9)
+                .all()
+                .item<bool>());
     }
   }
   CHECK_FALSE(equal(learner->target_masters()->list(), old));
@@ -478,7 +491,8 @@ TEST_CASE("a resumed learner continues bit for bit") {
       CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
       const GenerateRequest request = request_of(random_ids(10, 1), 10, 1.0, 2);
       for (Which which : {Which::online, Which::target}) {
-        CHECK(resumed->generate({request}, which, {})[0].tokens == learner->generate({request}, which, {})[0].tokens);
+        CHECK(resumed->generate({request}, which, {})[0].tokens ==
+              learner->generate({request}, which, {})[0].tokens);
       }
     }
   }

@@ -79,7 +79,8 @@ struct Model {
     return result;
   }
 
-  std::vector<GenerateResult> fresh(const std::vector<GenerateRequest>& requests, const GenerateHooks& hooks = {}) {
+  std::vector<GenerateResult> fresh(const std::vector<GenerateRequest>& requests,
+                                    const GenerateHooks& hooks = {}) {
     return Generator(decoder, size_t{1} << 30).generate(weights, requests, hooks);
   }
 };
@@ -87,11 +88,13 @@ struct Model {
 std::vector<int64_t> random_ids(int64_t count, uint64_t seed, int64_t vocab = 61) {
   std::mt19937_64 engine(seed);
   std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int64_t>(engine() % static_cast<uint64_t>(vocab)));
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int64_t>(engine() % static_cast<uint64_t>(vocab)));
   return ids;
 }
 
-GenerateRequest request_of(std::vector<int64_t> tokens, int64_t max_new, double temperature = 0, uint64_t seed = 0) {
+GenerateRequest request_of(std::vector<int64_t> tokens, int64_t max_new, double temperature = 0,
+                           uint64_t seed = 0) {
   GenerateRequest request;
   request.tokens = std::move(tokens);
   request.max_new_tokens = max_new;
@@ -136,7 +139,8 @@ TEST_CASE("greedy generation is the argmax of a full forward at every step") {
   for (size_t i = 0; i < result.tokens.size(); ++i) {
     const at::Tensor row = model.last_logits(ids);
     CHECK(result.tokens[i] == row.argmax().item<int64_t>());
-    CHECK(result.log_probs[i] == doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
+    CHECK(result.log_probs[i] ==
+          doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
     ids.push_back(result.tokens[i]);
   }
 }
@@ -149,10 +153,10 @@ TEST_CASE("a request gives the same text in a batch as alone") {
     requests.push_back(request_of(joined(system, random_ids(static_cast<int64_t>(3 + i * 7), 20 + i)),
                                   static_cast<int64_t>(5 + i), 1.0, i));
   }
-  requests.push_back(request_of(requests[2].tokens, 8, 1.0, 77));           // the same prompt twice
-  requests.push_back(request_of(requests[2].tokens, 8, 0));                 // and three times
-  requests.push_back(request_of(system, 6, 0.8, 5));                        // a prompt that begins the others
-  requests.push_back(request_of(random_ids(4, 99), 12, 1.3, 6));            // one with nothing in common
+  requests.push_back(request_of(requests[2].tokens, 8, 1.0, 77));  // the same prompt twice
+  requests.push_back(request_of(requests[2].tokens, 8, 0));        // and three times
+  requests.push_back(request_of(system, 6, 0.8, 5));               // a prompt that begins the others
+  requests.push_back(request_of(random_ids(4, 99), 12, 1.3, 6));   // one with nothing in common
   requests.push_back(request_of(joined(requests[2].tokens, {5}), 4, 1, 8));  // one token more than another
   const auto results = model.fresh(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -267,7 +271,8 @@ TEST_CASE("limits") {
     CHECK(result.finish_reason == FinishReason::length);
   }
   SUBCASE("a full prompt, or no new tokens asked for") {
-    const auto results = model.fresh({request_of(random_ids(32, 1), 5), request_of({1, 2}, 0), request_of({3}, 2)});
+    const auto results =
+        model.fresh({request_of(random_ids(32, 1), 5), request_of({1, 2}, 0), request_of({3}, 2)});
     CHECK(results[0].tokens.empty());
     CHECK(results[1].tokens.empty());
     CHECK(results[2].tokens.size() == 2);
@@ -297,7 +302,8 @@ TEST_CASE("stop strings are found across tokens") {
   const auto text_to = [&](size_t count) {
     std::string text;
     for (size_t i = 0; i < count; ++i) {
-      if (static_cast<size_t>(free.tokens[i]) < bytes.size()) text += bytes[static_cast<size_t>(free.tokens[i])];
+      if (static_cast<size_t>(free.tokens[i]) < bytes.size())
+        text += bytes[static_cast<size_t>(free.tokens[i])];
     }
     return text;
   };
@@ -311,10 +317,10 @@ TEST_CASE("stop strings are found across tokens") {
     CHECK(result.finish_reason == FinishReason::stop);
   };
   const std::string whole = text_to(free.tokens.size());
-  check_stop(text_to(1));                                  // the first token itself
-  check_stop(text_to(12).substr(text_to(9).size() + 1));   // from within one token to the end of a later one
+  check_stop(text_to(1));                                 // the first token itself
+  check_stop(text_to(12).substr(text_to(9).size() + 1));  // from within one token to the end of a later one
   check_stop(text_to(20).substr(text_to(10).size() - 2, 25));
-  check_stop(whole.substr(whole.size() - 6));              // completed by the very last token
+  check_stop(whole.substr(whole.size() - 6));  // completed by the very last token
 }
 
 TEST_CASE("cancelling returns what there is, and leaves caches that can be trusted") {
@@ -392,7 +398,8 @@ TEST_CASE("a bad request is refused by its index before anything is generated") 
     CHECK(code_of([&] { model.fresh(requests, hooks); }, &message) == "ERR_VALUE");
     CHECK(message.find("request 1") != std::string::npos);
   };
-  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               infinity = std::numeric_limits<double>::infinity();
   refused([](auto& r) { r.tokens.clear(); });
   refused([](auto& r) { r.tokens = {1, 61}; });
   refused([](auto& r) { r.tokens = {-1}; });

@@ -115,7 +115,8 @@ TEST_CASE("kernels agree with float64 for every remainder of the vector width") 
     std::vector<double> sums(static_cast<size_t>((n + kernels::kSumBlock - 1) / kernels::kSumBlock));
     kernels::exp_block_sums(x.data(), n, top, scale, sums.data());
     CHECK(std::accumulate(sums.begin(), sums.end(), 0.0) == doctest::Approx(mass).epsilon(1e-6));
-    CHECK(kernels::exp_mass_at_least(x.data(), n, top, scale, threshold) == doctest::Approx(above).epsilon(1e-6));
+    CHECK(kernels::exp_mass_at_least(x.data(), n, top, scale, threshold) ==
+          doctest::Approx(above).epsilon(1e-6));
     kernels::select_at_least(x.data(), n, threshold, selected);
     CHECK(selected == chosen);
     std::vector<float> maxima(static_cast<size_t>((n + kernels::kMaxBlock - 1) / kernels::kMaxBlock));
@@ -139,7 +140,8 @@ TEST_CASE("draws follow the filtered distribution") {
           CAPTURE(top_k);
           CAPTURE(top_p);
           CAPTURE(min_p);
-          check_distribution(normal_logits(vocab, 1.5, seed), with(temperature, top_k, top_p, min_p, seed), 5000);
+          check_distribution(normal_logits(vocab, 1.5, seed), with(temperature, top_k, top_p, min_p, seed),
+                             5000);
         }
       }
     }
@@ -149,8 +151,9 @@ TEST_CASE("draws follow the filtered distribution") {
 TEST_CASE("filters hold on a real vocabulary's size") {
   const std::vector<float> peaked = normal_logits(49152, 3, 5), flat = normal_logits(49152, 0.5, 6);
   for (const auto* logits : {&peaked, &flat}) {
-    for (const GenerateRequest& request : {with(1, 0, 1, 0), with(0.7, 0, 1, 0), with(1, 50, 1, 0), with(1, 0, 0.95, 0),
-                                           with(1, 0, 1, 0.1), with(0.6, 2000, 0.9, 0.02), with(1, 0, 1e-9, 0)}) {
+    for (const GenerateRequest& request :
+         {with(1, 0, 1, 0), with(0.7, 0, 1, 0), with(1, 50, 1, 0), with(1, 0, 0.95, 0), with(1, 0, 1, 0.1),
+          with(0.6, 2000, 0.9, 0.02), with(1, 0, 1e-9, 0)}) {
       CAPTURE(request.top_k);
       CAPTURE(request.top_p);
       CAPTURE(request.min_p);

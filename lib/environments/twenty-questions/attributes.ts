@@ -207,7 +207,7 @@ export const attributes = {
   black: colour("black"),
   white: colour("white"),
   grey: colour("grey", ", gray, gray in color, gray colored"),
-  dangerous: no("Is it dangerous?", { is: "dangerous", not: "safe, harmless" }),
+  dangerous: no("Is it dangerous?", { is: "dangerous", not: "harmless" }),
   expensive: open("Is it expensive?", {
     is: "expensive, costly",
     does: "cost lot, cost lot of money",
@@ -225,7 +225,7 @@ export const attributes = {
     you: "put it in your pocket, fit it in your pocket, carry it in your pocket",
   }),
   hand: open("Can you hold it in one hand?", {
-    is: "small, small enough to hold in one hand, small enough to hold in your hand, hand sized",
+    is: "small, small enough to hold in one hand, held in one hand, small enough to be held in one hand, handheld, small enough to hold in your hand, hand sized",
     does: "fit in hand, fit in your hand, fit in one hand",
     you: "hold it in one hand, hold it in your hand, hold it with one hand, pick it up with one hand",
   }),
@@ -306,7 +306,7 @@ export const attributes = {
   // ---- what people do with it
   ride: no("Can it carry people?", { does: "carry people, carry passengers, carry person", you: "ride it" }),
   inside: no("Can people go inside it?", { you: "go inside it, go in it, enter it, walk inside it" }),
-  sit: no("Can you sit on it?", { you: "sit on it, sit in it", use: "sitting, sitting on" }),
+  sit: no("Can you sit on it?", { you: "sit on it, sit in it", use: "sitting, sitting on, seating" }),
   cuts: no("Is it used for cutting?", {
     use: "cutting, cutting things, cut, cut things, slicing, cutting food",
     you: "cut with it, cut things with it",

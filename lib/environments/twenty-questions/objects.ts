@@ -53,7 +53,7 @@ export const classes: Record<string, string> = {
   electronic:
     "@thing electronic electricity buttons plastic ?metal indoors !outdoors expensive ?children ?office ?school ?light ?sound ?heat ?bedroom ?livingRoom ?home",
   appliance:
-    "@thing appliance electricity metal ?plastic buttons indoors !outdoors !children ?expensive ?sound s3.5 home",
+    "@thing appliance electricity metal ?plastic buttons indoors !outdoors !children ?expensive ?sound s3.5 home ?electronic",
   kitchenware: "@thing kitchenware kitchen indoors !outdoors !children metal ?plastic s2 home",
   bathing: "@thing bathroom indoors !outdoors ?cleans s2 home",
   office: "@thing stationery office school indoors !outdoors s1 children ?home",
@@ -73,12 +73,12 @@ export const groups: readonly { of: string; objects: string }[] = [
     objects: `
       dog (hound, puppy, doggy): pet eatsMeat s3.4 indoors !edible ?dangerous ?swims ?livingRoom ?garden ?farm ?street home
       cat (kitten, kitty, house cat): pet eatsMeat s3.2 indoors !edible !dangerous ?swims ?livingRoom ?garden ?farm home
-      rabbit (bunny, hare): ?pet s3 ?farm ?farmAnimal ?edible !dangerous garden !sound ?swims ?home
+      rabbit (bunny): ?pet s3 ?farm ?farmAnimal ?edible !dangerous garden !sound ?swims ?home
       hamster: pet s1.5 indoors !edible !dangerous !swims c:brown ?eatsMeat home
       mouse (mice): ?pet s1 !edible !dangerous c:grey indoors ?swims ?eatsMeat ?garden ?farm ?home
       horse (pony, stallion, mare): farmAnimal farm ?pet s4.7 ride sit heavy c:brown ?swims
-      donkey (mule): farmAnimal farm s4.6 ride sit c:grey heavy !dangerous ?swims
-      cow (cattle, ox): farmAnimal farm horns s4.8 edible heavy pattern !dangerous !soft ?swims
+      donkey: farmAnimal farm s4.6 ride sit c:grey heavy !dangerous ?swims
+      cow (cattle): farmAnimal farm horns s4.8 edible heavy pattern !dangerous !soft ?swims
       pig (hog, swine): farmAnimal farm s4 edible heavy ?fur !dangerous !soft ?swims ?eatsMeat
       sheep (lamb, ewe): farmAnimal farm s3.8 edible c:white !dangerous ?horns ?swims
       goat: farmAnimal farm horns s3.7 edible !dangerous ?soft ?swims`,
@@ -103,9 +103,9 @@ export const groups: readonly { of: string; objects: string }[] = [
       panda (panda bear, giant panda): s4 c:black/white !edible ?dangerous !hot pattern
       monkey: s3.4 hot c:brown ?edible ?fourLegs ?swims ?eatsMeat
       gorilla (ape): s4.2 hot c:black ?fourLegs !tail heavy !swims !pattern ?dangerous
-      deer (stag, doe): horns edible c:brown !dangerous !hot s4
-      moose (elk): horns s4.8 heavy edible c:brown !hot dangerous
-      squirrel (chipmunk): s2 !dangerous c:brown/grey !hot garden !edible ?swims
+      deer (stag): horns edible c:brown !dangerous !hot s4
+      moose: horns s4.8 heavy edible c:brown !hot dangerous
+      squirrel: s2 !dangerous c:brown/grey !hot garden !edible ?swims
       beaver: s3.2 swims c:brown !hot !edible !dangerous ?water
       hedgehog: s2 !fur !soft sharp garden c:brown !edible !hot !dangerous !sound ?eatsMeat
       raccoon: s3.2 pattern c:grey ?eatsMeat !hot !edible ?swims
@@ -124,7 +124,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       duck: farmAnimal farm edible swims water s2.7 ?pet !dangerous
       goose: farmAnimal farm edible swims water s3.1 c:white/grey ?dangerous
       turkey: farmAnimal farm edible ?flies s3.3 c:brown !dangerous !celestial
-      eagle (hawk, falcon): eatsMeat s3.2 c:brown !edible ?dangerous ?celestial ?sharp
+      eagle: eatsMeat s3.2 c:brown !edible ?dangerous ?celestial ?sharp
       owl: eatsMeat s2.8 c:brown/white !edible !dangerous ?celestial
       parrot (macaw): pet s2.5 c:green/red hot indoors !edible !dangerous !eatsMeat home
       penguin: !flies swims eatsMeat c:black/white s3.3 !hot !edible !dangerous !celestial ?water ?ocean
@@ -132,8 +132,8 @@ export const groups: readonly { of: string; objects: string }[] = [
       swan: swims water c:white s3.3 !edible !eatsMeat
       flamingo: s3.4 hot !edible !dangerous ?long ?water
       peacock: s3.3 pattern c:green ?flies !edible !dangerous !celestial
-      pigeon (dove): s2 c:grey/white street !dangerous ?celestial ?garden
-      crow (raven, blackbird): s2 c:black !edible !dangerous ?celestial ?garden
+      pigeon: s2 c:grey/white street !dangerous ?celestial ?garden
+      crow: s2 c:black !edible !dangerous ?celestial ?garden
       hummingbird: s1 !edible !dangerous garden ?celestial ?eatsMeat
       seagull (gull): s2.5 c:white !edible eatsMeat ?celestial ?water ?ocean
       woodpecker: s2 c:red/black !edible !dangerous ?celestial ?eatsMeat`,
@@ -158,7 +158,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       jellyfish: swims water !legs !tail soft s2.4 !sound !indoors !edible ?dangerous ocean
       starfish (sea star): water ?legs !tail !sound s2 !indoors !edible c:orange/red !dangerous !soft ocean
       snail: shell !legs s1 !sound garden ?soft c:brown !dangerous !swims ?tail !eatsMeat !indoors
-      frog (toad): fourLegs !tail swims s1.5 sound c:green ?indoors !dangerous eatsMeat ?garden ?water
+      frog: fourLegs !tail swims s1.5 sound c:green ?indoors !dangerous eatsMeat ?garden ?water
       worm (earthworm): !legs ?tail s1 !sound garden soft long underground c:brown !dangerous !swims !indoors !edible !eatsMeat
       spider: !tail s1 indoors !sound ?dangerous eatsMeat c:black !swims !edible ?home
       scorpion: tail s1.5 !sound dangerous eatsMeat hot !swims !edible !indoors`,
@@ -182,9 +182,9 @@ export const groups: readonly { of: string; objects: string }[] = [
   {
     of: "reptile",
     objects: `
-      snake (python, cobra): !legs !fourLegs long eatsMeat dangerous s3.2 ?pet ?garden ?sound
-      lizard (gecko): s2 eatsMeat c:green/brown !dangerous ?pet
-      crocodile (alligator, croc): eatsMeat dangerous swims water s4.7 c:green heavy ?sound !indoors
+      snake: !legs !fourLegs long eatsMeat dangerous s3.2 ?pet ?garden ?sound
+      lizard: s2 eatsMeat c:green/brown !dangerous ?pet
+      crocodile: eatsMeat dangerous swims water s4.7 c:green heavy ?sound !indoors
       turtle (tortoise): shell ?swims ?water s2.8 c:green !dangerous ?pet ?ocean
       dinosaur: !alive heavy ?dangerous ?outdoors ?fourLegs sound s5`,
   },
@@ -193,7 +193,7 @@ export const groups: readonly { of: string; objects: string }[] = [
     objects: `
       oak tree (oak): s6
       palm tree (palm): hot s6
-      pine tree (pine, fir tree, christmas tree): decoration !hot ?indoors s6 ?home
+      pine tree (pine, fir tree): decoration !hot ?indoors s6 ?home
       apple tree: farm garden s5.3`,
   },
   {
@@ -211,9 +211,9 @@ export const groups: readonly { of: string; objects: string }[] = [
       cactus: sharp hot s2.7 c:green decoration indoors ?home
       grass: c:green s1.5 garden farm long !decoration ?soft
       fern: c:green s3 soft ?home
-      ivy (vine): c:green s4 ?long ?home
+      ivy: c:green s4 ?long ?home
       bamboo: long c:green wood hot s4.5
-      bush (shrub, hedge): garden s4 c:green !indoors
+      bush (shrub): garden s4 c:green !indoors
       moss: c:green soft s1.5 ?garden
       mushroom: ?plant ?vegetable food edible kitchen s1.5 soft c:white/brown ?alive !hot`,
   },
@@ -253,7 +253,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       chili pepper (chili, hot pepper): s1 long !peel hot c:red/green ?heat
       broccoli: c:green !peel s2.3
       cauliflower: c:white !peel s2.7 ?round
-      lettuce (salad): c:green !peel s2.7 soft
+      lettuce: c:green !peel s2.7 soft
       cabbage: c:green round !peel s2.7
       spinach: c:green soft !peel flat
       corn (maize): c:yellow s2.1 ?peel ?long
@@ -265,7 +265,7 @@ export const groups: readonly { of: string; objects: string }[] = [
   {
     of: "food",
     objects: `
-      bread (loaf of bread, loaf, toast): manMade baked soft breakfast s2.8 c:brown/white !sweet
+      bread (loaf of bread, loaf): manMade baked soft breakfast s2.8 c:brown/white !sweet
       egg: !manMade shell breakfast ?round c:white/brown s1.3 farm !soft !sweet ?opens
       cheese: manMade dairy c:yellow s1.8 ?breakfast !sweet
       butter: manMade dairy c:yellow soft breakfast s1.5 !sweet
@@ -274,8 +274,8 @@ export const groups: readonly { of: string; objects: string }[] = [
       sugar: manMade sweet c:white
       salt: ?manMade c:white !sweet !breakfast
       peanut (nut): ?manMade shell underground s1 c:brown !soft !breakfast farm !sweet
-      pancake (waffle): manMade round flat soft breakfast sweet ?heat c:brown ?dessert
-      sausage (hot dog): manMade meat long ?soft ?breakfast c:red/brown
+      pancake: manMade round flat soft breakfast sweet ?heat c:brown ?dessert
+      sausage: manMade meat long ?soft ?breakfast c:red/brown
       bacon: manMade meat breakfast c:red flat
       ham: manMade meat soft s2.7
       steak: ?manMade meat ?soft c:red/brown !breakfast ?expensive
@@ -291,14 +291,14 @@ export const groups: readonly { of: string; objects: string }[] = [
       spaghetti (pasta, noodles, noodle): long c:yellow children
       soup: ?drink s2.7 ?heat ?cold ?soft
       french fries (fries, chips): long children c:yellow ?soft s1
-      taco (burrito): ?meat ?soft
+      taco: ?meat ?soft
       sushi: ?fish s1 cold
       popcorn: s1 c:white/yellow children ?sweet ?soft`,
   },
   {
     of: "sweets",
     objects: `
-      cake (birthday cake, cupcake): baked ?round children s2.8
+      cake (birthday cake): baked ?round children s2.8
       cookie (biscuit): baked round flat s1.2 children c:brown ?soft
       pie: baked round s2.8 ?fruit ?soft
       donut (doughnut): ?baked round s1.7 ?breakfast
@@ -334,10 +334,10 @@ export const groups: readonly { of: string; objects: string }[] = [
       motorcycle (motorbike): s4.6 !inside !opens dangerous garage
       scooter (moped): s4.3 !inside !opens ?expensive garage
       bicycle (bike): !engine !inside !opens !heavy s4.2 ?expensive children ?light !movesItself !heat ?electricity ?sound garage ?home
-      train (locomotive): s6.3 !street !garage long
+      train: s6.3 !street !garage long
       subway (metro, underground train): s6.3 !street !garage ?underground long
       tank: weapon s5.6 !street !garage dangerous ?wheels !home
-      bulldozer (excavator, digger): s5.6 !street !garage ?inside c:yellow ?wheels
+      bulldozer: s5.6 !street !garage ?inside c:yellow ?wheels
       skateboard: !engine !inside !opens !heavy s3.1 ?wood !metal !expensive children sports !light ?toy !movesItself ?flat !heat !electricity ?sound ?sit ?home
       wheelchair: ?engine !inside !opens !heavy s3.8 ?movesItself indoors ?street !light !garage !sound !dangerous !heat ?home
       baby carriage (stroller, pram): !engine !inside ?opens !heavy s3.8 ?children !light ?garage !sound ?fabric ?expensive !movesItself ?metal !dangerous !heat !electricity ?home
@@ -349,10 +349,10 @@ export const groups: readonly { of: string; objects: string }[] = [
   {
     of: "boat",
     objects: `
-      sailboat (sailing boat, yacht): ?engine s5.6 ?metal ?inside ?fabric !heat !sound ?ocean
-      canoe (kayak): !engine s4.4 !metal ?wood !inside ?heavy ?expensive !sound long !heat !electricity
+      sailboat (sailing boat): ?engine s5.6 ?metal ?inside ?fabric !heat !sound ?ocean
+      canoe: !engine s4.4 !metal ?wood !inside ?heavy ?expensive !sound long !heat !electricity
       submarine: s6.3 inside !swims ?dangerous !underground ?weapon ocean
-      cruise ship (ship, ocean liner, ferry): s7 inside ocean`,
+      cruise ship (ship): s7 inside ocean`,
   },
   {
     of: "tool",
@@ -361,20 +361,20 @@ export const groups: readonly { of: string; objects: string }[] = [
       screwdriver: long s1.8 ?fastens
       wrench (spanner): ?long s2
       saw (handsaw): cuts sharp s2.6 dangerous ?flat
-      drill (power drill): electricity sound s2.4 ?plastic buttons ?dangerous
+      drill (power drill): electricity sound s2.4 ?plastic buttons ?dangerous ?electronic
       pliers: s2 ?cuts
-      axe (hatchet, ax): cuts sharp dangerous ?wood ?weapon outdoors s2.7
-      shovel (spade): garden outdoors long s3.6 ?wood !dangerous ?farm ?sharp
-      rake: garden outdoors long s3.7 ?wood !dangerous ?farm
-      wheelbarrow: wheels container garden outdoors !hand s3.9 !dangerous ?farm
-      lawn mower (lawnmower): wheels engine garden outdoors cuts sound s3.8 ?heavy sharp ?dangerous ?expensive ?electricity
-      chainsaw (chain saw): engine cuts sharp sound dangerous s3.2 outdoors ?expensive ?electricity
-      ladder: long !handle ?legs ?wood s4.3 ?dangerous
+      axe (hatchet, ax): cuts sharp dangerous ?wood ?weapon outdoors s2.7 ?indoors
+      shovel (spade): garden outdoors long s3.6 ?wood !dangerous ?farm ?sharp ?indoors
+      rake: garden outdoors long s3.7 ?wood !dangerous ?farm ?indoors
+      wheelbarrow: wheels container garden outdoors !hand s3.9 !dangerous ?farm ?indoors
+      lawn mower (lawnmower): wheels engine garden outdoors cuts sound s3.8 ?heavy sharp ?dangerous ?expensive ?electricity ?indoors
+      chainsaw (chain saw): engine cuts sharp sound dangerous s3.2 outdoors ?expensive ?electricity ?indoors
+      ladder: long !handle ?legs ?wood s4.3 ?dangerous ?indoors ?tool
       nail: !handle fastens sharp s1 long ?tool
       screw (bolt): !handle fastens s1 sharp ?tool
-      tape measure (measuring tape): measures !handle s1.5 !dangerous ?long ?plastic ?metal
+      tape measure (measuring tape): measures !handle s1.5 !dangerous ?long ?plastic ?metal ?tool
       paintbrush (paint brush): !metal ?wood ?writes ?soft s1.8 ?school !dangerous ?children long
-      flashlight (torch): light electricity buttons s1.8 !dangerous ?plastic ?long ?metal
+      flashlight (torch): light electricity buttons s1.8 !dangerous ?plastic ?long ?metal ?electronic
       rope: !handle !metal ?tool fastens long ?fabric s3 !dangerous
       chain: !handle fastens ?tool long s3 !dangerous
       bucket (pail): container holdsLiquid s2.9 ?plastic !dangerous round ?cleans ?tool ?metal ?farm
@@ -392,33 +392,33 @@ export const groups: readonly { of: string; objects: string }[] = [
       desk: office school ?bedroom s4 ?sit ?writes ?livingRoom
       bench: sit outdoors ?indoors ?garden !livingRoom ?long s4
       stool (bar stool): sit kitchen s3.4 ?round !heavy ?fourLegs ?livingRoom
-      bookshelf (bookcase, shelf): !sit ?wood office school !legs !fourLegs s4 ?container
-      wardrobe (closet, armoire): opens bedroom !livingRoom s4.6 heavy ?inside ?legs ?fourLegs ?container !office !school
-      dresser (chest of drawers, drawer): opens bedroom !livingRoom handle ?fourLegs s4 ?container !office !school
+      bookshelf (bookcase): !sit ?wood office school !legs !fourLegs s4 ?container
+      wardrobe (armoire): opens bedroom !livingRoom s4.6 heavy ?inside ?legs ?fourLegs ?container !office !school
+      dresser (chest of drawers): opens bedroom !livingRoom handle ?fourLegs s4 ?container !office !school
       crib (cradle, baby bed): ?sit bedroom !livingRoom s4 !office !school
       cabinet (cupboard): container opens kitchen ?bathroom s4 handle !legs !fourLegs ?livingRoom
-      hammock: sit fabric outdoors garden !legs !fourLegs !wood !metal !heavy soft !livingRoom s4 !office !school`,
+      hammock: sit fabric outdoors garden !legs !fourLegs !wood !metal !heavy soft !livingRoom s4 !office !school ?indoors`,
   },
   {
     of: "home",
     objects: `
-      lamp (table lamp, desk lamp): light electricity bedroom livingRoom office s3.1 ?heat ?decoration ?kitchen
-      light bulb (lightbulb, bulb): light electricity heat glass s1.4 round !fabric !plastic bedroom livingRoom kitchen bathroom
+      lamp (table lamp, desk lamp): light electricity bedroom livingRoom office s3.1 ?heat ?decoration ?kitchen ?electronic ?furniture
+      light bulb (lightbulb, bulb): light electricity heat glass s1.4 round !fabric !plastic bedroom livingRoom kitchen bathroom ?electronic
       candle: light heat !plastic !metal s1.6 decoration ?long ?dangerous livingRoom ?bathroom home
-      mirror: glass flat bathroom bedroom s3.6 ?decoration
-      clock (alarm clock, wall clock): measures ?sound ?electricity s2.8 bedroom kitchen livingRoom office school ?round
-      pillow (cushion): soft fabric bedroom s3.2 !plastic !metal ?sit ?livingRoom
+      mirror: glass flat bathroom bedroom s3.6 ?decoration ?furniture
+      clock (wall clock): measures ?sound ?electricity s2.8 bedroom kitchen livingRoom office school ?round ?electronic ?tool
+      pillow (cushion): soft fabric bedroom s3.2 !plastic !metal ?sit ?livingRoom ?furniture ?decoration
       blanket (quilt, comforter): soft fabric bedroom s3.5 !plastic !metal flat ?livingRoom
-      mattress: soft fabric bedroom sit !plastic ?heavy ?flat expensive s4.3
+      mattress: soft fabric bedroom sit !plastic ?heavy ?flat expensive s4.3 ?furniture
       curtain (curtains, drapes): fabric opens soft bedroom livingRoom !plastic !metal flat ?decoration s4
-      carpet (rug): fabric flat soft livingRoom bedroom !plastic !metal ?decoration ?sit s4
+      carpet (rug): fabric flat soft livingRoom bedroom !plastic !metal ?decoration ?sit s4 ?furniture
       vase: ?container holdsLiquid decoration ?glass s2.8 !plastic !metal livingRoom ?round
       picture frame (frame, photo frame): decoration ?wood s2.6 livingRoom flat
       painting: decoration flat ?paper ?fabric s3.5 ?expensive livingRoom !plastic !metal
       door: opens handle ?wood flat ?outdoors bedroom bathroom kitchen ?heavy s4 ?sound home
       window: opens glass flat bedroom kitchen bathroom livingRoom ?outdoors !plastic !metal s4 home
       key: metal !plastic s1 !opens ?outdoors
-      lock (padlock): metal !plastic s1.5 opens ?fastens ?outdoors
+      lock (padlock): metal !plastic s1.5 opens ?fastens ?outdoors ?tool
       umbrella: opens handle ?fabric outdoors s2.6 ?plastic ?long
       trash can (garbage can, dustbin, bin, trash bin, wastebasket): container ?opens ?lid kitchen office bathroom s3.5 ?outdoors ?street
       fireplace: heat ?light ?stone !plastic !metal s4.5 heavy livingRoom ?dangerous
@@ -433,17 +433,17 @@ export const groups: readonly { of: string; objects: string }[] = [
   {
     of: "clothing",
     objects: `
-      shirt (t-shirt, tshirt, blouse): !buttons ?flat
+      shirt (t-shirt, tshirt): !buttons ?flat
       pants (trousers): ?long ?legs
       jeans: ?legs
       shorts: ?legs ?hot ?sports
       dress (gown): s2.6 ?decoration
       skirt:
       sweater (pullover, jumper): s2.6
-      coat (jacket, raincoat): outdoors s2.8 ?opens
-      suit (tuxedo): expensive s2.9
+      coat (jacket): outdoors s2.8 ?opens ?indoors
+      suit: expensive s2.9
       sock (socks, stocking): ?footwear s1
-      glove (gloves, mitten): s1 ?leather outdoors
+      glove (gloves): s1 ?leather outdoors
       scarf: long s1.8 outdoors
       tie (necktie): long s1.4 ?office ?decoration
       belt: leather !fabric long s1.6 !soft fastens
@@ -472,7 +472,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       baseball cap (cap, baseball hat): ?sports ?round
       cowboy hat: ?leather ?round
       crown (tiara): metal !fabric !soft ?jewelry expensive !outdoors ?decoration ?clothing
-      helmet (bike helmet): !fabric !soft plastic ?sports s3 ?clothing ?round`,
+      helmet (bike helmet): !fabric !soft plastic ?sports s3 ?clothing ?round ?metal`,
   },
   {
     of: "jewelry",
@@ -485,7 +485,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       diamond (gem, gemstone, jewel): ?worn !metal stone ?manMade ?sharp
       sunglasses (shades): !jewelry !metal ?plastic ?glass outdoors ?decoration ?headwear ?expensive s1.5
       glasses (eyeglasses, spectacles): !jewelry ?metal ?plastic ?glass !decoration ?headwear s1.5 ?expensive
-      coin (penny, dime, quarter): !jewelry !worn round flat !decoration ?expensive`,
+      coin: !jewelry !worn round flat !decoration ?expensive`,
   },
   {
     of: "instrument",
@@ -498,7 +498,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       drum (drums): round s3.3 ?wood !container
       trumpet: metal s3
       saxophone: metal s3.2
-      flute (recorder): ?metal long s2.3
+      flute (recorder): ?metal long s2.3 ?wood
       accordion: s3.3 ?opens
       xylophone: ?wood ?metal s3.2 children ?toy
       bell: metal s2 ?round ?school ?communicates
@@ -530,7 +530,7 @@ export const groups: readonly { of: string; objects: string }[] = [
   {
     of: "appliance",
     objects: `
-      refrigerator (fridge, freezer): kitchen cold opens handle s4.5 heavy expensive ?light !holdsLiquid ?container
+      refrigerator (fridge): kitchen cold opens handle s4.5 heavy expensive ?light !holdsLiquid ?container
       oven (stove, cooker): kitchen cooks heat opens handle s4 heavy expensive ?light ?dangerous
       microwave (microwave oven): kitchen cooks heat opens s3 sound ?handle ?light
       toaster: kitchen cooks heat s2.9 ?sound !expensive
@@ -603,16 +603,16 @@ export const groups: readonly { of: string; objects: string }[] = [
       glue: fastens !metal ?plastic s1.7 home
       envelope: paper !metal !plastic flat opens ?communicates ?container s1.5 ?school !children ?writes
       stamp (postage stamp): paper !metal !plastic flat s1 !school !children ?communicates
-      newspaper (magazine): paper pages flat !metal !plastic s2 !stationery livingRoom !children ?communicates ?school ?opens home
-      book (novel, textbook): paper pages opens !metal !plastic s2 !stationery bedroom livingRoom ?flat ?communicates home
+      newspaper: paper pages flat !metal !plastic s2 !stationery livingRoom !children ?communicates ?school ?opens home
+      book (novel): paper pages opens !metal !plastic s2 !stationery bedroom livingRoom ?flat ?communicates home
       notebook (diary, journal): paper ?pages opens !metal !plastic s1.9 ?flat home ?writes
       map: paper ?pages flat !metal !plastic s1.5 ?stationery ?office ?outdoors ?children ?opens
       globe: round ?metal s3 ?stationery ?decoration ?children
       calendar: paper ?measures ?pages flat !metal !plastic s2.3 ?kitchen ?stationery ?children home
-      briefcase (suitcase): container opens handle ?leather !school s3.2 !children ?stationery
-      letter (postcard): paper pages flat communicates !metal !plastic s1.4 !school ?stationery !children ?writes ?opens
+      briefcase: container opens handle ?leather !school s3.2 !children ?stationery
+      letter: paper pages flat communicates !metal !plastic s1.4 !school ?stationery !children ?writes ?opens
       money (dollar bill, banknote, cash): paper flat ?metal !plastic s1 !stationery !school ?office ?children ?outdoors
-      wallet (purse, billfold): container opens ?leather !metal !plastic s1.4 !stationery !school ?office !children ?outdoors`,
+      wallet (billfold): container opens ?leather !metal !plastic s1.4 !stationery !school ?office !children ?outdoors`,
   },
   {
     of: "sport",
@@ -633,7 +633,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       trampoline: ?round s4.7 heavy ?fabric ?metal garden ?toy ?sports !game
       dumbbell (weight, barbell): metal ?heavy indoors !outdoors !children s2.4 ?handle !school !game
       tent: fabric inside opens !indoors s4.8 !school !sports ?children !metal ?plastic !game
-      fishing rod (fishing pole): long handle !indoors s3.8 ?water !school ?children ?strings !game
+      fishing rod (fishing pole): long handle !indoors s3.8 ?water !school ?children ?strings !game ?wood
       parachute: fabric ?flies celestial !indoors !school !children !metal !plastic s5 !home !game
       swimming pool (pool): holdsLiquid ?inside s5.7 heavy expensive ?indoors garden !metal ?plastic ?sports ?water !game`,
   },
@@ -644,23 +644,23 @@ export const groups: readonly { of: string; objects: string }[] = [
       teddy bear (stuffed animal, teddy): soft fabric !plastic s2.6 ?legs fur c:brown
       kite: ?flies ?fabric ?paper outdoors !indoors celestial s3 !bedroom ?plastic
       balloon: round rubber !plastic ?flies decoration s2.9 !bedroom ?soft
-      puzzle (jigsaw puzzle, jigsaw): game ?paper ?wood ?plastic flat s2.8
-      lego brick (lego, building block, block): s1
+      puzzle (jigsaw puzzle, jigsaw): game ?paper ?wood ?plastic flat s2.8 ?bedroom
+      lego brick (lego): s1 ?wood
       yo-yo (yoyo): round s1.4 ?wood
-      dice (die): game s1 ?toy
-      playing cards (deck of cards, card): game paper flat ?plastic s1.3 ?toy
+      dice (die): game s1 ?toy ?bedroom
+      playing cards (deck of cards, card): game paper flat ?plastic s1.3 ?toy ?bedroom
       chess set (chess, chessboard): game ?wood ?flat ?toy s2.9 ?bedroom ?plastic
       swing: outdoors garden !indoors sit !bedroom s4.5 ?toy ?wood ?metal school ?plastic ?ride !home
       slide: outdoors ?garden !indoors !bedroom s4.8 ?metal heavy ?toy school ?plastic !home
       rocking horse: sit ?wood ?ride s3.6 ?legs ?plastic !electricity
-      marble: round glass !plastic s1 ?stone game`,
+      marble: round glass !plastic s1 ?stone game ?bedroom`,
   },
   {
     of: "building",
     objects: `
       house (home): s6 ?wood ?garden ?home
       castle (fortress): stone s7 !wood ?electricity !street
-      church (cathedral, chapel): s6.4 ?stone
+      church: s6.4 ?stone
       school (schoolhouse): s6.6 children !office school
       hospital: s6.8 !wood !stone
       skyscraper (tower): s7 ?metal ?glass ?office !wood
@@ -671,7 +671,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       igloo: cold !street !stone !expensive !wood !metal !electricity !light round s5
       bridge: ?building !inside ?opens s6.7 street ?water ?metal
       factory: s6.7 ?sound
-      restaurant (cafe): !kitchen s6 !wood
+      restaurant: !kitchen s6 !wood
       prison (jail): s6.7 ?dangerous
       pyramid: stone s6.9 hot !street !opens !electricity !light ?expensive !metal !wood ?inside
       statue (sculpture): !building !inside !opens !electricity !light decoration ?stone ?metal ?expensive ?legs ?size heavy ?garden
@@ -687,15 +687,15 @@ export const groups: readonly { of: string; objects: string }[] = [
       mountain: stone
       volcano: stone dangerous heat ?light ?sound
       river (stream): long !holdsLiquid !swims ?sound ?water
-      lake (pond): ?flat ?water
+      lake: ?flat ?water
       ocean (sea): ?dangerous ?sound ?water ?ocean
       beach: ?hot ?water ?soft ?flat ?heat ?ocean
       desert: hot ?dangerous ?flat ?heat
-      forest (woods, jungle): ?plant ?tree ?wood c:green ?alive ?inside
+      forest (woods): ?plant ?tree ?wood c:green ?alive ?inside
       island: ?water ocean
       cave: stone inside underground s6
       waterfall: sound s6.6 ?water
-      iceberg (glacier): cold water c:white ?dangerous !hot ocean
+      iceberg: cold water c:white ?dangerous !hot ocean
       sun: !landscape celestial light heat round c:yellow ?dangerous
       moon: !landscape celestial ?light round c:white/grey stone
       star: !landscape celestial light ?round ?heat
@@ -705,7 +705,7 @@ export const groups: readonly { of: string; objects: string }[] = [
       rain: !landscape celestial ?water !heavy ?size ?sound
       snow (snowflake): !landscape cold c:white soft ?celestial !heavy ?size !hot
       fire (flame, campfire): !landscape light heat dangerous c:orange/red !heavy ?size ?indoors ?manMade ?sound ?cooks ?home
-      rock (stone, boulder, pebble): stone ?landscape ?size ?heavy c:grey ?sit garden ?home
+      rock (stone, pebble): stone ?landscape ?size ?heavy c:grey ?sit garden ?home
       sand: ?landscape s1 ?heavy c:yellow/brown ?stone ?soft ?children ?home ?ocean
       ice (ice cube): !landscape cold s1.4 !heavy ?indoors kitchen !hot ?edible home
       leaf (leaves): !landscape ?plant ?alive c:green/brown flat s1.2 !heavy garden onTree ?home
@@ -749,10 +749,10 @@ export const groups: readonly { of: string; objects: string }[] = [
   {
     of: "thing",
     objects: `
-      gun (pistol, rifle, handgun): weapon dangerous metal !plastic !children handle sound s2.2 ?expensive ?indoors ?outdoors
+      gun (handgun): weapon dangerous metal !plastic !children handle sound s2.2 ?expensive ?indoors ?outdoors
       sword: weapon dangerous metal !plastic sharp cuts handle long !children ?expensive s3
       bow and arrow (bow, arrow): weapon dangerous ?wood strings ?children long s3.4 ?sports outdoors !metal ?plastic ?home
-      bomb (grenade, dynamite): weapon dangerous metal sound !children s2.4 heat !plastic ?light
+      bomb: weapon dangerous metal sound !children s2.4 heat !plastic ?light ?electronic
       cannon: weapon dangerous metal heavy sound !children wheels s4.6 !plastic outdoors !indoors !home
       shield: ?metal !plastic !children s3.5 handle ?flat ?weapon
       needle (sewing needle): metal sharp long s1 !plastic !children indoors ?dangerous ?fastens
@@ -763,11 +763,11 @@ export const groups: readonly { of: string; objects: string }[] = [
       microscope: ?glass school s2.9 expensive indoors !outdoors ?light ?electricity !home
       magnet: metal s1 !plastic ?school indoors ?kitchen
       anchor: metal !plastic heavy water outdoors !indoors !children s3.8 !home ocean
-      tire (tyre, wheel): rubber round outdoors garage s3.6 !metal !plastic !wheels ?heavy !children
+      tire (tyre): rubber round outdoors garage s3.6 !metal !plastic !wheels ?heavy !children
       battery: ?metal s1 ?electronic indoors ?children ?electricity
       brick: ?stone s2 outdoors c:red !metal !plastic !children ?heavy
       cigarette (cigar): ?paper s1 long heat dangerous !children !metal !plastic outdoors ?indoors c:white
-      trophy (medal): ?metal decoration s2.8 ?children ?sports indoors ?livingRoom
+      trophy: ?metal decoration s2.8 ?children ?sports indoors ?livingRoom
       scarecrow: farm ?fabric outdoors !indoors !children s4 !metal !plastic ?legs garden !home
       snowman: cold c:white ?round outdoors !indoors children s3.9 !metal !plastic garden !home`,
   },

@@ -298,7 +298,8 @@ function singulars(phrase: string): string[] {
 
 function lookUp(name: Frame, rest: string): { name: AttributeName; negated: boolean } | undefined {
   for (const form of singulars(normalPhrase(rest))) {
-    const found = known.get(`${name} ${form}`);
+    const found =
+      known.get(`${name} ${form}`) ?? known.get(`${name} ${form.replace(/ (?:item|object|thing)$/, "")}`);
     if (found !== undefined) return found;
   }
   return undefined;
@@ -309,7 +310,7 @@ function normalPhrase(phrase: string): string {
   return phrase
     .replace(/\b(?:an?|the|some|any|your|their|its|his|own|item of|kinds of|types of)\b/g, " ")
     .replace(/-/g, " ")
-    .replace(/\bitem of\b/g, " ")
+    .replace(/ purposes?$| to (?:function|operate|work)$/, "")
     .replace(/\s+/g, " ")
     .trim();
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import type { Action, Environment, Episode, StepResult } from "../../lib/environments/contract.ts";
 import { driver } from "../../lib/environments/driver.ts";
-import { environmentNames, makeEnvironment } from "../../lib/environments/index.ts";
+import { environmentNames, makeEnvironment } from "../../lib/environments/registry.ts";
 import { NlacError, throwIfAborted } from "../../lib/errors.ts";
 
 /** A two-turn environment; `fault` breaks one rule of it. */

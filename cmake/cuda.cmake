@@ -80,10 +80,16 @@ target_include_directories(nlac_cuda SYSTEM INTERFACE "${nlac_cuda_root}/include
 target_compile_definitions(nlac_cuda INTERFACE NLAC_CUDA=1)
 target_link_libraries(nlac_cuda ${nlac_cuda_scope} nlac_cudart)
 
-# libtorch_cuda's own dependencies (cuBLAS, cuDNN, NCCL …) need not be there to link against it.
+# libtorch_cuda's own dependencies (cuBLAS, cuDNN, NCCL …) need not be there to link against it. The linker
+# asks that of programs only, and the flag would make it ask addons for Node's own symbols.
 nlac_import(c10_cuda)
 nlac_import(torch_cuda)
 add_library(nlac_torch_cuda INTERFACE)
 add_library(nlac::torch_cuda ALIAS nlac_torch_cuda)
 target_link_libraries(nlac_torch_cuda INTERFACE nlac_cuda torch_cuda c10_cuda)
-target_link_options(nlac_torch_cuda INTERFACE "-Wl,--unresolved-symbols=ignore-in-shared-libs")
+# torch_cuda registers its kernels as it loads: a program must load it though it calls nothing of it, as the
+# loader addon does for Node.
+set(nlac_for_programs "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>")
+target_link_options(nlac_torch_cuda INTERFACE
+  "$<${nlac_for_programs}:-Wl,--unresolved-symbols=ignore-in-shared-libs>"
+  "$<${nlac_for_programs}:-Wl,--no-as-needed,${NLAC_TORCH_DIR}/lib/libtorch_cuda.so,--as-needed>")

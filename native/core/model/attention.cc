@@ -1,30 +1,50 @@
 #include "core/model/attention.h"
 
+#include <ATen/Parallel.h>
+
 #include <cmath>
 #include <cstring>
 #include <tuple>
-
-#include <ATen/Parallel.h>
 
 #include "core/model/bf16_kernels.h"
 
 namespace nlac {
 namespace {
 
+using bf16::Bits;
+
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// The flash kernels want as many key heads as query heads. With key-value heads as the batch dimension, the
-// heads of a group can share one key head through a stride of zero: nothing is copied.
-at::Tensor grouped_queries(const at::Tensor& q, int64_t kv_heads) {  // → [kv_heads, group, tokens, head_dim]
+bool has_kernel(const at::Tensor& q) {
+  return q.is_cpu() && q.scalar_type() == at::kBFloat16 && q.size(2) % 64 == 0 && bf16::available();
+}
+
+// The kernels' view of x [tokens, heads, head_dim]: where a token's head begins.
+const Bits* bits(const at::Tensor& x, int64_t token, int64_t head) {
+  return static_cast<const Bits*>(x.const_data_ptr()) + token * x.stride(0) + head * x.stride(1);
+}
+Bits* mutable_bits(const at::Tensor& x, int64_t token, int64_t head) {
+  return static_cast<Bits*>(x.data_ptr()) + token * x.stride(0) + head * x.stride(1);
+}
+
+std::vector<int64_t> starts_of(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> starts;
+  int64_t start = 0;
+  for (const int64_t length : lengths) starts.push_back(std::exchange(start, start + length));
+  return starts;
+}
+
+// libtorch's flash kernels want as many key heads as query heads. With key-value heads as the batch
+// dimension, the heads of a group share one key head through a stride of zero: nothing is copied.
+at::Tensor grouped_queries(const at::Tensor& q, int64_t kv_heads) {
   return q.view({q.size(0), kv_heads, q.size(1) / kv_heads, q.size(2)}).permute({1, 2, 0, 3});
-}
-at::Tensor grouped_keys(const at::Tensor& keys, int64_t group) {  // [kv_heads, tokens, head_dim] → as above
+}  // [tokens, heads, head_dim] → [kv_heads, group, tokens, head_dim]
+at::Tensor grouped_keys(const at::Tensor& keys, int64_t group) {
   return keys.unsqueeze(1).expand({-1, group, -1, -1});
-}
-// The inverse of grouped_queries, as a copy: [kv_heads, group, tokens, head_dim] → [tokens, heads, head_dim]
+}  // [kv_heads, tokens, head_dim] → [kv_heads, group, tokens, head_dim]
 at::Tensor ungrouped(const at::Tensor& x) {
   return x.permute({2, 0, 1, 3}).reshape({x.size(2), x.size(0) * x.size(1), x.size(3)});
-}
+}  // the inverse of grouped_queries, as a copy
 
 // Softmax over keys [kv_heads, length, head_dim] of queries [kv_heads, group, new, head_dim], causal from the
 // end, in wide precision.
@@ -36,6 +56,50 @@ at::Tensor reference_probabilities(const at::Tensor& q, const at::Tensor& keys) 
   return at::softmax(scores.masked_fill_(hidden, -INFINITY), -1);
 }
 
+Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                    const std::vector<int64_t>& lengths) {
+  const int64_t heads = q.size(1), group = heads / k.size(1);
+  const std::vector<int64_t> starts = starts_of(lengths);
+  Attended result;
+  result.output = at::empty(q.sizes(), q.options());
+  for (const int64_t length : lengths)
+    result.logsumexp.push_back(at::empty({heads, length}, q.options().dtype(at::kFloat)));
+  at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
+      const bf16::Head head{length, length, q.size(2), q.stride(0), k.stride(0), result.output.stride(0)};
+      bf16::attend(head, bits(q, start, h), bits(k, start, h / group), bits(v, start, h / group),
+                   mutable_bits(result.output, start, h), result.logsumexp[sequence].data_ptr<float>() + h * length);
+    }
+  });
+  return result;
+}
+
+void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const Attended& attended,
+                                         const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
+                                         at::Tensor grad_v) {
+  const int64_t tokens = q.size(0), heads = q.size(1), kv_heads = k.size(1), group = heads / kv_heads, d = q.size(2);
+  const std::vector<int64_t> starts = starts_of(lengths);
+  const auto options = q.options().dtype(at::kFloat);
+  // Each query head's share, so that heads need not wait for one another: [heads, tokens, head_dim]
+  const at::Tensor for_k = at::empty({heads, tokens, d}, options), for_v = at::empty({heads, tokens, d}, options);
+  at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
+      const bf16::Head head{length, length, d, q.stride(0), k.stride(0), grad.stride(0)};
+      const int64_t own = (h * tokens + start) * d;
+      bf16::attend_backward(head, bits(q, start, h), bits(k, start, h / group), bits(v, start, h / group),
+                            bits(attended.output, start, h),
+                            attended.logsumexp[sequence].const_data_ptr<float>() + h * length, bits(grad, start, h),
+                            mutable_bits(grad_q, start, h), for_k.data_ptr<float>() + own,
+                            for_v.data_ptr<float>() + own);
+    }
+  });
+  for (const auto& [share, into] : {std::pair{for_k, grad_k}, std::pair{for_v, grad_v}})
+    at::Tensor(into).copy_(share.view({kv_heads, group, tokens, d}).sum(1).transpose(0, 1));
+}
+
 }  // namespace
 
 at::Tensor reference_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values) {
@@ -45,6 +109,7 @@ at::Tensor reference_attention(const at::Tensor& q, const at::Tensor& keys, cons
 
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const std::vector<int64_t>& lengths) {
+  if (has_kernel(q)) return packed_attention_by_kernel(q, k, v, lengths);
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
   Attended result;
   result.output = at::empty(q.sizes(), q.options());
@@ -67,9 +132,13 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
   return result;
 }
 
-void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                               const at::Tensor& v, const Attended& attended, const std::vector<int64_t>& lengths,
-                               at::Tensor grad_q, at::Tensor grad_k, at::Tensor grad_v) {
+void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const Attended& attended, const std::vector<int64_t>& lengths, at::Tensor grad_q,
+                               at::Tensor grad_k, at::Tensor grad_v) {
+  if (has_kernel(q)) {
+    packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v);
+    return;
+  }
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
   int64_t start = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -87,8 +156,8 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
     } else {
       const at::Tensor p = reference_probabilities(queries, keys), gradient = upstream.to(wide(q));
       const at::Tensor at_p = at::matmul(gradient, values.to(wide(q)).unsqueeze(1).transpose(-2, -1));
-      const at::Tensor dot = (gradient * output.to(wide(q))).sum(-1, true);
-      const at::Tensor at_scores = p * (at_p - dot) * (1.0 / std::sqrt(static_cast<double>(q.size(2))));
+      const at::Tensor along = (gradient * output.to(wide(q))).sum(-1, true);
+      const at::Tensor at_scores = p * (at_p - along) * (1.0 / std::sqrt(static_cast<double>(q.size(2))));
       for_q = at::matmul(at_scores, keys.to(wide(q)).unsqueeze(1));
       for_k = at::matmul(at_scores.transpose(-2, -1), queries.to(wide(q)));
       for_v = at::matmul(p.transpose(-2, -1), gradient);
@@ -102,8 +171,8 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
 
 namespace {
 
-// Queries of the last q.size(0) tokens against all keys and values of their sequence.
-void attend_chunk(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
+// Queries of the last q.size(0) tokens against all keys and values of their sequence, by libtorch.
+void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
   const int64_t fresh = q.size(0), length = keys.size(1), past = length - fresh;
   const int64_t kv_heads = keys.size(0), group = q.size(1) / kv_heads;
   if (!q.is_cpu()) {
@@ -120,9 +189,8 @@ void attend_chunk(const at::Tensor& q, const at::Tensor& keys, const at::Tensor&
   }
   const at::Tensor queries = grouped_queries(q, kv_heads);
   const auto attend = [&](int64_t start, int64_t count, bool causal) {
-    return at::_scaled_dot_product_flash_attention_for_cpu(queries, grouped_keys(keys.narrow(1, start, count), group),
-                                                           grouped_keys(values.narrow(1, start, count), group), 0.0,
-                                                           causal);
+    const auto part = [&](const at::Tensor& x) { return grouped_keys(x.narrow(1, start, count), group); };
+    return at::_scaled_dot_product_flash_attention_for_cpu(queries, part(keys), part(values), 0.0, causal);
   };
   const auto [own, own_logsumexp] = attend(past, fresh, true);
   if (past == 0) {
@@ -137,57 +205,65 @@ void attend_chunk(const at::Tensor& q, const at::Tensor& keys, const at::Tensor&
   output.copy_(ungrouped(joined));
 }
 
-// Every sequence has one new token: sequences and key-value heads are shared out over the threads.
+// One new token each for q.size(0) sequences, appended and attended to: sequences and key-value heads are shared
+// out over the threads.
 void attend_single_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const CachedSequence* sequences, at::Tensor output) {
-  using bf16::Bits;
-  const int64_t count = q.size(0), kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
-  const auto bits = [](const at::Tensor& x) { return static_cast<const Bits*>(x.const_data_ptr()); };
-  const auto row = [&](const at::Tensor& x, int64_t token) { return bits(x) + token * x.stride(0); };
-  Bits* const out = static_cast<Bits*>(output.data_ptr());
-  at::parallel_for(0, count * kv_heads, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch;
+  const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
+  at::parallel_for(0, q.size(0) * kv_heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> scores;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t token = i / kv_heads, head = i % kv_heads;
       const CachedSequence& sequence = sequences[token];
-      const int64_t length = sequence.past + 1, offset = head * sequence.keys.stride(0);
-      Bits* const keys = static_cast<Bits*>(sequence.keys.data_ptr()) + offset;
-      Bits* const values = static_cast<Bits*>(sequence.values.data_ptr()) + offset;
-      std::memcpy(keys + sequence.past * d, row(k, token) + head * d, d * sizeof(Bits));
-      std::memcpy(values + sequence.past * d, row(v, token) + head * d, d * sizeof(Bits));
-      scratch.resize(group * ((length + 15) / 16 * 16));
-      bf16::attend_one(row(q, token) + head * group * d, group, keys, values, length, d, scratch.data(),
-                       out + (token * kv_heads + head) * group * d);
+      Bits* const keys = mutable_bits(sequence.keys, head, 0);
+      Bits* const values = mutable_bits(sequence.values, head, 0);
+      std::memcpy(keys + sequence.past * d, bits(k, token, head), d * sizeof(Bits));
+      std::memcpy(values + sequence.past * d, bits(v, token, head), d * sizeof(Bits));
+      const int64_t length = sequence.past + 1;
+      scores.resize(group * ((length + 15) / 16 * 16));
+      bf16::attend_one(bits(q, token, head * group), group, keys, values, length, d, scores.data(),
+                       mutable_bits(output, token, head * group));
     }
   });
 }
 
-bool has_kernel(const at::Tensor& q) {
-  return q.is_cpu() && q.scalar_type() == at::kBFloat16 && q.size(2) % 64 == 0 && bf16::available();
+// The new tokens of one sequence, already in the cache; the heads are shared out.
+void attend_chunk(const at::Tensor& q, const CachedSequence& sequence, at::Tensor output) {
+  const int64_t heads = q.size(1), group = heads / sequence.keys.size(0), d = q.size(2);
+  const bf16::Head head{sequence.fresh, sequence.past + sequence.fresh, d, q.stride(0), d, output.stride(0)};
+  at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t h = begin; h < end; ++h)
+      bf16::attend(head, bits(q, 0, h), bits(sequence.keys, h / group, 0), bits(sequence.values, h / group, 0),
+                   mutable_bits(output, 0, h), nullptr);
+  });
 }
 
 }  // namespace
 
 void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const std::vector<CachedSequence>& sequences, at::Tensor output) {
+  const bool kernel = has_kernel(q);
   int64_t start = 0;
   for (size_t i = 0; i < sequences.size();) {
-    const auto part = [&](const at::Tensor& x, int64_t rows) { return x.narrow(0, start, rows); };
-    size_t last = i;
-    while (has_kernel(q) && last < sequences.size() && sequences[last].fresh == 1) ++last;
-    if (const int64_t run = static_cast<int64_t>(last - i); run > 0) {
-      attend_single_tokens(part(q, run), part(k, run), part(v, run), &sequences[i], part(output, run));
-      start += run;
-      i = last;
-      continue;
+    const CachedSequence& sequence = sequences[i];
+    size_t single = i;  // the end of a run of sequences with one new token
+    while (kernel && single < sequences.size() && sequences[single].fresh == 1) ++single;
+    const int64_t rows = single > i ? static_cast<int64_t>(single - i) : sequence.fresh;
+    const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, rows); };
+    if (single > i) {
+      attend_single_tokens(part(q), part(k), part(v), &sequence, part(output));
+      i = single;
+    } else {
+      const int64_t length = sequence.past + rows;
+      sequence.keys.narrow(1, sequence.past, rows).copy_(part(k).transpose(0, 1));
+      sequence.values.narrow(1, sequence.past, rows).copy_(part(v).transpose(0, 1));
+      if (kernel)
+        attend_chunk(part(q), sequence, part(output));
+      else
+        attend_cached(part(q), sequence.keys.narrow(1, 0, length), sequence.values.narrow(1, 0, length), part(output));
+      ++i;
     }
-    const CachedSequence& sequence = sequences[i++];
-    const int64_t past = sequence.past, fresh = sequence.fresh;
-    sequence.keys.narrow(1, past, fresh).copy_(part(k, fresh).transpose(0, 1));
-    sequence.values.narrow(1, past, fresh).copy_(part(v, fresh).transpose(0, 1));
-    attend_chunk(part(q, fresh), sequence.keys.narrow(1, 0, past + fresh), sequence.values.narrow(1, 0, past + fresh),
-                 part(output, fresh));
-    start += fresh;
+    start += rows;
   }
 }
 

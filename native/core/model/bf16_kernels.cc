@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -30,6 +31,12 @@ bool available() {
 #define NLAC_AVX512_INLINE NLAC_AVX512 __attribute__((always_inline)) inline
 
 namespace {
+
+// Uninitialised memory for intermediate results.
+template <typename T>
+std::unique_ptr<T[]> scratch(int64_t count) {
+  return std::unique_ptr<T[]>(new T[count]);
+}
 
 // --- vectors -------------------------------------------------------------------------------------------
 
@@ -161,57 +168,100 @@ void linear_any(const Bits* x, int64_t rows, const Bits* weight, const Bits* bia
   });
 }
 
-// --- weight gradients ------------------------------------------------------------------------------------
+// --- products of packed factors --------------------------------------------------------------------------
 
-// The dot product instruction multiplies pairs along the rows, so both factors are packed with two rows
-// interleaved: a in panels of 8 columns, b in panels of 48, padded with zeros.
-constexpr int64_t tall = 8, wide = 48, depth = 512;
+// The dot product instruction multiplies pairs along the inner dimension. The right factor is packed so that a
+// vector holds one pair each of 16 columns: panels of 64 columns, [panels][pairs][64] pairs, padded with zeros.
+// The left factor's pairs are broadcast, 6 rows at a time, wherever they lie.
+using Pair = uint32_t __attribute__((may_alias));
+constexpr int64_t tall = 6, wide = 64;
 
-// Packs rows [begin, end) of columns [first, first + width) into [pairs][width] pairs.
-template <int64_t width>
-NLAC_AVX512 void pack(const Bits* source, int64_t columns, int64_t begin, int64_t end, int64_t first,
-                      uint32_t* packed) {
-  for (int64_t row = begin; row < end; row += 2, packed += width) {
-    for (int64_t c = 0; c < width; c += 16) {
-      const int64_t count = std::clamp<int64_t>(std::min(width, columns - first) - c, 0, 16);
-      const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
-      const Bits* p = source + row * columns + first + c;
-      const __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
-      const __m512i odd = row + 1 < end ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p + columns))
-                                        : _mm512_setzero_si512();
-      const __mmask16 kept = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(width - c, 16)) - 1);
-      _mm512_mask_storeu_epi32(packed + c, kept, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
-    }
-  }
+int64_t panels(int64_t columns, int64_t width) { return (columns + width - 1) / width; }
+
+struct Left {
+  const Pair* pairs;
+  int64_t panel_step, row_step, pair_step;  // in pairs: from 6 rows to the next 6, from row to row, along a row
+};
+Left rows_of(const Bits* x, int64_t stride) {
+  return {reinterpret_cast<const Pair*>(x), tall * stride / 2, stride / 2, 1};
 }
 
-// sum[0..count_m)[0..count_n) += a panelᵀ · b panel
-NLAC_AVX512 void product_tile(const uint32_t* a, const uint32_t* b, int64_t pairs, float* sum, int64_t stride,
-                              int64_t count_m, int64_t count_n) {
-  __m512 tile[tall][3];
-  for (auto& row : tile)
-    for (__m512& value : row) value = _mm512_setzero_ps();
-  for (int64_t pair = 0; pair < pairs; ++pair, a += tall, b += wide) {
-    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 16),
-                   b2 = (__m512bh)_mm512_loadu_si512(b + 32);
+// sum[0, count_m)[0, count_n) = or += the product of 6 rows and one panel
+NLAC_AVX512 void product_tile(const Pair* a, int64_t row_step, int64_t pair_step, const Pair* b, int64_t pairs,
+                              float* sum, int64_t stride, int64_t count_m, int64_t count_n, bool add) {
+  const Pair* rows[tall];
+  __m512 tile[tall][4];
+#pragma GCC unroll 16
+  for (int m = 0; m < tall; ++m) {
+    rows[m] = a + std::min<int64_t>(m, count_m - 1) * row_step;
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_setzero_ps();
+  }
+  for (int64_t at = 0; at < pairs * pair_step; at += pair_step, b += wide) {
+    __m512bh column[4];
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) column[c] = (__m512bh)_mm512_loadu_si512(b + 16 * c);
 #pragma GCC unroll 16
     for (int m = 0; m < tall; ++m) {
-      const __m512bh value = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[m]));
-      tile[m][0] = _mm512_dpbf16_ps(tile[m][0], value, b0);
-      tile[m][1] = _mm512_dpbf16_ps(tile[m][1], value, b1);
-      tile[m][2] = _mm512_dpbf16_ps(tile[m][2], value, b2);
+      const __m512bh value = (__m512bh)_mm512_set1_epi32(static_cast<int>(rows[m][at]));
+#pragma GCC unroll 16
+      for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_dpbf16_ps(tile[m][c], value, column[c]);
     }
   }
 #pragma GCC unroll 16
   for (int m = 0; m < tall; ++m) {
     if (m >= count_m) break;
 #pragma GCC unroll 16
-    for (int c = 0; c < 3; ++c) {
+    for (int c = 0; c < 4; ++c) {
       const int64_t count = std::clamp<int64_t>(count_n - 16 * c, 0, 16);
       const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
       float* p = sum + m * stride + 16 * c;
-      _mm512_mask_storeu_ps(p, mask, _mm512_add_ps(_mm512_maskz_loadu_ps(mask, p), tile[m][c]));
+      const __m512 before = add ? _mm512_maskz_loadu_ps(mask, p) : _mm512_setzero_ps();
+      _mm512_mask_storeu_ps(p, mask, _mm512_add_ps(before, tile[m][c]));
     }
+  }
+}
+
+// sum [m, n] (rows `stride` apart) = or += left [m, 2 pairs] · right [2 pairs, n], whose panels are `panel_step`
+// pairs apart
+void product(const Left& left, const Pair* right, int64_t panel_step, int64_t pairs, int64_t m, int64_t n, float* sum,
+             int64_t stride, bool add) {
+  for (int64_t q = 0; q < panels(n, wide); ++q)
+    for (int64_t p = 0; p < panels(m, tall); ++p)
+      product_tile(left.pairs + p * left.panel_step, left.row_step, left.pair_step, right + q * panel_step, pairs,
+                   sum + p * tall * stride + q * wide, stride, std::min(tall, m - p * tall),
+                   std::min(wide, n - q * wide), add);
+}
+
+// Packs one panel, columns [first, first + width) of `rows` rows of `source`, pairing row 2i with row 2i + 1.
+template <int64_t width>
+NLAC_AVX512 void pack_row_pairs(const Bits* source, int64_t stride, int64_t rows, int64_t columns, int64_t first,
+                                Pair* packed) {
+  for (int64_t row = 0; row < rows; row += 2, packed += width) {
+    for (int64_t c = 0; c < width; c += 16) {
+      const int64_t count = std::clamp<int64_t>(std::min(width, columns - first) - c, 0, 16);
+      const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
+      const Bits* p = source + row * stride + first + c;
+      const __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+      const __m512i odd = row + 1 < rows ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p + stride))
+                                         : _mm512_setzero_si512();
+      const __mmask16 kept = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(width - c, 16)) - 1);
+      _mm512_mask_storeu_epi32(packed + c, kept, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+    }
+  }
+}
+
+// Packs the transpose of `source` [rows, 2 pairs]: its rows become the columns, pairs are those along a row.
+NLAC_AVX512 void pack_transposed(const Bits* source, int64_t stride, int64_t rows, int64_t pairs, Pair* packed) {
+  const __m512i lanes = _mm512_mullo_epi32(_mm512_set1_epi32(static_cast<int>(stride / 2)),
+                                           _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  for (int64_t row = 0; row < panels(rows, wide) * wide; row += 16) {
+    const int64_t count = std::clamp<int64_t>(rows - row, 0, 16);
+    const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
+    Pair* into = packed + row / wide * pairs * wide + row % wide;
+    for (int64_t pair = 0; pair < pairs; ++pair, into += wide)
+      _mm512_storeu_si512(into, _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), mask, lanes,
+                                                            source + row * stride + 2 * pair, 4));
   }
 }
 
@@ -284,6 +334,54 @@ NLAC_AVX512 void score(const Bits* queries, int64_t group, const Bits* keys, int
 }
 
 NLAC_AVX512 float normalise(float* scores, int64_t length, float scale) { return exponentials(scores, length, scale); }
+
+// One row of exponentials e^(scale · score - offset) of the first `length` scores, as bf16, 0 up to `padded`.
+// Returns their sum (before rounding). Both counts are read in steps of 16.
+NLAC_AVX512 float exponentials_to(const float* scores, int64_t length, int64_t padded, float scale, float offset,
+                                  Bits* into) {
+  __m512 total = _mm512_setzero_ps();
+  for (int64_t j = 0; j < padded; j += 16) {
+    const int64_t count = std::clamp<int64_t>(length - j, 0, 16);
+    const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
+    const __m512 shifted = _mm512_fmsub_ps(_mm512_loadu_ps(scores + j), _mm512_set1_ps(scale), _mm512_set1_ps(offset));
+    const __m512 value = _mm512_maskz_mov_ps(mask, exponential(shifted));
+    total = _mm512_add_ps(total, value);
+    store16(into + j, value);
+  }
+  return _mm512_reduce_add_ps(total);
+}
+
+NLAC_AVX512 float largest_of(const float* values, int64_t length) {
+  __m512 largest = _mm512_set1_ps(-INFINITY);
+  for (int64_t j = 0; j < length; j += 16) {
+    const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << std::min<int64_t>(length - j, 16)) - 1);
+    largest = _mm512_mask_max_ps(largest, mask, largest, _mm512_maskz_loadu_ps(mask, values + j));
+  }
+  return _mm512_reduce_max_ps(largest);
+}
+
+// values [n] · factor → bf16; n is a multiple of 16
+NLAC_AVX512 void round_scaled(const float* values, int64_t n, float factor, Bits* into) {
+  for (int64_t i = 0; i < n; i += 16)
+    store16(into + i, _mm512_mul_ps(_mm512_loadu_ps(values + i), _mm512_set1_ps(factor)));
+}
+
+NLAC_AVX512 float dot(const Bits* a, const Bits* b, int64_t n) {  // n is a multiple of 32
+  __m512 sum = _mm512_setzero_ps();
+  for (int64_t i = 0; i < n; i += 32) sum = _mm512_dpbf16_ps(sum, load32(a + i), load32(b + i));
+  return _mm512_reduce_add_ps(sum);
+}
+
+// at_scores = probabilities · (at_probabilities - along) · scale, bf16; `count` is a multiple of 16
+NLAC_AVX512 void softmax_backward(const Bits* probabilities, const float* at_probabilities, int64_t count, float along,
+                                  float scale, Bits* at_scores) {
+  for (int64_t j = 0; j < count; j += 16) {
+    const __m512 off = _mm512_sub_ps(_mm512_loadu_ps(at_probabilities + j), _mm512_set1_ps(along));
+    store16(at_scores + j, _mm512_mul_ps(_mm512_mul_ps(off, _mm512_set1_ps(scale)), load16(probabilities + j)));
+  }
+}
+
+constexpr int64_t query_block = 48;  // queries whose scores are held at a time
 
 // --- between the products --------------------------------------------------------------------------------
 
@@ -432,43 +530,128 @@ void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, i
 }
 
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum) {
-  const int64_t m_panels = (m + tall - 1) / tall, n_panels = (n + wide - 1) / wide;
-  std::vector<uint32_t> packed_a(m_panels * tall * (depth / 2)), packed_b(n_panels * wide * (depth / 2));
+  constexpr int64_t depth = 512;  // rows packed at a time: a panel of b then fits the second cache
+  const int64_t m_panels = panels(m, tall), n_panels = panels(n, wide);
+  const auto packed_a = scratch<Pair>(m_panels * tall * depth / 2), packed_b = scratch<Pair>(n_panels * wide * depth / 2);
   for (int64_t begin = 0; begin < rows; begin += depth) {
-    const int64_t end = std::min(rows, begin + depth), pairs = (end - begin + 1) / 2;
+    const int64_t count = std::min(rows - begin, depth), pairs = (count + 1) / 2;
     at::parallel_for(0, m_panels, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p) pack<tall>(a, m, begin, end, p * tall, packed_a.data() + p * pairs * tall);
+      for (int64_t p = first; p < last; ++p)
+        pack_row_pairs<tall>(a + begin * m, m, count, m, p * tall, packed_a.get() + p * pairs * tall);
     });
     at::parallel_for(0, n_panels, 1, [&](int64_t first, int64_t last) {
-      for (int64_t p = first; p < last; ++p) pack<wide>(b, n, begin, end, p * wide, packed_b.data() + p * pairs * wide);
+      for (int64_t p = first; p < last; ++p)
+        pack_row_pairs<wide>(b + begin * n, n, count, n, p * wide, packed_b.get() + p * pairs * wide);
     });
     at::parallel_for(0, m_panels, 1, [&](int64_t first, int64_t last) {
-      for (int64_t q = 0; q < n_panels; ++q)
-        for (int64_t p = first; p < last; ++p)
-          product_tile(packed_a.data() + p * pairs * tall, packed_b.data() + q * pairs * wide, pairs,
-                       sum + p * tall * n + q * wide, n, std::min(tall, m - p * tall), std::min(wide, n - q * wide));
+      const Left left{packed_a.get() + first * pairs * tall, pairs * tall, 1, tall};
+      product(left, packed_b.get(), pairs * wide, pairs, std::min(last * tall, m) - first * tall, n,
+              sum + first * tall * n, n, true);
     });
   }
 }
 
 void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits* values, int64_t length,
-                int64_t head_dim, float* scratch, Bits* output) {
+                int64_t head_dim, float* scores, Bits* output) {
   const int64_t stride = (length + 15) / 16 * 16;
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  score(queries, group, keys, length, head_dim, scratch, stride);
+  score(queries, group, keys, length, head_dim, scores, stride);
   int64_t g = 0;
   const auto take = [&]<int G>() {
     for (; group - g >= G; g += G) {
       float factors[G];
 #pragma GCC unroll 16
-      for (int i = 0; i < G; ++i) factors[i] = normalise(scratch + (g + i) * stride, length, scale);
-      weigh_values<G>(scratch + g * stride, stride, factors, values, length, head_dim, output + g * head_dim);
+      for (int i = 0; i < G; ++i) factors[i] = normalise(scores + (g + i) * stride, length, scale);
+      weigh_values<G>(scores + g * stride, stride, factors, values, length, head_dim, output + g * head_dim);
     }
   };
   take.template operator()<4>();
   take.template operator()<3>();
   take.template operator()<2>();
   take.template operator()<1>();
+}
+
+void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp) {
+  const int64_t d = head.head_dim, past = head.length - head.fresh, padded = panels(head.length, wide) * wide;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const auto keys = scratch<Pair>(padded * d / 2), values = scratch<Pair>(padded * d / 2);
+  pack_transposed(k, head.kv_stride, head.length, d / 2, keys.get());
+  const int64_t value_pairs = (head.length + 1) / 2;
+  for (int64_t p = 0; p < d / wide; ++p)
+    pack_row_pairs<wide>(v, head.kv_stride, head.length, d, p * wide, values.get() + p * value_pairs * wide);
+  const auto scores = scratch<float>(query_block * padded), sums = scratch<float>(query_block * d);
+  const auto probabilities = scratch<Bits>(query_block * padded);
+  float factors[query_block];
+  for (int64_t first = 0; first < head.fresh; first += query_block) {
+    const int64_t count = std::min(query_block, head.fresh - first), seen = past + first + count;
+    const int64_t seen_padded = panels(seen, wide) * wide;
+    product(rows_of(q + first * head.q_stride, head.q_stride), keys.get(), d / 2 * wide, d / 2, count, seen_padded,
+            scores.get(), padded, false);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t own = past + first + i + 1;
+      const float offset = scale * largest_of(scores.get() + i * padded, own);
+      const float sum = exponentials_to(scores.get() + i * padded, own, seen_padded, scale, offset,
+                                        probabilities.get() + i * padded);
+      factors[i] = 1.0f / sum;
+      if (logsumexp) logsumexp[first + i] = offset + std::log(sum);
+    }
+    product(rows_of(probabilities.get(), padded), values.get(), value_pairs * wide, (seen + 1) / 2, count, d,
+            sums.get(), d, false);
+    for (int64_t i = 0; i < count; ++i)
+      round_scaled(sums.get() + i * d, d, factors[i], output + (first + i) * head.output_stride);
+  }
+}
+
+void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits* v, const Bits* output,
+                     const float* logsumexp, const Bits* grad, Bits* grad_q, float* grad_k, float* grad_v) {
+  const int64_t d = head.head_dim, length = head.length, padded = panels(length, wide) * wide;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const int64_t key_pairs = (length + 1) / 2, d_panels = d / wide, block_pairs = query_block / 2;
+  const auto keys = scratch<Pair>(padded * d / 2), values = scratch<Pair>(padded * d / 2);
+  const auto key_rows = scratch<Pair>(key_pairs * d);
+  pack_transposed(k, head.kv_stride, length, d / 2, keys.get());
+  pack_transposed(v, head.kv_stride, length, d / 2, values.get());
+  for (int64_t p = 0; p < d_panels; ++p)
+    pack_row_pairs<wide>(k, head.kv_stride, length, d, p * wide, key_rows.get() + p * key_pairs * wide);
+  const auto scores = scratch<float>(query_block * padded), at_probabilities = scratch<float>(query_block * padded);
+  const auto probabilities = scratch<Bits>(query_block * padded), at_scores = scratch<Bits>(query_block * padded);
+  const auto turned = scratch<Pair>(panels(padded, tall) * tall * block_pairs);
+  const auto right = scratch<Pair>(block_pairs * d);
+  const auto sums = scratch<float>(query_block * d);
+  std::fill(grad_k, grad_k + length * d, 0.0f);
+  std::fill(grad_v, grad_v + length * d, 0.0f);
+
+  for (int64_t first = 0; first < length; first += query_block) {
+    const int64_t count = std::min(query_block, length - first), seen = first + count, pairs = (count + 1) / 2;
+    const int64_t seen_padded = panels(seen, wide) * wide;
+    const Bits* const queries = q + first * head.q_stride;
+    const Bits* const upstream = grad + first * head.output_stride;
+    product(rows_of(queries, head.q_stride), keys.get(), d / 2 * wide, d / 2, count, seen_padded, scores.get(), padded,
+            false);
+    product(rows_of(upstream, head.output_stride), values.get(), d / 2 * wide, d / 2, count, seen_padded,
+            at_probabilities.get(), padded, false);
+    for (int64_t i = 0; i < count; ++i) {
+      exponentials_to(scores.get() + i * padded, first + i + 1, seen_padded, scale, logsumexp[first + i],
+                      probabilities.get() + i * padded);
+      softmax_backward(probabilities.get() + i * padded, at_probabilities.get() + i * padded, seen_padded,
+                       dot(upstream + i * head.output_stride, output + (first + i) * head.output_stride, d), scale,
+                       at_scores.get() + i * padded);
+    }
+    product(rows_of(at_scores.get(), padded), key_rows.get(), key_pairs * wide, (seen + 1) / 2, count, d, sums.get(), d,
+            false);
+    for (int64_t i = 0; i < count; ++i)
+      round_scaled(sums.get() + i * d, d, 1.0f, grad_q + (first + i) * head.q_stride);
+
+    const auto add_turned = [&](const Bits* left, const Bits* rows, int64_t stride, float* sum) {
+      for (int64_t p = 0; p < panels(seen, tall); ++p)
+        pack_row_pairs<tall>(left, padded, count, seen, p * tall, turned.get() + p * pairs * tall);
+      for (int64_t p = 0; p < d_panels; ++p)
+        pack_row_pairs<wide>(rows, stride, count, d, p * wide, right.get() + p * pairs * wide);
+      product({turned.get(), pairs * tall, 1, tall}, right.get(), pairs * wide, pairs, seen, d, sum, d, true);
+    };
+    add_turned(probabilities.get(), upstream, head.output_stride, grad_v);
+    add_turned(at_scores.get(), queries, head.q_stride, grad_k);
+  }
 }
 
 #else
@@ -478,6 +661,9 @@ void linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, Bi
 void linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*) {}
 void add_transposed_product(const Bits*, const Bits*, int64_t, int64_t, int64_t, float*) {}
 void attend_one(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*, Bits*) {}
+void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {}
+void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*, const Bits*, Bits*,
+                     float*, float*) {}
 void rms_norm(const Bits*, int64_t, int64_t, const Bits*, float, Bits*) {}
 void rms_norm_backward(const Bits*, const Bits*, const Bits*, int64_t, int64_t, const Bits*, float, Bits*, float*) {}
 void gated_silu(const Bits*, int64_t, int64_t, Bits*) {}

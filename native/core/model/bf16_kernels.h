@@ -22,10 +22,23 @@ void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, i
 // sum [m, n] f32 += aᵀ · b, with a [rows, m] and b [rows, n] contiguous.
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum);
 
+// Causal attention of one head; strides are between tokens.
+struct Head {
+  int64_t fresh, length;  // queries, and keys up to and including the last query's own
+  int64_t head_dim;       // a multiple of 64
+  int64_t q_stride, kv_stride, output_stride;
+};
+// logsumexp [fresh] of the scaled scores (null: not wanted). Runs on the calling thread.
+void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp);
+// For whole sequences, fresh == length. `grad` lies as `output` does, grad_q as q; grad_k and grad_v
+// [length, head_dim] f32 are overwritten. Runs on the calling thread.
+void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits* v, const Bits* output,
+                     const float* logsumexp, const Bits* grad, Bits* grad_q, float* grad_k, float* grad_v);
+
 // Attention of one new token: `group` queries [group, head_dim] share the keys and values [length, head_dim]
-// → output [group, head_dim]. head_dim is a multiple of 64. `scratch`: group * length rounded up to 16, f32.
+// → output [group, head_dim]. head_dim is a multiple of 64. `scores`: room for group rows of length rounded up to 16.
 void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits* values, int64_t length,
-                int64_t head_dim, float* scratch, Bits* output);
+                int64_t head_dim, float* scores, Bits* output);
 
 // What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise; one rounding at the end.
 void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);

@@ -1,6 +1,7 @@
 // Counter-based randomness: a number is a pure function of (seed, stream, counter), so that a resumed run
 // repeats bit for bit whatever thread or batch asked for it. Philox4x32-10 (Salmon et al., "Parallel
-// random numbers: as easy as 1, 2, 3", SC 2011). Needs no torch; safe from any thread.
+// random numbers: as easy as 1, 2, 3", SC 2011). Needs no torch; safe from any thread, and, being
+// constexpr, callable from CUDA kernels.
 #pragma once
 
 #include <array>
@@ -9,7 +10,7 @@
 namespace nlac {
 
 // The four 32-bit words at `counter` of stream `stream` under `seed`.
-inline std::array<uint32_t, 4> philox(uint64_t seed, uint64_t stream, uint64_t counter) {
+constexpr std::array<uint32_t, 4> philox(uint64_t seed, uint64_t stream, uint64_t counter) {
   uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
   uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
   uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
@@ -25,7 +26,7 @@ inline std::array<uint32_t, 4> philox(uint64_t seed, uint64_t stream, uint64_t c
 }
 
 // Uniform in [0, 1) with 53 bits.
-inline double uniform(uint64_t seed, uint64_t stream, uint64_t counter) {
+constexpr double uniform(uint64_t seed, uint64_t stream, uint64_t counter) {
   const auto w = philox(seed, stream, counter);
   const uint64_t bits = (uint64_t{w[0]} << 32 | w[1]) >> 11;
   return static_cast<double>(bits) * 0x1.0p-53;

@@ -23,15 +23,15 @@ bool is_supported(at::ScalarType type) {
 }
 
 void check_head(const char* whose, const at::Tensor& hidden, const at::Tensor& weight) {
-  NLAC_REQUIRE(hidden.defined() && weight.defined() && hidden.dim() == 2 && weight.dim() == 2, "ERR_SHAPE", whose,
-               " hidden states and matrix must have two dimensions");
+  NLAC_REQUIRE(hidden.defined() && weight.defined() && hidden.dim() == 2 && weight.dim() == 2, "ERR_SHAPE",
+               whose, " hidden states and matrix must have two dimensions");
   NLAC_REQUIRE(hidden.size(1) == weight.size(1), "ERR_SHAPE", whose, " hidden states are ", hidden.size(1),
                " wide, the matrix ", weight.size(1));
   NLAC_REQUIRE(weight.size(0) >= 1, "ERR_SHAPE", whose, " matrix has no rows");
   NLAC_REQUIRE(is_supported(hidden.scalar_type()) && is_supported(weight.scalar_type()), "ERR_VALUE", whose,
                " hidden states and matrix must be float32, bfloat16 or float64");
-  NLAC_REQUIRE(hidden.device() == weight.device(), "ERR_DEVICE", whose, " hidden states are on ", hidden.device(),
-               ", the matrix on ", weight.device());
+  NLAC_REQUIRE(hidden.device() == weight.device(), "ERR_DEVICE", whose, " hidden states are on ",
+               hidden.device(), ", the matrix on ", weight.device());
 }
 
 // What both losses have in common once their arguments are checked.
@@ -51,8 +51,8 @@ void check_common(const Problem& problem, at::ScalarType type) {
                "ERR_SHAPE", "one weight a row is needed: ", rows);
   NLAC_REQUIRE(problem.weights.device() == hidden.device(), "ERR_DEVICE", "weights are on ",
                problem.weights.device(), ", hidden states on ", hidden.device());
-  NLAC_REQUIRE(problem.weights.is_floating_point() && at::isfinite(problem.weights).all().item<bool>(), "ERR_VALUE",
-               "weights must be finite floating-point numbers");
+  NLAC_REQUIRE(problem.weights.is_floating_point() && at::isfinite(problem.weights).all().item<bool>(),
+               "ERR_VALUE", "weights must be finite floating-point numbers");
   if (problem.support.kind == SupportKind::sampled) {
     NLAC_REQUIRE(problem.targets.defined() && problem.targets.dim() == 1 && problem.targets.size(0) == rows,
                  "ERR_SHAPE", "one target a row is needed: ", rows);
@@ -68,10 +68,13 @@ void check_common(const Problem& problem, at::ScalarType type) {
     NLAC_REQUIRE(problem.grad_weight.sizes() == problem.student_weight.sizes(), "ERR_SHAPE",
                  "the gradient of the matrix has shape ", problem.grad_weight.sizes(), ", ",
                  problem.student_weight.sizes(), " expected");
-    NLAC_REQUIRE(problem.grad_weight.is_contiguous(), "ERR_SHAPE", "the gradient of the matrix is not contiguous");
-    NLAC_REQUIRE(problem.grad_weight.scalar_type() == type, "ERR_VALUE", "the gradient of the matrix must be ", type);
-    NLAC_REQUIRE(problem.grad_weight.device() == hidden.device(), "ERR_DEVICE", "the gradient of the matrix is on ",
-                 problem.grad_weight.device(), ", hidden states on ", hidden.device());
+    NLAC_REQUIRE(problem.grad_weight.is_contiguous(), "ERR_SHAPE",
+                 "the gradient of the matrix is not contiguous");
+    NLAC_REQUIRE(problem.grad_weight.scalar_type() == type, "ERR_VALUE",
+                 "the gradient of the matrix must be ", type);
+    NLAC_REQUIRE(problem.grad_weight.device() == hidden.device(), "ERR_DEVICE",
+                 "the gradient of the matrix is on ", problem.grad_weight.device(), ", hidden states on ",
+                 hidden.device());
   }
 }
 
@@ -87,7 +90,8 @@ class Head {
         width_(weight.size(1)) {
     const bool cpu = hidden.is_cpu();
     stride_ = cpu ? mixed::logit_stride(vocab_) : vocab_;
-    logits_ = at::empty({cpu ? mixed::padded_rows(chunk_rows) : chunk_rows, stride_}, hidden.options().dtype(type));
+    logits_ =
+        at::empty({cpu ? mixed::padded_rows(chunk_rows) : chunk_rows, stride_}, hidden.options().dtype(type));
   }
 
   bool is_mixed() const { return mixed_; }
@@ -109,8 +113,8 @@ class Head {
     return result;
   }
 
-  // Takes what token_rows made of the last logits. Returns the gradient at that chunk's hidden states and adds the
-  // matrix's into `grad_weight` (if defined).
+  // Takes what token_rows made of the last logits. Returns the gradient at that chunk's hidden states and
+  // adds the matrix's into `grad_weight` (if defined).
   at::Tensor backward(const at::Tensor& grad_weight) {
     if (!mixed_) {
       const at::Tensor gradient = logits_.narrow(0, 0, rows_).narrow(1, 0, vocab_);
@@ -130,8 +134,8 @@ class Head {
     mixed::hidden_gradient(gradient, stride, rows, weight_.const_data_ptr<at::BFloat16>(), vocab_, width_,
                            grad_hidden.data_ptr<float>());
     if (grad_weight.defined()) {
-      mixed::weight_gradient(gradient, stride, rows, chunk_.const_data_ptr<at::BFloat16>(), chunk_.size(1), vocab_,
-                             width_, grad_weight.data_ptr<float>());
+      mixed::weight_gradient(gradient, stride, rows, chunk_.const_data_ptr<at::BFloat16>(), chunk_.size(1),
+                             vocab_, width_, grad_weight.data_ptr<float>());
     }
     return grad_hidden.narrow(0, 0, rows_);
   }
@@ -209,8 +213,9 @@ LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& s
     check_head("the teacher's", teacher_hidden, teacher_weight);
     NLAC_REQUIRE(teacher_hidden.size(0) == student_hidden.size(0), "ERR_SHAPE", "the student has ",
                  student_hidden.size(0), " rows, the teacher ", teacher_hidden.size(0));
-    NLAC_REQUIRE(teacher_weight.size(0) == student_weight.size(0), "ERR_SHAPE", "the student's vocabulary has ",
-                 student_weight.size(0), " tokens, the teacher's ", teacher_weight.size(0));
+    NLAC_REQUIRE(teacher_weight.size(0) == student_weight.size(0), "ERR_SHAPE",
+                 "the student's vocabulary has ", student_weight.size(0), " tokens, the teacher's ",
+                 teacher_weight.size(0));
     NLAC_REQUIRE(teacher_hidden.device() == student_hidden.device(), "ERR_DEVICE", "the student is on ",
                  student_hidden.device(), ", the teacher on ", teacher_hidden.device());
     NLAC_REQUIRE(support.kind != SupportKind::top_k || support.k >= 1, "ERR_VALUE",
@@ -225,8 +230,8 @@ LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& s
 LossResult linear_token_nll(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                             const at::Tensor& weights, double temperature, at::Tensor grad_weight,
                             bool with_gradient) {
-  return linear_token_kl(hidden, weight, {}, {}, weights, temperature, {SupportKind::sampled, 0}, targets, grad_weight,
-                         with_gradient);
+  return linear_token_kl(hidden, weight, {}, {}, weights, temperature, {SupportKind::sampled, 0}, targets,
+                         grad_weight, with_gradient);
 }
 
 }  // namespace nlac

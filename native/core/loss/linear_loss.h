@@ -6,7 +6,8 @@
 // Both give d(Σ weights·losses)/d(student hidden) and add d/d(student matrix) into a float32 buffer. Logits
 // and log-sum-exp are float32. Rows of weight 0 are left out of every product and get loss 0.
 // Finite for logits of ±1e4. Thread rule: any one thread at a time per buffer.
-// These are the reference; native/cuda holds faster twins of the same names.
+// float64 inputs are computed in float64, and losses and the matrix's gradient are then float64 too.
+// With bf16 inputs the gradient at the logits is rounded to bf16 once, as a factor of the products back.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,16 +25,18 @@ struct Support {
 };
 
 struct LossResult {
-  at::Tensor losses;       // [rows] f32; 0 where the weight is 0
-  at::Tensor grad_hidden;  // [rows, hidden] in the student hidden's type; zero rows where the weight is 0
+  at::Tensor losses;       // [rows] f32, not multiplied by the weights; 0 where the weight is 0
+  at::Tensor grad_hidden;  // [rows, hidden] in the student hidden's type; zero rows where the weight is 0;
+                           // undefined without gradient
 };
 
 // student_hidden [rows, H], student_weight [V, H], teacher_hidden [rows, H'], teacher_weight [V, H'] (f32,
 // bf16 or f64; student's and teacher's types may differ), weights [rows] f32.
 // `targets` [rows] i64 is needed by SupportKind::sampled only (cross entropy on what was sampled).
-// `grad_weight`: [V, H] f32 (f64 for f64 inputs), added into; undefined: no gradient of the matrix.
+// `grad_weight`: [V, H] f32 (f64 for f64 inputs), contiguous, added into; undefined: left out.
 // With `with_gradient` false only losses are computed.
-// Throws ERR_SHAPE, ERR_DEVICE, ERR_VALUE (temperature not finite or ≤ 0, NaN weights, k < 1).
+// Throws ERR_SHAPE, ERR_DEVICE, ERR_INDEX (a target outside the vocabulary where the weight is not 0),
+// ERR_VALUE (temperature not finite or ≤ 0, weights not finite, k < 1, other types).
 LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& student_weight,
                            const at::Tensor& teacher_hidden, const at::Tensor& teacher_weight,
                            const at::Tensor& weights, double temperature, const Support& support,

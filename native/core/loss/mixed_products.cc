@@ -19,14 +19,14 @@ namespace {
 
 using at::BFloat16;
 
-// Panel sizes. Columns of a product are cut by `columns`, its rows by `tall` then `row_multiple`, sums by `deep`.
+// Columns of a product are cut by `columns`, its rows by `tall` then `row_multiple`, sums by `deep`.
 constexpr int64_t columns = 64, tall = 64, deep = 256;
 
 // c [m, n] (+)= a [m, k] · b [k, n], b packed in pairs along k: b[k / 2][n][2].
-void multiply(int64_t m, int64_t n, int64_t k, const BFloat16* a, int64_t a_stride, const uint32_t* b, int64_t b_stride,
-              float* c, int64_t c_stride, bool add) {
-  at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, a, reinterpret_cast<const BFloat16*>(b), c,
-                              true);
+void multiply(int64_t m, int64_t n, int64_t k, const BFloat16* a, int64_t a_stride, const uint32_t* b,
+              int64_t b_stride, float* c, int64_t c_stride, bool add) {
+  at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, a,
+                              reinterpret_cast<const BFloat16*>(b), c, true);
 }
 
 #if defined(__x86_64__)
@@ -38,8 +38,8 @@ NLAC_AVX512 inline void transpose(__m512i (&rows)[16]) {
   for (int d = 1; d < 16; d *= 2) {
     const __m512i other = _mm512_xor_si512(lane, _mm512_set1_epi32(d));
     const __mmask16 upper = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(d));
-    // Lanes with bit d clear stay in the first row and leave the second, the others the reverse. Bit 4 of an index
-    // names the second row.
+    // Lanes with bit d clear stay in the first row and leave the second, the others the reverse. Bit 4 of an
+    // index names the second row.
     const __m512i second = _mm512_set1_epi32(16);
     const __m512i low = _mm512_mask_or_epi32(lane, upper, other, second);
     const __m512i high = _mm512_mask_or_epi32(other, upper, lane, second);
@@ -63,8 +63,8 @@ NLAC_AVX512 inline __m512i pairs(const BFloat16* first, const BFloat16* second, 
 }
 
 // panel[p][c] = (rows 2p and 2p + 1 of `from` at column c), for `depth` rows and `count` columns.
-NLAC_AVX512 void pack_rows(const BFloat16* from, int64_t stride, int64_t depth, int64_t count, uint32_t* panel,
-                           int64_t panel_stride) {
+NLAC_AVX512 void pack_rows(const BFloat16* from, int64_t stride, int64_t depth, int64_t count,
+                           uint32_t* panel, int64_t panel_stride) {
   for (int64_t row = 0; row < depth; row += 2) {
     const BFloat16* first = from + row * stride;
     const BFloat16* second = row + 1 < depth ? first + stride : nullptr;
@@ -78,14 +78,16 @@ NLAC_AVX512 void pack_rows(const BFloat16* from, int64_t stride, int64_t depth, 
 }
 
 // panel[p][c] = (elements 2p and 2p + 1 of row c of `from`), for `count` ≤ columns rows of `depth` elements.
-NLAC_AVX512 void pack_columns(const BFloat16* from, int64_t stride, int64_t depth, int64_t count, uint32_t* panel) {
+NLAC_AVX512 void pack_columns(const BFloat16* from, int64_t stride, int64_t depth, int64_t count,
+                              uint32_t* panel) {
   for (int64_t c = 0; c < columns; c += 16) {
     for (int64_t p = 0; p < depth; p += 32) {
       const int64_t elements = std::min<int64_t>(32, depth - p);
       const auto mask = static_cast<__mmask32>(elements >= 32 ? ~0u : (1u << elements) - 1);
       __m512i rows[16];
       for (int64_t j = 0; j < 16; ++j) {
-        rows[j] = c + j < count ? _mm512_maskz_loadu_epi16(mask, from + (c + j) * stride + p) : _mm512_setzero_si512();
+        rows[j] = c + j < count ? _mm512_maskz_loadu_epi16(mask, from + (c + j) * stride + p)
+                                : _mm512_setzero_si512();
       }
       transpose(rows);
       for (int64_t j = 0; j < (elements + 1) / 2; ++j) {
@@ -96,8 +98,8 @@ NLAC_AVX512 void pack_columns(const BFloat16* from, int64_t stride, int64_t dept
 }
 
 // to[c][r] = from[r][c] for `rows` (a multiple of 32) rows and `count` ≤ columns columns.
-NLAC_AVX512 void transpose_block(const BFloat16* from, int64_t stride, int64_t rows, int64_t count, BFloat16* to,
-                                 int64_t to_stride) {
+NLAC_AVX512 void transpose_block(const BFloat16* from, int64_t stride, int64_t rows, int64_t count,
+                                 BFloat16* to, int64_t to_stride) {
   for (int64_t c = 0; c < count; c += 16) {
     for (int64_t r = 0; r < rows; r += 32) {
       __m512i words[16];
@@ -119,7 +121,7 @@ bool probe() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq")) {
     return false;
   }
-  // libtorch decides by its own view of the processor, which the environment may narrow: ask it for a product.
+  // libtorch has its own view of the processor, which the environment may narrow: ask it for a product.
   try {
     std::vector<BFloat16> a(32 * 32, BFloat16(0.5f));
     std::vector<uint32_t> b(16 * 64, 0x3F803F80u);  // pairs of 1
@@ -144,7 +146,7 @@ bool probe() { return false; }
 
 int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// Calls body(start, length) for the pieces of [0, n): as many `large` ones as fit, then `small` ones, then a rest.
+// Calls body(start, length) for the pieces of [0, n): `large` ones while they fit, `small` ones, a rest.
 template <typename Body>
 void pieces(int64_t n, int64_t large, int64_t small, const Body& body) {
   int64_t at = 0;
@@ -160,8 +162,8 @@ bool available() {
   return yes;
 }
 
-void logits(const BFloat16* hidden, int64_t hidden_stride, int64_t rows, const BFloat16* weight, int64_t vocab,
-            int64_t width, float* logits, int64_t logit_stride) {
+void logits(const BFloat16* hidden, int64_t hidden_stride, int64_t rows, const BFloat16* weight,
+            int64_t vocab, int64_t width, float* logits, int64_t logit_stride) {
   const int64_t depth = (width + 1) / 2 * 2;
   at::parallel_for(0, blocks(vocab, columns), 1, [&](int64_t begin, int64_t end) {
     std::vector<uint32_t> panel(static_cast<size_t>(depth / 2 * columns));
@@ -179,7 +181,8 @@ void logits(const BFloat16* hidden, int64_t hidden_stride, int64_t rows, const B
 
 void hidden_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t rows, const BFloat16* weight,
                      int64_t vocab, int64_t width, float* grad_hidden) {
-  // Each task owns a tile of the result, columns first: two tasks of one group of columns pack the same panels.
+  // Each task owns a tile of the result. Rows are cut only when there are more threads than columns' tiles,
+  // because tasks that share columns pack the same panels.
   const int64_t column_blocks = blocks(width, columns), row_blocks = blocks(rows, tall);
   const int64_t row_groups = std::clamp<int64_t>(at::get_num_threads() / column_blocks, 1, row_blocks);
   const int64_t group_rows = blocks(row_blocks, row_groups) * tall;
@@ -189,12 +192,14 @@ void hidden_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t 
       const int64_t depth = std::min(deep, vocab - v);
       for (int64_t task = begin; task < end; ++task) {
         const int64_t first_row = task / column_blocks * group_rows, column = task % column_blocks * columns;
-        const int64_t here = std::min(group_rows, rows - first_row), count = std::min(columns, width - column);
+        const int64_t here = std::min(group_rows, rows - first_row),
+                      count = std::min(columns, width - column);
         if (here <= 0) continue;
         pack_rows(weight + v * width + column, width, depth, count, panel.data(), columns);
         pieces(here, tall, row_multiple, [&](int64_t row, int64_t m) {
-          multiply(m, count, (depth + 1) / 2 * 2, gradient + (first_row + row) * gradient_stride + v, gradient_stride,
-                   panel.data(), columns, grad_hidden + (first_row + row) * width + column, width, v > 0);
+          multiply(m, count, (depth + 1) / 2 * 2, gradient + (first_row + row) * gradient_stride + v,
+                   gradient_stride, panel.data(), columns, grad_hidden + (first_row + row) * width + column,
+                   width, v > 0);
         });
       }
     }
@@ -206,8 +211,8 @@ void weight_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t 
                      int64_t hidden_stride, int64_t vocab, int64_t width, float* grad_weight) {
   std::vector<uint32_t> packed(static_cast<size_t>(rows / 2 * width));
   at::parallel_for(0, rows / row_multiple, 1, [&](int64_t begin, int64_t end) {
-    pack_rows(hidden + begin * row_multiple * hidden_stride, hidden_stride, (end - begin) * row_multiple, width,
-              packed.data() + begin * row_multiple / 2 * width, width);
+    pack_rows(hidden + begin * row_multiple * hidden_stride, hidden_stride, (end - begin) * row_multiple,
+              width, packed.data() + begin * row_multiple / 2 * width, width);
   });
   at::parallel_for(0, blocks(vocab, columns), 1, [&](int64_t begin, int64_t end) {
     std::vector<BFloat16> turned(static_cast<size_t>(columns * deep));

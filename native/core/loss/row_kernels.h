@@ -1,6 +1,6 @@
-// One row of a token loss on the CPU, float32: a pass that reads the logits for their log-sum-exp, and one that
-// turns them into the gradient where they lie. Compiled for several instruction sets, chosen at run time.
-// Thread rule: pure functions of their arguments.
+// One row of a token loss on the CPU, float32: a pass that reads the logits for their log-sum-exp, and one
+// that turns them into the gradient where they lie. Compiled for several instruction sets, chosen at run
+// time. Thread rule: pure functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace nlac::row_kernels {
 
-// What becomes of the student's logits: left alone, a gradient in float32, or one in bf16 that fills the first
-// half of the row's bytes.
+// What becomes of the student's logits: left alone, a gradient in float32, or one in bf16 that fills the
+// first half of the row's bytes.
 enum class Form { none, f32, bf16 };
 
 struct RowScale {

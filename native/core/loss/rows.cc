@@ -11,7 +11,7 @@ namespace nlac {
 namespace {
 
 // Σ p·(log p - log q) + (q - p): the same sum, as p and q both add up to 1, but each term is at least 0, so
-// nothing cancels between terms and an error common to all of log q drops out. Within a term expm1 sees to it.
+// nothing cancels between terms and an error common to all of log q drops out.
 at::Tensor divergence(const at::Tensor& p, const at::Tensor& q, const at::Tensor& d) {
   return at::where(d.abs() < 0.25, p * (d + (-d).expm1()), p * d + (q - p)).sum(-1);
 }
@@ -48,7 +48,8 @@ void token_rows_fused(RowChunk& chunk) {
         losses[r] = kernels.kl(row, teacher_row, vocab, scale);
       } else {
         select_top(teacher_row, vocab, k, indices);
-        losses[r] = kernels.top_k(row, teacher_row, vocab, {indices.data(), tops.data(), tops.data() + k, k}, scale);
+        losses[r] =
+            kernels.top_k(row, teacher_row, vocab, {indices.data(), tops.data(), tops.data() + k, k}, scale);
       }
     }
   });

@@ -12,11 +12,11 @@ namespace nlac {
 
 // One chunk of rows. All tensors on one device; logits f32 or f64 with unit inner stride.
 struct RowChunk {
-  at::Tensor student;     // [rows, vocab] logits; becomes the gradient, see `rounded`
-  at::Tensor teacher;     // [rows, vocab] logits; undefined for SupportKind::sampled; overwritten
-  at::Tensor weights;     // [rows] of the logits' type
-  at::Tensor targets;     // [rows] i64, for SupportKind::sampled
-  at::Tensor losses;      // [rows] of the logits' type; receives the unweighted losses
+  at::Tensor student;  // [rows, vocab] logits; becomes the gradient, see `rounded`
+  at::Tensor teacher;  // [rows, vocab] logits; undefined for SupportKind::sampled; overwritten
+  at::Tensor weights;  // [rows] of the logits' type
+  at::Tensor targets;  // [rows] i64, for SupportKind::sampled
+  at::Tensor losses;   // [rows] of the logits' type; receives the unweighted losses
   double temperature = 1;
   Support support;
   bool with_gradient = true;

@@ -1,7 +1,7 @@
 #include "core/optim/kernels.h"
 
-// The loops of kernels.inc rely on being vectorised, which -O2 alone does not promise. Square roots here are of
-// sums of squares, so nothing waits for errno.
+// The loops of kernels.inc rely on being vectorised, which -O2 alone does not promise. Square roots here are
+// of sums of squares, so nothing waits for errno.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "no-math-errno", "no-trapping-math")
 #endif

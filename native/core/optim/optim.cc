@@ -1,6 +1,6 @@
 // One pass over memory each: the norm, the AdamW step (which also refreshes the compute copy and zeroes the
-// gradient) and the moving average (which also refreshes its shadow). Tensors on the CPU go through kernels.h,
-// all others through libtorch's operators.
+// gradient) and the moving average (which also refreshes its shadow). Tensors on the CPU go through
+// kernels.h, all others through libtorch's operators.
 #include "core/optim/optim.h"
 
 #include <ATen/Parallel.h>
@@ -22,12 +22,13 @@ using optim_kernels::Held;
 constexpr int64_t block = 16384;
 constexpr uint64_t rounding_stream = 0x726F756E64;  // "round" in ASCII
 
-// Blocks of all tensors of a list, numbered through, so that one parallel loop serves small tensors and large.
+// Blocks of all tensors of a list, numbered through: one parallel loop serves small tensors and large.
 struct Blocks {
   std::vector<int64_t> first;  // block number at which tensor i starts; one entry more than tensors
 
   explicit Blocks(const std::vector<at::Tensor>& tensors) : first{0} {
-    for (const at::Tensor& tensor : tensors) first.push_back(first.back() + (tensor.numel() + block - 1) / block);
+    for (const at::Tensor& tensor : tensors)
+      first.push_back(first.back() + (tensor.numel() + block - 1) / block);
   }
   int64_t count() const { return first.back(); }
 
@@ -58,8 +59,8 @@ bool is_f32_or_bf16(const at::Tensor& tensor) {
 void check_pair(const char* what, size_t i, const at::Tensor& tensor, const at::Tensor& like) {
   NLAC_REQUIRE(tensor.defined() && tensor.sizes() == like.sizes(), "ERR_SHAPE", what, " ", i, " has shape ",
                tensor.defined() ? tensor.sizes() : at::IntArrayRef{}, ", ", like.sizes(), " expected");
-  NLAC_REQUIRE(tensor.device() == like.device(), "ERR_DEVICE", what, " ", i, " is on ", tensor.device(), ", not on ",
-               like.device());
+  NLAC_REQUIRE(tensor.device() == like.device(), "ERR_DEVICE", what, " ", i, " is on ", tensor.device(),
+               ", not on ", like.device());
   NLAC_REQUIRE(tensor.is_contiguous(), "ERR_SHAPE", what, " ", i, " is not contiguous");
 }
 
@@ -89,8 +90,8 @@ void zero_all(const std::vector<at::Tensor>& tensors) {
 }
 
 // The same update by libtorch's operators, for devices that kernels.h does not serve.
-void adamw_with_operators(const at::Tensor& w, const at::Tensor& compute, const at::Tensor& g, const at::Tensor& m,
-                          const at::Tensor& v, const optim_kernels::AdamWFactors& f) {
+void adamw_with_operators(const at::Tensor& w, const at::Tensor& compute, const at::Tensor& g,
+                          const at::Tensor& m, const at::Tensor& v, const optim_kernels::AdamWFactors& f) {
   g.mul_(f.clip);
   m.lerp_(g, 1 - f.beta1);
   v.mul_(f.beta2).addcmul_(g, g, 1 - f.beta2);
@@ -111,7 +112,8 @@ void ema_rounded_stochastically(at::BFloat16* target, const at::Tensor& online, 
     }
   };
   for (int64_t i = 0; i < count; i += 8) {
-    const auto words = philox(seed ^ rounding_stream, step, first_counter + static_cast<uint64_t>(offset + i) / 8);
+    const auto words =
+        philox(seed ^ rounding_stream, step, first_counter + static_cast<uint64_t>(offset + i) / 8);
     for (int64_t j = i; j < std::min(i + 8, count); ++j) {
       const double before = target[j];
       const auto next = static_cast<float>(before + tau * (online_at(j) - before));
@@ -129,7 +131,8 @@ void ema_rounded_stochastically(at::BFloat16* target, const at::Tensor& online, 
 
 // Any mix of types on any device, without the single pass. A bf16 target off the CPU goes through the CPU, so
 // that its rounding is the same everywhere.
-void ema_with_operators(const at::Tensor& target, const at::Tensor& online, const at::Tensor& shadow, double tau) {
+void ema_with_operators(const at::Tensor& target, const at::Tensor& online, const at::Tensor& shadow,
+                        double tau) {
   target.lerp_(online.to(target.scalar_type()), tau);
   if (shadow.defined()) shadow.copy_(target);
 }
@@ -137,13 +140,14 @@ void ema_with_operators(const at::Tensor& target, const at::Tensor& online, cons
 }  // namespace
 
 StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<at::Tensor>& compute,
-                      const std::vector<at::Tensor>& gradients, AdamWState& state, const AdamWOptions& options) {
+                      const std::vector<at::Tensor>& gradients, AdamWState& state,
+                      const AdamWOptions& options) {
   const size_t count = masters.size();
   NLAC_REQUIRE(compute.size() == count && gradients.size() == count, "ERR_SHAPE", count, " masters, ",
                compute.size(), " compute copies and ", gradients.size(), " gradients");
   for (size_t i = 0; i < count; ++i) {
-    NLAC_REQUIRE(masters[i].scalar_type() == at::kFloat && gradients[i].scalar_type() == at::kFloat, "ERR_SHAPE",
-                 "master ", i, " and its gradient must be float32");
+    NLAC_REQUIRE(masters[i].scalar_type() == at::kFloat && gradients[i].scalar_type() == at::kFloat,
+                 "ERR_SHAPE", "master ", i, " and its gradient must be float32");
     NLAC_REQUIRE(masters[i].is_contiguous(), "ERR_SHAPE", "master ", i, " is not contiguous");
     check_pair("gradient", i, gradients[i], masters[i]);
     check_pair("compute copy", i, compute[i], masters[i]);
@@ -153,16 +157,16 @@ StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<
   for (size_t i = 0; i < state.m.size(); ++i) {
     check_pair("first moment", i, state.m[i], masters[i]);
     check_pair("second moment", i, state.v[i], masters[i]);
-    NLAC_REQUIRE(state.m[i].scalar_type() == at::kFloat && state.v[i].scalar_type() == at::kFloat, "ERR_SHAPE",
-                 "moments ", i, " must be float32");
+    NLAC_REQUIRE(state.m[i].scalar_type() == at::kFloat && state.v[i].scalar_type() == at::kFloat,
+                 "ERR_SHAPE", "moments ", i, " must be float32");
   }
   NLAC_REQUIRE(std::isfinite(options.learning_rate) && options.learning_rate >= 0 && options.beta1 >= 0 &&
                    options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1 && options.epsilon >= 0 &&
                    std::isfinite(options.epsilon) && std::isfinite(options.weight_decay) &&
                    options.weight_decay >= 0 && !std::isnan(options.max_grad_norm),
-               "ERR_VALUE", "an AdamW option is out of its range: learning rate ", options.learning_rate, ", betas ",
-               options.beta1, " and ", options.beta2, ", epsilon ", options.epsilon, ", weight decay ",
-               options.weight_decay, ", largest norm ", options.max_grad_norm);
+               "ERR_VALUE", "an AdamW option is out of its range: learning rate ", options.learning_rate,
+               ", betas ", options.beta1, " and ", options.beta2, ", epsilon ", options.epsilon,
+               ", weight decay ", options.weight_decay, ", largest norm ", options.max_grad_norm);
 
   at::NoGradGuard no_grad;
   StepResult result;
@@ -215,8 +219,9 @@ StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<
 void ema_update(const std::vector<at::Tensor>& target, const std::vector<at::Tensor>& online,
                 const std::vector<at::Tensor>& shadow, double tau, uint64_t seed, uint64_t step) {
   NLAC_REQUIRE(tau >= 0 && tau <= 1, "ERR_VALUE", "tau must be between 0 and 1, not ", tau);
-  NLAC_REQUIRE(online.size() == target.size() && (shadow.empty() || shadow.size() == target.size()), "ERR_SHAPE",
-               target.size(), " targets, ", online.size(), " online tensors and ", shadow.size(), " shadows");
+  NLAC_REQUIRE(online.size() == target.size() && (shadow.empty() || shadow.size() == target.size()),
+               "ERR_SHAPE", target.size(), " targets, ", online.size(), " online tensors and ", shadow.size(),
+               " shadows");
   for (size_t i = 0; i < target.size(); ++i) {
     NLAC_REQUIRE(target[i].is_contiguous(), "ERR_SHAPE", "target ", i, " is not contiguous");
     check_pair("online tensor", i, online[i], target[i]);
@@ -242,12 +247,12 @@ void ema_update(const std::vector<at::Tensor>& target, const std::vector<at::Ten
     if (plain[i]) {
       const bool has_shadow = !shadow.empty() && shadow[i].defined();
       kernels.ema(target[i].data_ptr<float>() + offset, bytes_at(online[i], offset), held_as(online[i]),
-                  has_shadow ? bytes_at(shadow[i], offset) : nullptr, has_shadow ? held_as(shadow[i]) : Held::f32,
-                  elements, static_cast<float>(tau));
+                  has_shadow ? bytes_at(shadow[i], offset) : nullptr,
+                  has_shadow ? held_as(shadow[i]) : Held::f32, elements, static_cast<float>(tau));
     } else if (target[i].is_cpu() && target[i].scalar_type() == at::kBFloat16) {
       // Every tensor starts at a block, so no two elements of a call share a counter.
-      ema_rounded_stochastically(target[i].data_ptr<at::BFloat16>() + offset, online[i], offset, elements, tau, seed,
-                                 step, static_cast<uint64_t>(blocks.first[i]) * (block / 8));
+      ema_rounded_stochastically(target[i].data_ptr<at::BFloat16>() + offset, online[i], offset, elements,
+                                 tau, seed, step, static_cast<uint64_t>(blocks.first[i]) * (block / 8));
     }
   });
   for (size_t i = 0; i < target.size(); ++i) {

@@ -12,13 +12,13 @@ namespace nlac {
 struct AdamWOptions {
   double learning_rate = 5e-6;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;      // decoupled: w ← w - lr·wd·w, matrices only (dim ≥ 2)
-  double max_grad_norm = 1.0;     // ≤ 0: no clipping
+  double weight_decay = 0.0;   // decoupled: w ← w - lr·wd·w, matrices only (dim ≥ 2)
+  double max_grad_norm = 1.0;  // ≤ 0: no clipping
 };
 
 struct StepResult {
-  double grad_norm = 0;   // before clipping; not finite when the step was skipped
-  bool skipped = false;   // a gradient was not finite: nothing was changed
+  double grad_norm = 0;  // before clipping; not finite when the step was skipped
+  bool skipped = false;  // a gradient was not finite: nothing was changed
 };
 
 // First and second moments of one list of parameters.

@@ -17,8 +17,6 @@
 namespace nlac {
 namespace {
 
-// The sampler's own stream of the run's randomness ("replay" in ASCII).
-constexpr uint64_t draw_stream = 0x7265706C6179;
 // Draws that walk down together: enough to hide a cache miss a level behind the others' work.
 constexpr int64_t walkers = 32;
 constexpr int64_t prefetch_ahead = 16;
@@ -35,8 +33,8 @@ void prefetch_node(const double* children) {
 constexpr char file_magic[8] = {'N', 'L', 'A', 'C', 'T', 'R', 'E', 'E'};
 constexpr uint64_t file_version = 1;
 
-// Little-endian, followed by `stored` float32 priorities, zero bytes up to a multiple of eight, and the checksum
-// of everything before it. Leaves past `stored` are 0.
+// Little-endian, followed by `stored` float32 priorities, zero bytes up to a multiple of eight, and the
+// checksum of everything before it. Leaves past `stored` are 0.
 struct FileHeader {
   char magic[8];
   uint64_t version;
@@ -48,8 +46,8 @@ static_assert(sizeof(FileHeader) == 64);
 
 int64_t padded_floats(int64_t count) { return (count + 1) / 2 * 2; }
 
-// Each step maps both the state and the word one to one, so a change confined to one word is always seen; other
-// damage passes with a chance of 2^-64.
+// Each step maps both the state and the word one to one, so a change confined to one word is always seen;
+// other damage passes with a chance of 2^-64.
 class Checksum {
  public:
   void add(const void* data, size_t bytes) {  // bytes: a multiple of eight
@@ -73,7 +71,8 @@ SumTree::SumTree(int64_t capacity, double alpha, double beta, uint64_t seed)
     : capacity_(capacity), alpha_(alpha), beta_(beta), seed_(seed) {
   NLAC_REQUIRE(capacity >= 1 && capacity <= tree_max_capacity, "ERR_VALUE",
                "capacity must be between 1 and 2^27, not ", capacity);
-  NLAC_REQUIRE(std::isfinite(alpha) && alpha >= 0, "ERR_VALUE", "alpha must be finite and at least 0, not ", alpha);
+  NLAC_REQUIRE(std::isfinite(alpha) && alpha >= 0, "ERR_VALUE", "alpha must be finite and at least 0, not ",
+               alpha);
   NLAC_REQUIRE(beta >= 0 && beta <= 1, "ERR_VALUE", "beta must be between 0 and 1, not ", beta);
   shape_ = make_tree_shape(capacity);
   raw_ = ZeroedMemory<float>(padded_floats(capacity));
@@ -91,10 +90,10 @@ void SumTree::set(const int64_t* indices, const float* priorities, int64_t count
   NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative");
   masses_.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    NLAC_REQUIRE(indices[i] >= 0 && indices[i] < capacity_, "ERR_INDEX", "index ", indices[i], " at position ", i,
-                 " is outside a sampler of capacity ", capacity_);
-    NLAC_REQUIRE(std::isfinite(priorities[i]) && priorities[i] >= 0, "ERR_PRIORITY", "priority ", priorities[i],
-                 " at position ", i, " must be finite and at least 0");
+    NLAC_REQUIRE(indices[i] >= 0 && indices[i] < capacity_, "ERR_INDEX", "index ", indices[i],
+                 " at position ", i, " is outside a sampler of capacity ", capacity_);
+    NLAC_REQUIRE(std::isfinite(priorities[i]) && priorities[i] >= 0, "ERR_PRIORITY", "priority ",
+                 priorities[i], " at position ", i, " must be finite and at least 0");
     masses_[i] = mass(priorities[i]);
     NLAC_REQUIRE(masses_[i] <= mass_limit, "ERR_PRIORITY", "priority ", priorities[i], " at position ", i,
                  " raised to alpha ", alpha_, " is too large");
@@ -146,9 +145,8 @@ void SumTree::update_parents(const int64_t* indices, int64_t count) {
 void SumTree::rebuild() {
   for (int level = 1; level < shape_.levels; ++level) {
     const double* children = tree_.data() + shape_.offset[level - 1];
-    const double* below = level == 1 || least_.empty()
-                              ? children
-                              : least_.data() - shape_.size[0] + shape_.offset[level - 1];
+    const double* below =
+        level == 1 || least_.empty() ? children : least_.data() - shape_.size[0] + shape_.offset[level - 1];
     const int64_t nodes = shape_.size[level - 1] / tree_fanout;
     for (int64_t node = 0; node < nodes; ++node) {
       const double sum = node_sum(children + node * tree_fanout);
@@ -164,8 +162,8 @@ void SumTree::rebuild() {
 void SumTree::get(const int64_t* indices, float* priorities, int64_t count) const {
   NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative");
   for (int64_t i = 0; i < count; ++i) {
-    NLAC_REQUIRE(indices[i] >= 0 && indices[i] < capacity_, "ERR_INDEX", "index ", indices[i], " at position ", i,
-                 " is outside a sampler of capacity ", capacity_);
+    NLAC_REQUIRE(indices[i] >= 0 && indices[i] < capacity_, "ERR_INDEX", "index ", indices[i],
+                 " at position ", i, " is outside a sampler of capacity ", capacity_);
     priorities[i] = raw_[indices[i]];
   }
 }
@@ -251,8 +249,8 @@ SumTree SumTree::load(const std::string& path) {
                    header.beta >= 0 && header.beta <= 1,
                "ERR_CHECKPOINT", path, ": a field of the header is out of its range");
   const int64_t bytes = padded_floats(header.stored) * static_cast<int64_t>(sizeof(float));
-  NLAC_REQUIRE(size == static_cast<int64_t>(sizeof(header)) + bytes + 8, "ERR_CHECKPOINT", path, ": holds ", size,
-               " bytes, ", sizeof(header) + static_cast<size_t>(bytes) + 8, " expected");
+  NLAC_REQUIRE(size == static_cast<int64_t>(sizeof(header)) + bytes + 8, "ERR_CHECKPOINT", path, ": holds ",
+               size, " bytes, ", sizeof(header) + static_cast<size_t>(bytes) + 8, " expected");
 
   SumTree tree(header.capacity, header.alpha, header.beta, header.seed);
   tree.draws_ = header.draws;

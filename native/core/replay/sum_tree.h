@@ -51,9 +51,9 @@ class SumTree {
   double alpha_, beta_;
   uint64_t seed_, draws_ = 0;
   TreeShape shape_;
-  ZeroedMemory<float> raw_;     // [capacity]
-  ZeroedMemory<double> tree_;   // p^alpha and the sums over it, as sum_tree_math.h lays them out
-  ZeroedMemory<double> least_;  // least positive mass under each inner node, same places; empty when beta is 0
+  ZeroedMemory<float> raw_;    // [capacity]
+  ZeroedMemory<double> tree_;  // p^alpha and the sums over it, as sum_tree_math.h lays them out
+  ZeroedMemory<double> least_;  // least positive mass under each inner node; empty when beta is 0
   // Working memory of set(), kept between calls.
   std::vector<double> masses_;
   std::vector<int64_t> nodes_;

@@ -1,8 +1,8 @@
 // The sum tree's arithmetic, the same on the CPU and in a CUDA kernel: shape, node sums, descent. Additions
 // happen in one fixed order and no product is followed by a sum, so that both give the same bits.
 //
-// A node has 16 children that lie side by side: 128 bytes, two cache lines, a level. Level 0 holds the leaves'
-// masses p^alpha, the last level the root alone. A node's sum is always made from its children, never
+// A node has 16 children that lie side by side: 128 bytes, two cache lines, a level. Level 0 holds the
+// leaves' masses p^alpha, the last level the root alone. A node's sum is always made from its children, never
 // incremented, so it cannot drift.
 #pragma once
 
@@ -16,8 +16,8 @@ constexpr int tree_fanout = 16;
 constexpr int tree_max_levels = 8;  // 2^27 leaves: 2^27, 2^23, 2^19, 2^15, 2^11, 2^7, 2^4, 1
 constexpr int64_t tree_max_capacity = int64_t{1} << 27;
 
-// All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to whole nodes;
-// padding is 0 and so is never drawn.
+// All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to whole
+// nodes; padding is 0 and so is never drawn.
 struct TreeShape {
   int levels;                       // the root's level is levels - 1
   int64_t offset[tree_max_levels];  // where a level starts; multiples of 16
@@ -60,9 +60,9 @@ NLAC_HOST_DEVICE inline double node_least(const double* children) {
   return least;
 }
 
-// Finds the child in which `target`, in [0, node's sum), falls and leaves in `target` what remains of it there.
-// The running sum never decreases, so a child of mass 0 is never where it first exceeds the target. Should
-// rounding have put the target at or past the end, the last child of positive mass is taken.
+// Finds the child in which `target`, in [0, node's sum), falls and leaves in `target` what remains of it
+// there. The running sum never decreases, so a child of mass 0 is never where it first exceeds the target.
+// Should rounding have put the target at or past the end, the last child of positive mass is taken.
 NLAC_HOST_DEVICE inline int choose_child(const double* children, double* target) {
   double sum = 0, before = 0;
   int chosen = 0;
@@ -81,6 +81,71 @@ NLAC_HOST_DEVICE inline int choose_child(const double* children, double* target)
   *target = children[last];
   return last;
 }
+
+// --- set() by many threads at once -------------------------------------------------------------------
+//
+// Two passes over the entries, every thread any entries in any order, with all of the first pass done before
+// the second begins. The first finds for each leaf the last entry that names it, and counts for each node how
+// many of its children will change. In the second the winners write their leaves and climb: whoever brings a
+// node's last changed child makes its sum and goes on, everyone else stops. So each touched node is made
+// once, from finished children.
+//
+// `Atomics` supplies add, subtract and maximum(uint32_t*, n), which return the old value, and take(uint32_t*,
+// n), which turns n into 0 and says whether it did. subtract also orders memory both ways, and read(double*)
+// sees what other threads wrote before their subtract.
+
+struct TreeMemory {
+  double* tree;       // [shape.total]
+  double* least;      // [shape.total - shape.size[0]], as SumTree holds it; null: not kept
+  float* raw;         // [capacity]
+  uint32_t* claims;   // [capacity]; 0 between sets
+  uint32_t* pending;  // [shape.total - shape.size[0]], for each inner node; 0 between sets
+};
+
+// First pass, for entry `entry` with a valid index and priority.
+template <typename Atomics>
+NLAC_HOST_DEVICE inline void claim_leaf(const TreeShape& shape, const TreeMemory& memory, int64_t leaf,
+                                        uint32_t entry) {
+  if (Atomics::maximum(memory.claims + leaf, entry + 1) != 0) return;
+  int64_t node = leaf;
+  for (int level = 1; level < shape.levels; ++level) {
+    node /= tree_fanout;
+    if (Atomics::add(memory.pending + shape.offset[level] - shape.size[0] + node, 1u) != 0) return;
+  }
+}
+
+// Second pass. With `write` false only the first pass's marks are taken back.
+template <typename Atomics>
+NLAC_HOST_DEVICE inline void write_leaf(const TreeShape& shape, const TreeMemory& memory, int64_t leaf,
+                                        uint32_t entry, float priority, double mass, bool write) {
+  if (!Atomics::take(memory.claims + leaf, entry + 1)) return;
+  if (write) {
+    memory.raw[leaf] = priority;
+    memory.tree[leaf] = mass;
+  }
+  int64_t node = leaf;
+  for (int level = 1; level < shape.levels; ++level) {
+    node /= tree_fanout;
+    const int64_t inner = shape.offset[level] - shape.size[0] + node;
+    if (Atomics::subtract(memory.pending + inner, 1u) != 1) return;
+    if (!write) continue;
+    double children[tree_fanout];
+    const int64_t first = shape.offset[level - 1] + node * tree_fanout;
+    for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(memory.tree + first + i);
+    memory.tree[shape.offset[level] + node] = node_sum(children);
+    if (memory.least == nullptr) continue;
+    if (level > 1) {
+      for (int i = 0; i < tree_fanout; ++i)
+        children[i] = Atomics::read(memory.least + first - shape.size[0] + i);
+    }
+    memory.least[inner] = node_least(children);
+  }
+}
+
+// --- draws -------------------------------------------------------------------------------------------
+
+// The sampler's own stream of the run's randomness ("replay" in ASCII).
+constexpr uint64_t draw_stream = 0x7265706C6179;
 
 // Where draw `index` of `count` looks, given its uniform number in [0, 1).
 NLAC_HOST_DEVICE inline double draw_target(double uniform, int64_t index, int64_t count, bool stratified,

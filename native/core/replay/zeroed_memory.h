@@ -1,5 +1,5 @@
 // A large array that starts as zeros and takes memory only where it has been touched, aligned to a page, in
-// huge pages where the system has them (a random walk through a tree misses the TLB less). Movable, not copyable.
+// huge pages where the system has them (a walk through a tree misses the TLB less). Movable, not copyable.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,7 +20,8 @@ class ZeroedMemory {
  public:
   ZeroedMemory() = default;
   explicit ZeroedMemory(int64_t count) : count_(count) {
-    void* memory = ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory =
+        ::mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     NLAC_REQUIRE(memory != MAP_FAILED, "ERR_OUT_OF_MEMORY", "cannot reserve ", bytes(), " bytes");
     data_ = static_cast<T*>(memory);
     if (bytes() >= size_t{2} << 20) ::madvise(memory, bytes(), MADV_HUGEPAGE);  // a wish, not a need

@@ -28,8 +28,12 @@ struct Inputs {
   at::Tensor student_hidden, student_weight, teacher_hidden, teacher_weight, weights, targets;
 
   Inputs to(at::ScalarType type) const {
-    return {student_hidden.to(type), student_weight.to(type), teacher_hidden.to(type), teacher_weight.to(type),
-            weights, targets};
+    return {student_hidden.to(type),
+            student_weight.to(type),
+            teacher_hidden.to(type),
+            teacher_weight.to(type),
+            weights,
+            targets};
   }
 };
 
@@ -51,7 +55,8 @@ struct Outcome {
 };
 
 // torch's own operators and autograd, in the type given. `weight` rows of 0 multiply, nothing is left out.
-Outcome reference(const Inputs& given, double temperature, const Support& support, at::ScalarType type = wide) {
+Outcome reference(const Inputs& given, double temperature, const Support& support,
+                  at::ScalarType type = wide) {
   const Inputs in = given.to(type);
   const at::Tensor hidden = in.student_hidden.detach().clone().requires_grad_();
   const at::Tensor weight = in.student_weight.detach().clone().requires_grad_();
@@ -82,15 +87,17 @@ Outcome reference(const Inputs& given, double temperature, const Support& suppor
 Outcome ours(const Inputs& in, double temperature, const Support& support, bool with_gradient = true) {
   const auto type = in.student_hidden.scalar_type() == wide ? wide : at::kFloat;
   const at::Tensor grad_weight = at::zeros(in.student_weight.sizes(), type);
-  const LossResult result = linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight,
-                                            in.weights, temperature, support, in.targets, grad_weight, with_gradient);
+  const LossResult result =
+      linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights,
+                      temperature, support, in.targets, grad_weight, with_gradient);
   return {result.losses, result.grad_hidden, grad_weight};
 }
 
 // ‖a - b‖ / ‖b‖; the absolute norm where b is as good as 0.
 double distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return 0;
-  const double difference = (a.to(wide) - b.to(wide)).norm().item<double>(), size = b.to(wide).norm().item<double>();
+  const double difference = (a.to(wide) - b.to(wide)).norm().item<double>(),
+               size = b.to(wide).norm().item<double>();
   return size < 1e-12 ? difference : difference / size;
 }
 
@@ -98,7 +105,7 @@ double largest(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() == 0 ? 0 : (a.to(wide) - b.to(wide)).abs().max().item<double>();
 }
 
-const Support supports[] = {{SupportKind::full, 0},  {SupportKind::top_k, 1},    {SupportKind::top_k, 5},
+const Support supports[] = {{SupportKind::full, 0},   {SupportKind::top_k, 1},    {SupportKind::top_k, 5},
                             {SupportKind::top_k, 97}, {SupportKind::top_k, 5000}, {SupportKind::sampled, 0}};
 
 struct Threads {
@@ -111,17 +118,23 @@ struct Threads {
 TEST_CASE("losses and gradients agree with float64 autograd") {
   for (const int64_t rows : {0, 1, 7}) {
     for (const int64_t vocab : {1, 2, 97, 1000}) {
-      for (const auto& [student_width, teacher_width] : {std::pair<int64_t, int64_t>{1, 3}, {17, 8}, {64, 33}}) {
+      for (const auto& [student_width, teacher_width] :
+           {std::pair<int64_t, int64_t>{1, 3}, {17, 8}, {64, 33}}) {
         for (const double temperature : {0.5, 1.0, 2.0}) {
           for (const Support& support : supports) {
-            CAPTURE(rows); CAPTURE(vocab); CAPTURE(student_width); CAPTURE(temperature);
-            CAPTURE(static_cast<int>(support.kind)); CAPTURE(support.k);
+            CAPTURE(rows);
+            CAPTURE(vocab);
+            CAPTURE(student_width);
+            CAPTURE(temperature);
+            CAPTURE(static_cast<int>(support.kind));
+            CAPTURE(support.k);
             Inputs in = make(rows, vocab, student_width, teacher_width, 2);
             for (const int mask : {0, 1, 2}) {
               if (mask == 1 && rows > 1) in.weights.slice(0, 0, rows, 2).zero_();
               if (mask == 2) in.weights.zero_();
               const Outcome expected = reference(in, temperature, support);
-              const Outcome single = ours(in, temperature, support), dual = ours(in.to(wide), temperature, support);
+              const Outcome single = ours(in, temperature, support),
+                            dual = ours(in.to(wide), temperature, support);
               REQUIRE((single.losses.scalar_type() == at::kFloat));
               REQUIRE(single.losses.sizes() == in.weights.sizes());
               REQUIRE(single.grad_hidden.sizes() == in.student_hidden.sizes());
@@ -162,8 +175,8 @@ TEST_CASE("gradients add up, negative weights subtract, an undefined matrix grad
   const Outcome once = ours(in, 1, supports[0]);
   const at::Tensor grad_weight = at::ones({50, 8});
   const auto call = [&](const at::Tensor& weights, const at::Tensor& into) {
-    return linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, weights, 1,
-                           supports[0], {}, into);
+    return linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight,
+                           weights, 1, supports[0], {}, into);
   };
   call(in.weights, grad_weight);
   CHECK(largest(grad_weight, once.grad_weight + 1) < 1e-6);
@@ -193,7 +206,9 @@ TEST_CASE("equal distributions have loss and gradient 0, near ones a loss that i
 TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32") {
   for (const int64_t vocab : {3, 200}) {
     for (const Support& support : supports) {
-      CAPTURE(vocab); CAPTURE(static_cast<int>(support.kind)); CAPTURE(support.k);
+      CAPTURE(vocab);
+      CAPTURE(static_cast<int>(support.kind));
+      CAPTURE(support.k);
       Inputs in = make(8, vocab, 1, 1);
       // The student's and the teacher's logits reach ±1e4, alike in some rows and opposed in others.
       in.student_hidden = at::full({8, 1}, 100.0f);
@@ -209,8 +224,10 @@ TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32"
         REQUIRE(at::isfinite(t).all().item<bool>());
       }
       CHECK(largest(got.losses, exact.losses) <= largest(torch.losses, exact.losses) + 1e-3);
-      CHECK(distance(got.grad_hidden, exact.grad_hidden) <= distance(torch.grad_hidden, exact.grad_hidden) + 1e-6);
-      CHECK(distance(got.grad_weight, exact.grad_weight) <= distance(torch.grad_weight, exact.grad_weight) + 1e-6);
+      CHECK(distance(got.grad_hidden, exact.grad_hidden) <=
+            distance(torch.grad_hidden, exact.grad_hidden) + 1e-6);
+      CHECK(distance(got.grad_weight, exact.grad_weight) <=
+            distance(torch.grad_weight, exact.grad_weight) + 1e-6);
     }
   }
 }
@@ -235,11 +252,12 @@ TEST_CASE("results do not depend on where chunks begin") {
   for (const Support& support : {supports[0], supports[2], supports[5]}) {
     const Outcome whole = ours(in, 1, support);
     at::Tensor grad_weight = at::zeros_like(whole.grad_weight);
-    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 3}, {3, chunk}, {chunk + 3, rows - chunk - 3}}) {
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, 3}, {3, chunk}, {chunk + 3, rows - chunk - 3}}) {
       const auto cut = [&](const at::Tensor& t) { return t.narrow(0, first, count); };
-      const LossResult part = linear_token_kl(cut(in.student_hidden), in.student_weight, cut(in.teacher_hidden),
-                                              in.teacher_weight, cut(in.weights), 1, support, cut(in.targets),
-                                              grad_weight);
+      const LossResult part =
+          linear_token_kl(cut(in.student_hidden), in.student_weight, cut(in.teacher_hidden),
+                          in.teacher_weight, cut(in.weights), 1, support, cut(in.targets), grad_weight);
       REQUIRE(largest(part.losses, cut(whole.losses)) < 1e-5);
       REQUIRE(distance(part.grad_hidden, cut(whole.grad_hidden)) < 1e-5);
     }
@@ -259,9 +277,13 @@ TEST_CASE("a chunk's logits keep to their bound") {
 TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's precision") {
   for (const int64_t rows : {1, 33, 70}) {
     for (const int64_t vocab : {1, 2, 97, 1000}) {
-      for (const auto& [student_width, teacher_width] : {std::pair<int64_t, int64_t>{1, 2}, {17, 8}, {130, 33}}) {
+      for (const auto& [student_width, teacher_width] :
+           {std::pair<int64_t, int64_t>{1, 2}, {17, 8}, {130, 33}}) {
         for (const Support& support : supports) {
-          CAPTURE(rows); CAPTURE(vocab); CAPTURE(student_width); CAPTURE(static_cast<int>(support.kind));
+          CAPTURE(rows);
+          CAPTURE(vocab);
+          CAPTURE(student_width);
+          CAPTURE(static_cast<int>(support.kind));
           Inputs in = make(rows, vocab, student_width, teacher_width, 2).to(at::kBFloat16);
           in.weights.slice(0, 0, rows, 3).zero_();
           const Outcome expected = reference(in, 1, support), got = ours(in, 1, support);
@@ -282,13 +304,14 @@ TEST_CASE("student and teacher may differ in type and lie across memory") {
   const Outcome expected = reference(in, 1, supports[0]);
   for (const auto student : {at::kFloat, at::kBFloat16, wide}) {
     for (const auto teacher : {at::kFloat, at::kBFloat16, wide}) {
-      CAPTURE(c10::toString(student)); CAPTURE(c10::toString(teacher));
+      CAPTURE(c10::toString(student));
+      CAPTURE(c10::toString(teacher));
       const bool dual = student == wide || teacher == wide;
       const at::Tensor grad_weight = at::zeros({200, 12}, dual ? wide : at::kFloat);
       const LossResult got = linear_token_kl(
           in.student_hidden.to(student), in.student_weight.to(student).t().contiguous().t(),
-          in.teacher_hidden.to(teacher).t().contiguous().t(), in.teacher_weight.to(teacher).t().contiguous().t(),
-          in.weights, 1, supports[0], {}, grad_weight);
+          in.teacher_hidden.to(teacher).t().contiguous().t(),
+          in.teacher_weight.to(teacher).t().contiguous().t(), in.weights, 1, supports[0], {}, grad_weight);
       CHECK(largest(got.losses, expected.losses) < 2e-5);
       CHECK(distance(got.grad_hidden, expected.grad_hidden) < 6e-3);
       CHECK(distance(grad_weight, expected.grad_weight) < 4e-3);
@@ -313,11 +336,14 @@ TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would
   // The same within one call, across rows: 4096 like rows against one.
   Inputs many = in;
   for (at::Tensor* t : {&many.student_hidden, &many.teacher_hidden, &many.weights}) {
-    *t = t->narrow(0, 0, 1).repeat(t->dim() == 2 ? std::vector<int64_t>{4096, 1} : std::vector<int64_t>{4096});
+    *t =
+        t->narrow(0, 0, 1).repeat(t->dim() == 2 ? std::vector<int64_t>{4096, 1} : std::vector<int64_t>{4096});
   }
   Inputs single = many;
-  for (at::Tensor* t : {&single.student_hidden, &single.teacher_hidden, &single.weights}) *t = t->narrow(0, 0, 1);
-  CHECK(distance(ours(many, 1, supports[0]).grad_weight, ours(single, 1, supports[0]).grad_weight * 4096) < 1e-5);
+  for (at::Tensor* t : {&single.student_hidden, &single.teacher_hidden, &single.weights})
+    *t = t->narrow(0, 0, 1);
+  CHECK(distance(ours(many, 1, supports[0]).grad_weight, ours(single, 1, supports[0]).grad_weight * 4096) <
+        1e-5);
 }
 
 TEST_CASE("results do not depend on the number of threads") {
@@ -391,11 +417,14 @@ TEST_CASE("arguments that do not fit are refused with their code") {
   CHECK(code([](Inputs&, at::Tensor& into) { into = at::zeros({6, 10}).t(); }) == "ERR_SHAPE");
   CHECK(code([](Inputs&, at::Tensor& into) { into = into.to(at::kBFloat16); }) == "ERR_VALUE");
   const Support sampled{SupportKind::sampled, 0};
-  CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = in.teacher_weight = at::Tensor(); }, 1, sampled) == "no error");
+  CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = in.teacher_weight = at::Tensor(); }, 1, sampled) ==
+        "no error");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::Tensor(); }, 1, sampled) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::zeros({4}); }, 1, sampled) == "ERR_VALUE");
-  CHECK(code([](Inputs& in, auto&) { in.targets = at::full({4}, 10, at::kLong); }, 1, sampled) == "ERR_INDEX");
-  CHECK(code([](Inputs& in, auto&) { in.targets = at::full({4}, -1, at::kLong); }, 1, sampled) == "ERR_INDEX");
+  CHECK(code([](Inputs& in, auto&) { in.targets = at::full({4}, 10, at::kLong); }, 1, sampled) ==
+        "ERR_INDEX");
+  CHECK(code([](Inputs& in, auto&) { in.targets = at::full({4}, -1, at::kLong); }, 1, sampled) ==
+        "ERR_INDEX");
   const auto meta = [](Inputs& in, auto&) { in.teacher_hidden = in.teacher_hidden.to(at::kMeta); };
   CHECK(code(meta) == "ERR_DEVICE");
 }

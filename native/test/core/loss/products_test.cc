@@ -21,7 +21,9 @@ TEST_CASE("products of bfloat16 matrices have float32 results, by every route") 
   for (const int64_t rows : {32, 96, 352}) {
     for (const int64_t vocab : {1, 3, 64, 65, 256, 333, 9001}) {
       for (const int64_t width : {1, 2, 31, 64, 100}) {
-        CAPTURE(rows); CAPTURE(vocab); CAPTURE(width);
+        CAPTURE(rows);
+        CAPTURE(vocab);
+        CAPTURE(width);
         const at::Tensor hidden = random_bf16(rows, width), weight = random_bf16(vocab, width);
         const at::Tensor gradient = random_bf16(rows, vocab);
         const at::Tensor h = hidden.to(at::kDouble), w = weight.to(at::kDouble), g = gradient.to(at::kDouble);
@@ -42,8 +44,8 @@ TEST_CASE("products of bfloat16 matrices have float32 results, by every route") 
         const at::Tensor padded = at::zeros({rows, even}, at::kBFloat16);
         padded.narrow(1, 0, width).copy_(hidden);
         const at::Tensor room = at::full({rows, stride}, 7.0f);
-        mixed::logits(padded.const_data_ptr<at::BFloat16>(), even, rows, weight.const_data_ptr<at::BFloat16>(), vocab,
-                      width, room.data_ptr<float>(), stride);
+        mixed::logits(padded.const_data_ptr<at::BFloat16>(), even, rows,
+                      weight.const_data_ptr<at::BFloat16>(), vocab, width, room.data_ptr<float>(), stride);
         REQUIRE(distance(room.narrow(1, 0, vocab), logits) < 1e-6);
         REQUIRE(at::equal(room.narrow(1, vocab, stride - vocab), at::full({rows, stride - vocab}, 7.0f)));
         // Past the gradient's end lies rubbish, as it does in a row of logits.
@@ -54,7 +56,8 @@ TEST_CASE("products of bfloat16 matrices have float32 results, by every route") 
         mixed::hidden_gradient(wide.const_data_ptr<at::BFloat16>(), 2 * stride, rows,
                                weight.const_data_ptr<at::BFloat16>(), vocab, width, back.data_ptr<float>());
         mixed::weight_gradient(wide.const_data_ptr<at::BFloat16>(), 2 * stride, rows,
-                               padded.const_data_ptr<at::BFloat16>(), even, vocab, width, sum.data_ptr<float>());
+                               padded.const_data_ptr<at::BFloat16>(), even, vocab, width,
+                               sum.data_ptr<float>());
         REQUIRE(distance(back, grad_hidden) < 3e-6);
         REQUIRE(distance(sum, grad_weight) < 1e-6);
       }

@@ -15,8 +15,8 @@ namespace {
 
 at::Tensor random_logits(int64_t vocab, double size) { return at::randn({1, vocab}) * size; }
 
-RowChunk operators(const at::Tensor& student, const at::Tensor& teacher, int64_t target, const Support& support,
-                   double temperature, double weight) {
+RowChunk operators(const at::Tensor& student, const at::Tensor& teacher, int64_t target,
+                   const Support& support, double temperature, double weight) {
   RowChunk chunk;
   chunk.student = student.to(at::kDouble);
   chunk.teacher = teacher.to(at::kDouble);
@@ -39,14 +39,17 @@ TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and i
         for (const Support& support : {Support{SupportKind::full, 0}, Support{SupportKind::top_k, 3},
                                        Support{SupportKind::sampled, 0}}) {
           if (support.kind == SupportKind::top_k && vocab <= 3) continue;
-          CAPTURE(vocab); CAPTURE(size); CAPTURE(static_cast<int>(support.kind));
+          CAPTURE(vocab);
+          CAPTURE(size);
+          CAPTURE(static_cast<int>(support.kind));
           const at::Tensor student = random_logits(vocab, size), teacher = random_logits(vocab, size);
           const int64_t target = vocab / 2;
           const double temperature = 0.7, weight = 0.3;
           const RowChunk expected = operators(student, teacher, target, support, temperature, weight);
           for (const Form form : {Form::none, Form::f32, Form::bf16}) {
             const at::Tensor s = student.clone(), t = teacher.clone();
-            const RowScale scale{static_cast<float>(1 / temperature), static_cast<float>(weight / temperature), form};
+            const RowScale scale{static_cast<float>(1 / temperature),
+                                 static_cast<float>(weight / temperature), form};
             float loss = 0;
             if (support.kind == SupportKind::full) {
               loss = kernels->kl(s.data_ptr<float>(), t.const_data_ptr<float>(), vocab, scale);
@@ -56,8 +59,8 @@ TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and i
               std::vector<int64_t> indices;
               float room[6];
               select_top(t.const_data_ptr<float>(), vocab, 3, indices);
-              loss = kernels->top_k(s.data_ptr<float>(), t.data_ptr<float>(), vocab, {indices.data(), room, room + 3, 3},
-                                    scale);
+              loss = kernels->top_k(s.data_ptr<float>(), t.data_ptr<float>(), vocab,
+                                    {indices.data(), room, room + 3, 3}, scale);
             }
             const double exact = expected.losses.item<double>();
             REQUIRE(std::abs(loss - exact) < 1e-5 * (1 + exact));
@@ -68,7 +71,8 @@ TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and i
               gradient = at::from_blob(s.data_ptr(), {1, vocab}, at::kBFloat16);
             }
             const double largest = expected.student.abs().max().item<double>();
-            const double difference = (gradient.to(at::kDouble) - expected.student).abs().max().item<double>();
+            const double difference =
+                (gradient.to(at::kDouble) - expected.student).abs().max().item<double>();
             REQUIRE(difference <= largest * (form == Form::f32 ? 1e-5 : 4e-3) + 1e-7);
           }
         }

@@ -265,7 +265,8 @@ TEST_CASE("a moving average in any mix of types is what float64 says") {
   }
 }
 
-TEST_CASE("ten thousand small updates: float32 follows, plain bfloat16 stands still, stochastic bfloat16 follows") {
+TEST_CASE(
+    "ten thousand small updates: float32 follows, plain bfloat16 stands still, stochastic bfloat16 follows") {
   at::manual_seed(2);
   constexpr int64_t updates = 10000, elements = 4096;
   const double tau = 0.005;
@@ -289,7 +290,8 @@ TEST_CASE("ten thousand small updates: float32 follows, plain bfloat16 stands st
   CHECK(relative_distance({rounded}, {exact}) > 0.1);
   // One draw strays by bf16's own resolution, their mean does not.
   CHECK(relative_distance({stochastic}, {exact}) < 0.02);
-  CHECK(std::abs((stochastic.to(at::kDouble) - exact).mean().item<double>()) < 1e-3 * exact.abs().mean().item<double>());
+  CHECK(std::abs((stochastic.to(at::kDouble) - exact).mean().item<double>()) <
+        1e-3 * exact.abs().mean().item<double>());
 }
 
 TEST_CASE("stochastic rounding is unbiased, and a function of seed and step") {

@@ -2,17 +2,86 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include "core/random.h"
+#include "core/replay/sum_tree.h"
 
 using namespace nlac;
 
+namespace {
+
+// What a kernel does with atomicAdd and fences, by threads of the CPU.
+struct ThreadAtomics {
+  static uint32_t add(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).fetch_add(n); }
+  static uint32_t subtract(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).fetch_sub(n); }
+  static uint32_t maximum(uint32_t* at, uint32_t n) {
+    uint32_t old = std::atomic_ref(*at).load();
+    while (old < n && !std::atomic_ref(*at).compare_exchange_weak(old, n)) {
+    }
+    return old;
+  }
+  static bool take(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).compare_exchange_strong(n, 0); }
+  static double read(const double* at) { return *at; }
+};
+
+// A tree that several threads set at once, in the two passes that native/cuda/sum_tree.cu launches.
+class SharedTree {
+ public:
+  explicit SharedTree(int64_t capacity)
+      : shape(make_tree_shape(capacity)),
+        tree(shape.total),
+        least(shape.total - shape.size[0]),
+        raw(capacity),
+        claims(capacity),
+        pending(least.size()),
+        memory{tree.data(), least.data(), raw.data(), claims.data(), pending.data()} {}
+
+  void set(const std::vector<int64_t>& indices, const std::vector<float>& priorities, bool write = true) {
+    in_parallel(indices.size(), [&](size_t i) {
+      claim_leaf<ThreadAtomics>(shape, memory, indices[i], static_cast<uint32_t>(i));
+    });
+    in_parallel(indices.size(), [&](size_t i) {
+      write_leaf<ThreadAtomics>(shape, memory, indices[i], static_cast<uint32_t>(i), priorities[i],
+                                priorities[i], write);
+    });
+  }
+
+  bool marks_are_clear() const {
+    const auto zero = [](uint32_t n) { return n == 0; };
+    return std::all_of(claims.begin(), claims.end(), zero) &&
+           std::all_of(pending.begin(), pending.end(), zero);
+  }
+
+  TreeShape shape;
+  std::vector<double> tree, least;
+  std::vector<float> raw;
+  std::vector<uint32_t> claims, pending;
+  TreeMemory memory;
+
+ private:
+  static void in_parallel(size_t count, const auto& body) {
+    constexpr size_t workers = 4;
+    std::vector<std::thread> threads;
+    for (size_t worker = 0; worker < workers; ++worker) {
+      threads.emplace_back([&, worker] {
+        for (size_t i = worker; i < count; i += workers) body(i);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
+}  // namespace
+
 TEST_CASE("a tree's shape covers every leaf and ends in one root") {
-  for (const int64_t capacity : {int64_t{1}, int64_t{2}, int64_t{15}, int64_t{16}, int64_t{17}, int64_t{255},
-                                 int64_t{256}, int64_t{257}, int64_t{4097}, int64_t{1} << 20, tree_max_capacity - 1,
-                                 tree_max_capacity}) {
+  for (const int64_t capacity :
+       {int64_t{1}, int64_t{2}, int64_t{15}, int64_t{16}, int64_t{17}, int64_t{255}, int64_t{256},
+        int64_t{257}, int64_t{4097}, int64_t{1} << 20, tree_max_capacity - 1, tree_max_capacity}) {
     CAPTURE(capacity);
     const TreeShape shape = make_tree_shape(capacity);
     REQUIRE(shape.levels >= 2);
@@ -65,7 +134,9 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
   for (uint64_t trial = 0; trial < 20000; ++trial) {
     for (int i = 0; i < tree_fanout; ++i) {
       const auto words = philox(1, trial, static_cast<uint64_t>(i));
-      children[i] = words[0] % 3 == 0 ? std::ldexp(uniform(2, trial, static_cast<uint64_t>(i)), int(words[1] % 120) - 60) : 0;
+      children[i] = words[0] % 3 == 0
+                        ? std::ldexp(uniform(2, trial, static_cast<uint64_t>(i)), int(words[1] % 120) - 60)
+                        : 0;
     }
     const double total = node_sum(children.data());
     if (total == 0) continue;
@@ -74,6 +145,49 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
       const int chosen = choose_child(children.data(), &rest);
       REQUIRE(children[chosen] > 0);
       REQUIRE(rest >= 0);
+    }
+  }
+}
+
+TEST_CASE("threads that set one tree together leave what the sampler's own set leaves") {
+  for (const int64_t capacity : {1, 40, 5000}) {
+    CAPTURE(capacity);
+    SharedTree shared(capacity);
+    SumTree tree(capacity, 1, 0.5, 31);
+    uint64_t drawn = 0;
+    for (uint64_t round = 0; round < 60; ++round) {
+      const size_t count = 1 + philox(6, 0, round)[0] % 2000;
+      std::vector<int64_t> indices(count);
+      std::vector<float> priorities(count);
+      for (size_t i = 0; i < count; ++i) {
+        const auto words = philox(6, round + 1, i);
+        // Half of all entries crowd onto a few leaves.
+        indices[i] = words[0] % (words[1] % 2 == 0 ? capacity : std::min<int64_t>(capacity, 5));
+        priorities[i] = words[2] % 4 == 0 ? 0.0f : static_cast<float>(words[3]) * 0x1p-20f;
+      }
+      const std::vector<double> before = shared.tree;
+      shared.set(indices, priorities, false);
+      REQUIRE(shared.tree == before);
+      REQUIRE(shared.marks_are_clear());
+
+      shared.set(indices, priorities);
+      tree.set(indices.data(), priorities.data(), static_cast<int64_t>(count));
+      REQUIRE(shared.marks_are_clear());
+      REQUIRE(shared.tree.back() == tree.total());
+      if (tree.total() == 0) continue;
+
+      constexpr int64_t draws = 200;
+      int64_t expected[draws];
+      float probabilities[draws], weights[draws];
+      tree.sample(draws, round % 2 == 0, expected, probabilities, weights);
+      for (int64_t i = 0; i < draws; ++i) {
+        const double u = uniform(31, draw_stream, drawn + static_cast<uint64_t>(i));
+        const double target = draw_target(u, i, draws, round % 2 == 0, shared.tree.back());
+        const int64_t leaf = descend(shared.tree.data(), shared.shape, target);
+        REQUIRE(leaf == expected[i]);
+        REQUIRE(static_cast<float>(std::pow(shared.tree[leaf] / shared.least.back(), -0.5)) == weights[i]);
+      }
+      drawn += draws;
     }
   }
 }

@@ -76,8 +76,8 @@ long double exact_total(const std::vector<float>& priorities, double alpha) {
 }
 
 // Σ (observed - expected)² / expected, and the number of leaves that may be drawn.
-std::pair<double, int64_t> chi_square(const std::vector<int64_t>& counts, const std::vector<float>& priorities,
-                                      double alpha, int64_t draws) {
+std::pair<double, int64_t> chi_square(const std::vector<int64_t>& counts,
+                                      const std::vector<float>& priorities, double alpha, int64_t draws) {
   const auto total = static_cast<double>(exact_total(priorities, alpha));
   double statistic = 0;
   int64_t cells = 0;
@@ -87,7 +87,8 @@ std::pair<double, int64_t> chi_square(const std::vector<int64_t>& counts, const 
       continue;
     }
     const double expected = static_cast<double>(draws) * std::pow(priorities[i], alpha) / total;
-    statistic += (static_cast<double>(counts[i]) - expected) * (static_cast<double>(counts[i]) - expected) / expected;
+    statistic +=
+        (static_cast<double>(counts[i]) - expected) * (static_cast<double>(counts[i]) - expected) / expected;
     ++cells;
   }
   return {statistic, cells};

@@ -24,8 +24,8 @@ export const tinyConfig = {
   eos_token_id: 257,
 };
 
-export function tinyLearner(options: LearnerOptions = {}): Promise<Learner> {
-  return Learner.create(tinyConfig, { dtype: "float32", tokenizer: byteTokenizer(), ...options });
+export function tinyLearner(options: LearnerOptions = {}, config: object = tinyConfig): Promise<Learner> {
+  return Learner.create(config, { dtype: "float32", tokenizer: byteTokenizer(), ...options });
 }
 
 /** Runs `body` with a new directory that is gone afterwards. */

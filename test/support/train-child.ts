@@ -1,0 +1,51 @@
+/**
+ * A small training in a process of its own, for tests that stop it: node --import jiti/register train-child.ts DIR.
+ * Starts the run in DIR, or resumes it when it has a checkpoint. SIGTERM saves and ends it.
+ */
+
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { Learner } from "../../lib/learner.ts";
+import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { errandEnvironment } from "./errand.ts";
+import { tinyConfig, tinyLearner } from "./tiny.ts";
+
+const path = process.argv[2]!;
+const controller = new AbortController();
+process.on("SIGTERM", () => controller.abort(new Error("stopped")));
+const resuming = existsSync(join(path, "latest"));
+const options = {
+  signal: controller.signal,
+  progress: { phase() {}, advance() {}, show() {}, overall() {} },
+  description: { recipe: { name: "child" } },
+  checkpointSeconds: 0,
+};
+const learnerOptions = { dtype: "float32", threads: 1, seed: 3 } as const;
+const model = resuming
+  ? await Learner.resume(learnerDirectory(path), learnerOptions)
+  : await tinyLearner({ ...learnerOptions }, { ...tinyConfig, max_position_embeddings: 4096 });
+const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+process.stdout.write("ready\n");
+const result = await trainNlac({
+  model,
+  environment: errandEnvironment({ turns: 1 }),
+  run,
+  config: {
+    iterations: 2,
+    episodesPerIteration: 3,
+    updatesPerIteration: 4,
+    batchSize: 4,
+    criticLearningRate: 1e-2,
+    policyLearningRate: 1e-2,
+    priorityExponent: 1,
+    targetRate: 0.1,
+    optimizerState: "separate",
+    maxActionTokens: 80,
+    maxCriticTokens: 40,
+    seed: 11,
+  },
+});
+run.close();
+await model.dispose();
+process.stdout.write(`${JSON.stringify(result)}\n`);

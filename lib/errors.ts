@@ -43,12 +43,17 @@ export function fromNative(error: unknown): NlacError {
   if (error instanceof NlacError) return error;
   const code = (error as { code?: unknown } | null)?.code;
   const message = error instanceof Error ? error.message : String(error);
-  return new NlacError(typeof code === "string" && code.startsWith("ERR_") ? (code as ErrorCode) : "ERR_INTERNAL", message, {
-    cause: error,
-  });
+  return new NlacError(
+    typeof code === "string" && code.startsWith("ERR_") ? (code as ErrorCode) : "ERR_INTERNAL",
+    message,
+    {
+      cause: error,
+    },
+  );
 }
 
 /** `signal.throwIfAborted` with nlac's own error. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new NlacError("ERR_ABORTED", "The operation was aborted.", { cause: signal.reason });
+  if (signal?.aborted)
+    throw new NlacError("ERR_ABORTED", "The operation was aborted.", { cause: signal.reason });
 }

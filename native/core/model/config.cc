@@ -1,6 +1,7 @@
 #include "core/model/config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -296,7 +297,7 @@ class GgufReader {
     const auto* number = std::get_if<double>(value);
     NLAC_REQUIRE(number != nullptr, format_error, "GGUF metadata: ", prefix_, key,
                  " is not a floating-point number");
-    return *number;
+    return shortest(*number);
   }
   double required_number(const char* key) const {
     const auto value = number(key);
@@ -324,6 +325,17 @@ class GgufReader {
   std::string full(const char* key) const { return prefix_ + key; }
 
  private:
+  // A float32 in the file was a decimal in the model's configuration: 9.99999974e-06 was written as 1e-5.
+  static double shortest(double number) {
+    const auto narrow = static_cast<float>(number);
+    if (static_cast<double>(narrow) != number) return number;
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, narrow).ptr;
+    double decimal = number;
+    std::from_chars(text, end, decimal);
+    return decimal;
+  }
+
   const GgufMetadata& metadata_;
   std::string prefix_;
 };

@@ -278,6 +278,7 @@ TEST_CASE("GGUF keys beyond the sizes") {
   metadata["llama.attention.key_length"] = uint64_t{16};
   metadata["llama.attention.value_length"] = uint64_t{16};
   metadata["llama.rope.freq_base"] = 1e6;
+  metadata["llama.attention.layer_norm_rms_epsilon"] = double{1e-5f};
   metadata["tokenizer.ggml.eos_token_id"] = uint64_t{3};
   metadata["tokenizer.ggml.eot_token_id"] = uint64_t{4};
   metadata["tokenizer.ggml.bos_token_id"] = uint64_t{1};
@@ -286,6 +287,7 @@ TEST_CASE("GGUF keys beyond the sizes") {
   CHECK(config.vocab_size == 17);
   CHECK(config.head_dim == 16);
   CHECK(config.rope_theta == 1e6);
+  CHECK(config.rms_norm_eps == 1e-5);  // the decimal that the file's float32 came from
   CHECK(config.eos_token_ids == std::vector<int64_t>{3, 4});
   CHECK(config.bos_token_id == 1);
   CHECK(config.pad_token_id == 0);

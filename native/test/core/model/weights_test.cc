@@ -75,6 +75,7 @@ TEST_CASE("a GGUF loads to what the Hugging Face model of the same weights loads
       CHECK(a.config.mlp_bias == b.config.mlp_bias);
       CHECK(a.config.tied_embeddings == b.config.tied_embeddings);
       CHECK(a.config.rope_scaling == b.config.rope_scaling);
+      CHECK(a.config.rms_norm_eps == b.config.rms_norm_eps);
       CHECK(a.config.rope_theta == b.config.rope_theta);
       CHECK(a.config.rope_factor == b.config.rope_factor);
       CHECK(a.config.rope_low_freq_factor == b.config.rope_low_freq_factor);

@@ -61,5 +61,6 @@ async function run(flags: SetupFlags): Promise<void> {
   });
   if (flags.json) console.log(JSON.stringify(result, null, 2));
   else if (result.dryRun) console.log(`Nothing was changed; it would download ${formatBytes(result.bytes)}.`);
+  else if (!flags.build) console.log("libtorch is in place.");
   else console.log("Ready. Next: `nlac train quickstart`, or `nlac doctor` to see what was found.");
 }

@@ -1,5 +1,6 @@
 /** `nlac eval`: success on an environment, with intervals. */
 
+import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import type { Environment } from "../environments/contract.ts";
 import { environmentNames, makeEnvironment } from "../environments/registry.ts";
@@ -19,6 +20,9 @@ interface EvalFlags extends ModelFlags {
   temperature: number;
   maxActionTokens?: number;
   weights: "online" | "target";
+  record?: string;
+  critic?: string;
+  transitions: number;
   json?: boolean;
 }
 
@@ -37,12 +41,17 @@ export function registerEval(program: Command): void {
     .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0)
     .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
     .option("--weights <which>", "online or target", "online")
+    .option("--record <file>", "write the episodes to a new file, with every text and id")
+    .option("--critic <file>", "instead of playing: L1 of the critic on episodes that --record wrote")
+    .option("--transitions <number>", "with --critic: transitions to take, evenly spread", wholeNumber(1), 64)
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
       `
-Example:
-  nlac eval SmolLM2-135M-Instruct --environment twentyQuestions --episodes 64`,
+Examples:
+  nlac eval SmolLM2-135M-Instruct --environment twentyQuestions --episodes 64
+  nlac eval runs/mine --split test --record held-out.jsonl
+  nlac eval runs/mine --critic held-out.jsonl`,
     )
     .action(run);
 }
@@ -69,6 +78,10 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
       name,
       flags.options ?? (sameAsRun ? recipe.environment.options : {}),
     );
+    if (flags.critic !== undefined) {
+      await evaluateCritic(learner, environment, recipe?.config ?? parseConfig(undefined), flags);
+      return;
+    }
     const all = await environment.tasks(flags.split);
     const order = permutation(all.length, flags.seed ?? 0, streams.evaluation);
     const tasks = Array.from({ length: flags.episodes }, (_, i) => all[order[i % all.length]!]!);
@@ -87,6 +100,13 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
     });
     progress.end();
     await environment.close();
+    if (flags.record !== undefined) {
+      if (existsSync(flags.record)) throw new NlacError("ERR_IO", `${flags.record} is there already.`);
+      const writer = new RecordWriter(flags.record);
+      for (const trajectory of evaluation.trajectories) writer.append(toRecord(trajectory));
+      writer.sync();
+      writer.close();
+    }
     if (flags.json) {
       const { trajectories: _, ...figures } = evaluation;
       console.log(JSON.stringify({ environment: name, split: flags.split, ...figures }));
@@ -98,9 +118,39 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
   }
 }
 
+function row(label: string, { estimate, low, high }: Interval): string {
+  return `  ${label.padEnd(12)} ${formatFigure(estimate).padStart(8)}   [${formatFigure(low)}, ${formatFigure(high)}]`;
+}
+
+async function evaluateCritic(
+  learner: Learner,
+  environment: Environment,
+  config: RolesConfig,
+  flags: EvalFlags,
+): Promise<void> {
+  const all = readRecords<EpisodeRecord>(flags.critic!).flatMap((record) =>
+    transitionsOf(fromRecord(record, learner)),
+  );
+  if (all.length === 0) throw new NlacError("ERR_EMPTY", `${flags.critic} holds no transition.`);
+  const count = Math.min(flags.transitions, all.length);
+  const transitions = Array.from({ length: count }, (_, i) => all[Math.floor((i * all.length) / count)]!);
+  const loss = await criticLoss(learner, environment, transitions, { ...config, seed: flags.seed ?? 0 });
+  if (flags.json) {
+    console.log(JSON.stringify(loss));
+    return;
+  }
+  console.log(
+    [
+      `critic on ${loss.transitions} transitions, ${loss.dropped} left out`,
+      `  ${"".padEnd(12)} ${"nats/token".padStart(8)} 95 % interval`,
+      row("L1", loss.l1),
+      row("NLL", loss.nll),
+      ...Object.entries(loss.roles).map(([name, value]) => `  ${name.padEnd(16)} ${formatFigure(value)}`),
+    ].join("\n"),
+  );
+}
+
 function table(title: string, evaluation: Evaluation): string {
-  const row = (label: string, { estimate, low, high }: Interval) =>
-    `  ${label.padEnd(12)} ${formatFigure(estimate).padStart(8)}   [${formatFigure(low)}, ${formatFigure(high)}]`;
   return [
     title,
     `  ${"".padEnd(12)} ${"estimate".padStart(8)}   95 % interval`,

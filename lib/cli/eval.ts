@@ -2,12 +2,19 @@
 
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { parseConfig } from "../algorithms/nlac.ts";
 import type { Environment } from "../environments/contract.ts";
 import { environmentNames, makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
+import type { Learner } from "../learner.ts";
 import { permutation, streams } from "../random.ts";
+import { criticLoss } from "../rollout/critic-loss.ts";
 import { type Evaluation, evaluate, type Interval } from "../rollout/evaluate.ts";
+import type { RolesConfig } from "../rollout/roles.ts";
+import { transitionsOf } from "../rollout/trajectory.ts";
+import { type EpisodeRecord, fromRecord, toRecord } from "../run/episodes.ts";
 import { formatFigure, TerminalProgress } from "../run/progress.ts";
+import { RecordWriter, readRecords } from "../run/records.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, wholeNumber, withModelOptions } from "./options.ts";
 

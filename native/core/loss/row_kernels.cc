@@ -30,23 +30,21 @@
 
 namespace nlac::row_kernels {
 
-const Kernels& kernels() {
+const std::vector<const Kernels*>& all_kernels() {
+  static const std::vector<const Kernels*> all = [] {
+    std::vector<const Kernels*> found;
 #ifdef NLAC_X86_VARIANTS
-  static const Kernels& chosen = [&]() -> const Kernels& {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      return avx512::table;
+      found.push_back(&avx512::table);
     }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::table;
-    return baseline::table;
-  }();
-  return chosen;
-#else
-  return baseline::table;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&avx2::table);
 #endif
+    found.push_back(&baseline::table);
+    return found;
+  }();
+  return all;
 }
-
-const Kernels& baseline_kernels() { return baseline::table; }
 
 // A heap of the best so far, its worst on top; most logits fail the one comparison with it.
 void select_top(const float* logits, int64_t vocab, int64_t k, std::vector<int64_t>& indices) {

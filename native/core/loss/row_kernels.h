@@ -32,9 +32,9 @@ struct Kernels {
   float (*nll)(float* student, int64_t target, int64_t vocab, const RowScale& scale);
 };
 
-// The fastest that this processor runs, and the one that every processor runs.
-const Kernels& kernels();
-const Kernels& baseline_kernels();
+// All that this processor runs, the fastest first.
+const std::vector<const Kernels*>& all_kernels();
+inline const Kernels& kernels() { return *all_kernels().front(); }
 
 // The indices of the k largest of `logits`, 1 ≤ k ≤ vocab, in any order; ties go to the lower index.
 void select_top(const float* logits, int64_t vocab, int64_t k, std::vector<int64_t>& indices);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace nlac::optim_kernels {
 
@@ -28,9 +29,8 @@ struct Kernels {
   void (*ema)(float* t, const void* o, Held online, void* shadow, Held held, int64_t count, float tau);
 };
 
-// The fastest that this processor runs.
-const Kernels& kernels();
-// The one that every processor runs; for comparison in tests.
-const Kernels& baseline_kernels();
+// All that this processor runs, the fastest first.
+const std::vector<const Kernels*>& all_kernels();
+inline const Kernels& kernels() { return *all_kernels().front(); }
 
 }  // namespace nlac::optim_kernels

@@ -33,7 +33,7 @@ RowChunk operators(const at::Tensor& student, const at::Tensor& teacher, int64_t
 
 TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and in bfloat16") {
   at::manual_seed(0);
-  for (const Kernels* kernels : {&row_kernels::kernels(), &baseline_kernels()}) {
+  for (const Kernels* kernels : all_kernels()) {
     for (const int64_t vocab : {1, 2, 15, 16, 17, 1023, 1025, 3000}) {
       for (const double size : {0.1, 3.0, 30.0}) {
         for (const Support& support : {Support{SupportKind::full, 0}, Support{SupportKind::top_k, 3},
@@ -103,7 +103,7 @@ TEST_CASE("the k best are those of a sort, ties going to the lower index") {
 
 TEST_CASE("logits of -inf are tokens of probability 0") {
   const float lowest = -std::numeric_limits<float>::infinity();
-  for (const Kernels* kernels : {&row_kernels::kernels(), &baseline_kernels()}) {
+  for (const Kernels* kernels : all_kernels()) {
     float student[4] = {1, lowest, 2, lowest}, teacher[4] = {2, lowest, 1, lowest};
     const float loss = kernels->kl(student, teacher, 4, {1, 1, Form::f32});
     CHECK(loss == doctest::Approx(0.4621172));  // (e - 1) / (e + 1)

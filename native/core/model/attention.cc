@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "core/model/bf16_kernels.h"
 
@@ -69,7 +70,8 @@ Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, co
       const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
       const bf16::Head head{length, length, q.size(2), q.stride(0), k.stride(0), result.output.stride(0)};
       bf16::attend(head, bits(q, start, h), bits(k, start, h / group), bits(v, start, h / group),
-                   mutable_bits(result.output, start, h), result.logsumexp[sequence].data_ptr<float>() + h * length);
+                   mutable_bits(result.output, start, h),
+                   result.logsumexp[sequence].data_ptr<float>() + h * length);
     }
   });
   return result;
@@ -77,13 +79,15 @@ Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, co
 
 void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const Attended& attended,
-                                         const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
-                                         at::Tensor grad_v) {
-  const int64_t tokens = q.size(0), heads = q.size(1), kv_heads = k.size(1), group = heads / kv_heads, d = q.size(2);
+                                         const std::vector<int64_t>& lengths, at::Tensor grad_q,
+                                         at::Tensor grad_k, at::Tensor grad_v) {
+  const int64_t tokens = q.size(0), heads = q.size(1), kv_heads = k.size(1), group = heads / kv_heads,
+                d = q.size(2);
   const std::vector<int64_t> starts = starts_of(lengths);
   const auto options = q.options().dtype(at::kFloat);
   // Each query head's share, so that heads need not wait for one another: [heads, tokens, head_dim]
-  const at::Tensor for_k = at::empty({heads, tokens, d}, options), for_v = at::empty({heads, tokens, d}, options);
+  const at::Tensor for_k = at::empty({heads, tokens, d}, options),
+                   for_v = at::empty({heads, tokens, d}, options);
   at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
@@ -91,9 +95,9 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
       const int64_t own = (h * tokens + start) * d;
       bf16::attend_backward(head, bits(q, start, h), bits(k, start, h / group), bits(v, start, h / group),
                             bits(attended.output, start, h),
-                            attended.logsumexp[sequence].const_data_ptr<float>() + h * length, bits(grad, start, h),
-                            mutable_bits(grad_q, start, h), for_k.data_ptr<float>() + own,
-                            for_v.data_ptr<float>() + own);
+                            attended.logsumexp[sequence].const_data_ptr<float>() + h * length,
+                            bits(grad, start, h), mutable_bits(grad_q, start, h),
+                            for_k.data_ptr<float>() + own, for_v.data_ptr<float>() + own);
     }
   });
   for (const auto& [share, into] : {std::pair{for_k, grad_k}, std::pair{for_v, grad_v}})
@@ -105,6 +109,24 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
 at::Tensor reference_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values) {
   const at::Tensor probabilities = reference_probabilities(grouped_queries(q, keys.size(0)), keys);
   return ungrouped(at::matmul(probabilities, values.to(wide(q)).unsqueeze(1))).to(q.scalar_type());
+}
+
+AttentionGradients reference_attention_backward(const at::Tensor& grad, const at::Tensor& q,
+                                                const at::Tensor& keys, const at::Tensor& values,
+                                                const at::Tensor& output) {
+  const auto type = wide(q);
+  const int64_t kv_heads = keys.size(0);
+  const at::Tensor queries = grouped_queries(q, kv_heads), k = keys.to(type).unsqueeze(1),
+                   v = values.to(type).unsqueeze(1), upstream = grouped_queries(grad, kv_heads).to(type);
+  const at::Tensor probabilities = reference_probabilities(queries, keys);
+  const at::Tensor at_probabilities = at::matmul(upstream, v.transpose(-2, -1));
+  const at::Tensor along = (upstream * grouped_queries(output, kv_heads).to(type)).sum(-1, true);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
+  const at::Tensor at_scores = probabilities * (at_probabilities - along) * scale;
+  const auto over_group = [&](const at::Tensor& x) { return x.sum(1).to(q.scalar_type()); };
+  return {ungrouped(at::matmul(at_scores, k)).to(q.scalar_type()),
+          over_group(at::matmul(at_scores.transpose(-2, -1), queries.to(type))),
+          over_group(at::matmul(probabilities.transpose(-2, -1), upstream))};
 }
 
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -121,7 +143,8 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
     at::Tensor output = result.output.narrow(0, start, length);
     if (q.is_cpu()) {
       auto [attended, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-          grouped_queries(queries, kv_heads), grouped_keys(keys, group), grouped_keys(values, group), 0.0, true);
+          grouped_queries(queries, kv_heads), grouped_keys(keys, group), grouped_keys(values, group), 0.0,
+          true);
       output.copy_(ungrouped(attended));
       result.logsumexp.push_back(logsumexp);
     } else {
@@ -132,9 +155,10 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
   return result;
 }
 
-void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const Attended& attended, const std::vector<int64_t>& lengths, at::Tensor grad_q,
-                               at::Tensor grad_k, at::Tensor grad_v) {
+void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v, const Attended& attended,
+                               const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
+                               at::Tensor grad_v) {
   if (has_kernel(q)) {
     packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v);
     return;
@@ -144,27 +168,23 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
   for (size_t i = 0; i < lengths.size(); ++i) {
     const int64_t length = lengths[i];
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, length); };
-    const at::Tensor queries = grouped_queries(part(q), kv_heads);
     const at::Tensor keys = part(k).transpose(0, 1), values = part(v).transpose(0, 1);
-    const at::Tensor upstream = grouped_queries(part(grad), kv_heads);
-    const at::Tensor output = grouped_queries(part(attended.output), kv_heads);
-    at::Tensor for_q, for_k, for_v;  // [kv_heads, group, length, head_dim]
-    if (q.is_cpu()) {
-      std::tie(for_q, for_k, for_v) = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          upstream, queries, grouped_keys(keys, group), grouped_keys(values, group), output,
-          attended.logsumexp[i], 0.0, true);
+    if (!q.is_cpu()) {
+      const AttentionGradients gradients =
+          reference_attention_backward(part(grad), part(q), keys, values, part(attended.output));
+      part(grad_q).copy_(gradients.q);
+      part(grad_k).copy_(gradients.keys.transpose(0, 1));
+      part(grad_v).copy_(gradients.values.transpose(0, 1));
     } else {
-      const at::Tensor p = reference_probabilities(queries, keys), gradient = upstream.to(wide(q));
-      const at::Tensor at_p = at::matmul(gradient, values.to(wide(q)).unsqueeze(1).transpose(-2, -1));
-      const at::Tensor along = (gradient * output.to(wide(q))).sum(-1, true);
-      const at::Tensor at_scores = p * (at_p - along) * (1.0 / std::sqrt(static_cast<double>(q.size(2))));
-      for_q = at::matmul(at_scores, keys.to(wide(q)).unsqueeze(1));
-      for_k = at::matmul(at_scores.transpose(-2, -1), queries.to(wide(q)));
-      for_v = at::matmul(p.transpose(-2, -1), gradient);
+      const auto [for_q, for_k, for_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+          grouped_queries(part(grad), kv_heads), grouped_queries(part(q), kv_heads),
+          grouped_keys(keys, group), grouped_keys(values, group),
+          grouped_queries(part(attended.output), kv_heads), attended.logsumexp[i], 0.0,
+          true);  // each [kv_heads, group, length, head_dim]
+      part(grad_q).copy_(ungrouped(for_q));
+      part(grad_k).copy_(for_k.sum(1, false, wide(q)).transpose(0, 1));
+      part(grad_v).copy_(for_v.sum(1, false, wide(q)).transpose(0, 1));
     }
-    part(grad_q).copy_(ungrouped(for_q));
-    part(grad_k).copy_(for_k.sum(1, false, wide(q)).transpose(0, 1));
-    part(grad_v).copy_(for_v.sum(1, false, wide(q)).transpose(0, 1));
     start += length;
   }
 }
@@ -200,13 +220,13 @@ void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor
   // The new tokens see the past whole and themselves causally; the two softmaxes join by their sums.
   const auto [old, old_logsumexp] = attend(0, past, false);
   const at::Tensor joint = at::logaddexp(own_logsumexp, old_logsumexp);
-  const at::Tensor joined = own * (own_logsumexp - joint).exp_().unsqueeze(-1) +
-                            old * (old_logsumexp - joint).exp_().unsqueeze(-1);
+  const at::Tensor joined =
+      own * (own_logsumexp - joint).exp_().unsqueeze(-1) + old * (old_logsumexp - joint).exp_().unsqueeze(-1);
   output.copy_(ungrouped(joined));
 }
 
-// One new token each for q.size(0) sequences, appended and attended to: sequences and key-value heads are shared
-// out over the threads.
+// One new token each for q.size(0) sequences, appended and attended to: sequences and key-value heads are
+// shared out over the threads.
 void attend_single_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const CachedSequence* sequences, at::Tensor output) {
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
@@ -233,8 +253,8 @@ void attend_chunk(const at::Tensor& q, const CachedSequence& sequence, at::Tenso
   const bf16::Head head{sequence.fresh, sequence.past + sequence.fresh, d, q.stride(0), d, output.stride(0)};
   at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t h = begin; h < end; ++h)
-      bf16::attend(head, bits(q, 0, h), bits(sequence.keys, h / group, 0), bits(sequence.values, h / group, 0),
-                   mutable_bits(output, 0, h), nullptr);
+      bf16::attend(head, bits(q, 0, h), bits(sequence.keys, h / group, 0),
+                   bits(sequence.values, h / group, 0), mutable_bits(output, 0, h), nullptr);
   });
 }
 
@@ -260,7 +280,8 @@ void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor
       if (kernel)
         attend_chunk(part(q), sequence, part(output));
       else
-        attend_cached(part(q), sequence.keys.narrow(1, 0, length), sequence.values.narrow(1, 0, length), part(output));
+        attend_cached(part(q), sequence.keys.narrow(1, 0, length), sequence.values.narrow(1, 0, length),
+                      part(output));
       ++i;
     }
     start += rows;

@@ -59,13 +59,13 @@ NLAC_AVX512_INLINE __m512 sums_of_16(const __m512* v) {
   __m512 quads[4];
 #pragma GCC unroll 16
   for (int i = 0; i < 4; ++i) {
-    const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[4 * i], v[4 * i + 1]),
-                                    _mm512_unpackhi_ps(v[4 * i], v[4 * i + 1]));
+    const __m512 ab =
+        _mm512_add_ps(_mm512_unpacklo_ps(v[4 * i], v[4 * i + 1]), _mm512_unpackhi_ps(v[4 * i], v[4 * i + 1]));
     const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(v[4 * i + 2], v[4 * i + 3]),
                                     _mm512_unpackhi_ps(v[4 * i + 2], v[4 * i + 3]));
-    quads[i] = _mm512_add_ps(
-        _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
-        _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
+    quads[i] =
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
+                      _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
   }
   __m512 halves[2];
 #pragma GCC unroll 16
@@ -76,7 +76,7 @@ NLAC_AVX512_INLINE __m512 sums_of_16(const __m512* v) {
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
 }
 
-// e^x to two ulps; 0 and infinity where float32 ends, NaN for NaN (which max and min pass on when it comes second).
+// e^x to two ulps; 0 and infinity where float32 ends. NaN for NaN: max and min pass on their second operand.
 NLAC_AVX512_INLINE __m512 exponential(__m512 x) {
   x = _mm512_min_ps(_mm512_set1_ps(104.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), x));
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
@@ -126,8 +126,8 @@ NLAC_AVX512_INLINE void store(Bits* y, const float*, const Bits* rounded, int64_
 
 // `M` rows of x with the weights' rows [first, last), a block of at most 16.
 template <int M, typename Out>
-NLAC_AVX512 void linear_block(const Bits* x, const Bits* weight, const Bits* bias, int64_t first, int64_t last,
-                              int64_t out, int64_t in, Out* y) {
+NLAC_AVX512 void linear_block(const Bits* x, const Bits* weight, const Bits* bias, int64_t first,
+                              int64_t last, int64_t out, int64_t in, Out* y) {
   constexpr int N = 16 / M;
   for (int64_t row = first; row < last; row += N) {
     const int64_t count = std::min<int64_t>(N, last - row);
@@ -151,14 +151,16 @@ NLAC_AVX512 void linear_block(const Bits* x, const Bits* weight, const Bits* bia
 }
 
 template <typename Out>
-void linear_any(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in, Out* y) {
+void linear_any(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in,
+                Out* y) {
   constexpr int64_t block = linear_block_rows;
   at::parallel_for(0, (out + block - 1) / block, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * block, last = std::min(out, first + block);
       int64_t m = 0;  // the block's weights stay in the first cache while the rows go by
       const auto take = [&]<int M>() {
-        for (; rows - m >= M; m += M) linear_block<M>(x + m * in, weight, bias, first, last, out, in, y + m * out);
+        for (; rows - m >= M; m += M)
+          linear_block<M>(x + m * in, weight, bias, first, last, out, in, y + m * out);
       };
       take.template operator()<8>();
       take.template operator()<4>();
@@ -170,9 +172,9 @@ void linear_any(const Bits* x, int64_t rows, const Bits* weight, const Bits* bia
 
 // --- products of packed factors --------------------------------------------------------------------------
 
-// The dot product instruction multiplies pairs along the inner dimension. The right factor is packed so that a
-// vector holds one pair each of 16 columns: panels of 64 columns, [panels][pairs][64] pairs, padded with zeros.
-// The left factor's pairs are broadcast, 6 rows at a time, wherever they lie.
+// The dot product instruction multiplies pairs along the inner dimension. The right factor is packed so that
+// a vector holds one pair each of 16 columns: panels of 64 columns, [panels][pairs][64] pairs, padded with
+// zeros. The left factor's pairs are broadcast, 6 rows at a time, wherever they lie.
 using Pair = uint32_t __attribute__((may_alias));
 constexpr int64_t tall = 6, wide = 64;
 
@@ -180,15 +182,17 @@ int64_t panels(int64_t columns, int64_t width) { return (columns + width - 1) / 
 
 struct Left {
   const Pair* pairs;
-  int64_t panel_step, row_step, pair_step;  // in pairs: from 6 rows to the next 6, from row to row, along a row
+  int64_t panel_step, row_step,
+      pair_step;  // in pairs: from 6 rows to the next 6, from row to row, along a row
 };
 Left rows_of(const Bits* x, int64_t stride) {
   return {reinterpret_cast<const Pair*>(x), tall * stride / 2, stride / 2, 1};
 }
 
 // sum[0, count_m)[0, count_n) = or += the product of 6 rows and one panel
-NLAC_AVX512 void product_tile(const Pair* a, int64_t row_step, int64_t pair_step, const Pair* b, int64_t pairs,
-                              float* sum, int64_t stride, int64_t count_m, int64_t count_n, bool add) {
+NLAC_AVX512 void product_tile(const Pair* a, int64_t row_step, int64_t pair_step, const Pair* b,
+                              int64_t pairs, float* sum, int64_t stride, int64_t count_m, int64_t count_n,
+                              bool add) {
   const Pair* rows[tall];
   __m512 tile[tall][4];
 #pragma GCC unroll 16
@@ -222,21 +226,21 @@ NLAC_AVX512 void product_tile(const Pair* a, int64_t row_step, int64_t pair_step
   }
 }
 
-// sum [m, n] (rows `stride` apart) = or += left [m, 2 pairs] · right [2 pairs, n], whose panels are `panel_step`
-// pairs apart
-void product(const Left& left, const Pair* right, int64_t panel_step, int64_t pairs, int64_t m, int64_t n, float* sum,
-             int64_t stride, bool add) {
+// sum [m, n] (rows `stride` apart) = or += left [m, 2 pairs] · right [2 pairs, n], whose panels are
+// `panel_step` pairs apart
+void product(const Left& left, const Pair* right, int64_t panel_step, int64_t pairs, int64_t m, int64_t n,
+             float* sum, int64_t stride, bool add) {
   for (int64_t q = 0; q < panels(n, wide); ++q)
     for (int64_t p = 0; p < panels(m, tall); ++p)
-      product_tile(left.pairs + p * left.panel_step, left.row_step, left.pair_step, right + q * panel_step, pairs,
-                   sum + p * tall * stride + q * wide, stride, std::min(tall, m - p * tall),
+      product_tile(left.pairs + p * left.panel_step, left.row_step, left.pair_step, right + q * panel_step,
+                   pairs, sum + p * tall * stride + q * wide, stride, std::min(tall, m - p * tall),
                    std::min(wide, n - q * wide), add);
 }
 
 // Packs one panel, columns [first, first + width) of `rows` rows of `source`, pairing row 2i with row 2i + 1.
 template <int64_t width>
-NLAC_AVX512 void pack_row_pairs(const Bits* source, int64_t stride, int64_t rows, int64_t columns, int64_t first,
-                                Pair* packed) {
+NLAC_AVX512 void pack_row_pairs(const Bits* source, int64_t stride, int64_t rows, int64_t columns,
+                                int64_t first, Pair* packed) {
   for (int64_t row = 0; row < rows; row += 2, packed += width) {
     for (int64_t c = 0; c < width; c += 16) {
       const int64_t count = std::clamp<int64_t>(std::min(width, columns - first) - c, 0, 16);
@@ -252,9 +256,11 @@ NLAC_AVX512 void pack_row_pairs(const Bits* source, int64_t stride, int64_t rows
 }
 
 // Packs the transpose of `source` [rows, 2 pairs]: its rows become the columns, pairs are those along a row.
-NLAC_AVX512 void pack_transposed(const Bits* source, int64_t stride, int64_t rows, int64_t pairs, Pair* packed) {
-  const __m512i lanes = _mm512_mullo_epi32(_mm512_set1_epi32(static_cast<int>(stride / 2)),
-                                           _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+NLAC_AVX512 void pack_transposed(const Bits* source, int64_t stride, int64_t rows, int64_t pairs,
+                                 Pair* packed) {
+  const __m512i lanes =
+      _mm512_mullo_epi32(_mm512_set1_epi32(static_cast<int>(stride / 2)),
+                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   for (int64_t row = 0; row < panels(rows, wide) * wide; row += 16) {
     const int64_t count = std::clamp<int64_t>(rows - row, 0, 16);
     const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
@@ -274,14 +280,15 @@ NLAC_AVX512_INLINE __m512 scores_of_16(const Bits* query, const Bits* keys, int6
   for (int j = 0; j < 16; ++j) {
     const Bits* key = keys + std::min<int64_t>(j, left - 1) * head_dim;
     sum[j] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < head_dim; d += 32) sum[j] = _mm512_dpbf16_ps(sum[j], load32(query + d), load32(key + d));
+    for (int64_t d = 0; d < head_dim; d += 32)
+      sum[j] = _mm512_dpbf16_ps(sum[j], load32(query + d), load32(key + d));
   }
   return sums_of_16(sum);
 }
 
 // Softmax in place over `length` scores, padded to a multiple of 16 by anything; padding becomes 0. Returns
 // the factor that makes the entries sum to one.
-NLAC_AVX512_INLINE float exponentials(float* scores, int64_t length, float scale) {
+NLAC_AVX512 float exponentials(float* scores, int64_t length, float scale) {
   const int64_t whole = length / 16 * 16;
   const __mmask16 tail = static_cast<__mmask16>((uint32_t{1} << (length - whole)) - 1);
   __m512 largest = _mm512_set1_ps(-INFINITY);
@@ -333,17 +340,16 @@ NLAC_AVX512 void score(const Bits* queries, int64_t group, const Bits* keys, int
                        scores_of_16(queries + g * head_dim, keys + j * head_dim, length - j, head_dim));
 }
 
-NLAC_AVX512 float normalise(float* scores, int64_t length, float scale) { return exponentials(scores, length, scale); }
-
 // One row of exponentials e^(scale · score - offset) of the first `length` scores, as bf16, 0 up to `padded`.
 // Returns their sum (before rounding). Both counts are read in steps of 16.
-NLAC_AVX512 float exponentials_to(const float* scores, int64_t length, int64_t padded, float scale, float offset,
-                                  Bits* into) {
+NLAC_AVX512 float exponentials_to(const float* scores, int64_t length, int64_t padded, float scale,
+                                  float offset, Bits* into) {
   __m512 total = _mm512_setzero_ps();
   for (int64_t j = 0; j < padded; j += 16) {
     const int64_t count = std::clamp<int64_t>(length - j, 0, 16);
     const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
-    const __m512 shifted = _mm512_fmsub_ps(_mm512_loadu_ps(scores + j), _mm512_set1_ps(scale), _mm512_set1_ps(offset));
+    const __m512 shifted =
+        _mm512_fmsub_ps(_mm512_loadu_ps(scores + j), _mm512_set1_ps(scale), _mm512_set1_ps(offset));
     const __m512 value = _mm512_maskz_mov_ps(mask, exponential(shifted));
     total = _mm512_add_ps(total, value);
     store16(into + j, value);
@@ -373,11 +379,12 @@ NLAC_AVX512 float dot(const Bits* a, const Bits* b, int64_t n) {  // n is a mult
 }
 
 // at_scores = probabilities · (at_probabilities - along) · scale, bf16; `count` is a multiple of 16
-NLAC_AVX512 void softmax_backward(const Bits* probabilities, const float* at_probabilities, int64_t count, float along,
-                                  float scale, Bits* at_scores) {
+NLAC_AVX512 void softmax_backward(const Bits* probabilities, const float* at_probabilities, int64_t count,
+                                  float along, float scale, Bits* at_scores) {
   for (int64_t j = 0; j < count; j += 16) {
     const __m512 off = _mm512_sub_ps(_mm512_loadu_ps(at_probabilities + j), _mm512_set1_ps(along));
-    store16(at_scores + j, _mm512_mul_ps(_mm512_mul_ps(off, _mm512_set1_ps(scale)), load16(probabilities + j)));
+    store16(at_scores + j,
+            _mm512_mul_ps(_mm512_mul_ps(off, _mm512_set1_ps(scale)), load16(probabilities + j)));
   }
 }
 
@@ -392,7 +399,9 @@ NLAC_AVX512_INLINE void by_16(int64_t n, const F& f) {
   for (; i + 16 <= n; i += 16) f(i, static_cast<__mmask16>(0xffff));
   if (i < n) f(i, static_cast<__mmask16>((1u << (n - i)) - 1));
 }
-NLAC_AVX512_INLINE __m512 load16(const Bits* p, __mmask16 mask) { return widen(_mm256_maskz_loadu_epi16(mask, p)); }
+NLAC_AVX512_INLINE __m512 load16(const Bits* p, __mmask16 mask) {
+  return widen(_mm256_maskz_loadu_epi16(mask, p));
+}
 NLAC_AVX512_INLINE void store16(Bits* p, __mmask16 mask, __m512 values) {
   _mm256_mask_storeu_epi16(p, mask, (__m256i)_mm512_cvtneps_pbh(values));
 }
@@ -403,18 +412,21 @@ int64_t rows_at_once(int64_t n) { return std::max<int64_t>(1, 16384 / n); }
 
 NLAC_AVX512 float inverse_rms(const Bits* x, int64_t n, float eps) {
   __m512 sum = _mm512_setzero_ps();
-  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-    const __m512 value = load16(x + i, mask);
-    sum = _mm512_fmadd_ps(value, value, sum);
-  });
+  by_16(
+      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+        const __m512 value = load16(x + i, mask);
+        sum = _mm512_fmadd_ps(value, value, sum);
+      });
   return 1.0f / std::sqrt(_mm512_reduce_add_ps(sum) / static_cast<float>(n) + eps);
 }
 
 NLAC_AVX512 void rms_norm_row(const Bits* x, int64_t n, const Bits* weight, float eps, Bits* y) {
   const __m512 scale = _mm512_set1_ps(inverse_rms(x, n, eps));
-  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-    store16(y + i, mask, _mm512_mul_ps(rounded(_mm512_mul_ps(load16(x + i, mask), scale)), load16(weight + i, mask)));
-  });
+  by_16(
+      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+        store16(y + i, mask,
+                _mm512_mul_ps(rounded(_mm512_mul_ps(load16(x + i, mask), scale)), load16(weight + i, mask)));
+      });
 }
 
 NLAC_AVX512 void rms_norm_backward_row(const Bits* grad, const Bits* x, const Bits* residual, int64_t n,
@@ -422,21 +434,25 @@ NLAC_AVX512 void rms_norm_backward_row(const Bits* grad, const Bits* x, const Bi
   const float factor = inverse_rms(x, n, eps);
   const __m512 scale = _mm512_set1_ps(factor);
   __m512 dot = _mm512_setzero_ps();
-  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-    const __m512 upstream = load16(grad + i, mask), normalised = _mm512_mul_ps(load16(x + i, mask), scale);
-    dot = _mm512_fmadd_ps(_mm512_mul_ps(upstream, load16(weight + i, mask)), normalised, dot);
-    if (grad_weight)
-      _mm512_mask_storeu_ps(grad_weight + i, mask,
-                            _mm512_fmadd_ps(upstream, normalised, _mm512_maskz_loadu_ps(mask, grad_weight + i)));
-  });
+  by_16(
+      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+        const __m512 upstream = load16(grad + i, mask),
+                     normalised = _mm512_mul_ps(load16(x + i, mask), scale);
+        dot = _mm512_fmadd_ps(_mm512_mul_ps(upstream, load16(weight + i, mask)), normalised, dot);
+        if (grad_weight)
+          _mm512_mask_storeu_ps(
+              grad_weight + i, mask,
+              _mm512_fmadd_ps(upstream, normalised, _mm512_maskz_loadu_ps(mask, grad_weight + i)));
+      });
   const __m512 along = _mm512_set1_ps(_mm512_reduce_add_ps(dot) / static_cast<float>(n));
-  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-    const __m512 normalised = _mm512_mul_ps(load16(x + i, mask), scale);
-    const __m512 direct = _mm512_mul_ps(load16(grad + i, mask), load16(weight + i, mask));
-    __m512 result = _mm512_mul_ps(_mm512_fnmadd_ps(normalised, along, direct), scale);
-    if (residual) result = _mm512_add_ps(result, load16(residual + i, mask));
-    store16(grad_x + i, mask, result);
-  });
+  by_16(
+      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+        const __m512 normalised = _mm512_mul_ps(load16(x + i, mask), scale);
+        const __m512 direct = _mm512_mul_ps(load16(grad + i, mask), load16(weight + i, mask));
+        __m512 result = _mm512_mul_ps(_mm512_fnmadd_ps(normalised, along, direct), scale);
+        if (residual) result = _mm512_add_ps(result, load16(residual + i, mask));
+        store16(grad_x + i, mask, result);
+      });
 }
 
 NLAC_AVX512_INLINE __m512 sigmoid(__m512 x) {
@@ -445,24 +461,27 @@ NLAC_AVX512_INLINE __m512 sigmoid(__m512 x) {
 }
 
 NLAC_AVX512 void gated_silu_row(const Bits* gate, const Bits* up, int64_t n, Bits* y) {
-  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-    const __m512 g = load16(gate + i, mask);
-    store16(y + i, mask, _mm512_mul_ps(_mm512_mul_ps(g, sigmoid(g)), load16(up + i, mask)));
-  });
+  by_16(
+      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+        const __m512 g = load16(gate + i, mask);
+        store16(y + i, mask, _mm512_mul_ps(_mm512_mul_ps(g, sigmoid(g)), load16(up + i, mask)));
+      });
 }
 
 NLAC_AVX512 void gated_silu_backward_row(const Bits* grad, const Bits* gate, const Bits* up, int64_t n,
                                          Bits* grad_gate, Bits* grad_up) {
   const __m512 one = _mm512_set1_ps(1.0f);
-  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-    const __m512 g = load16(gate + i, mask), upstream = load16(grad + i, mask), s = sigmoid(g);
-    const __m512 slope = _mm512_mul_ps(s, _mm512_fmadd_ps(g, _mm512_sub_ps(one, s), one));
-    store16(grad_up + i, mask, _mm512_mul_ps(upstream, _mm512_mul_ps(g, s)));
-    store16(grad_gate + i, mask, _mm512_mul_ps(_mm512_mul_ps(upstream, load16(up + i, mask)), slope));
-  });
+  by_16(
+      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+        const __m512 g = load16(gate + i, mask), upstream = load16(grad + i, mask), s = sigmoid(g);
+        const __m512 slope = _mm512_mul_ps(s, _mm512_fmadd_ps(g, _mm512_sub_ps(one, s), one));
+        store16(grad_up + i, mask, _mm512_mul_ps(upstream, _mm512_mul_ps(g, s)));
+        store16(grad_gate + i, mask, _mm512_mul_ps(_mm512_mul_ps(upstream, load16(up + i, mask)), slope));
+      });
 }
 
-NLAC_AVX512 void rotate_row(Bits* x, int64_t heads, int64_t half, const float* cos, const float* sin, float sign) {
+NLAC_AVX512 void rotate_row(Bits* x, int64_t heads, int64_t half, const float* cos, const float* sin,
+                            float sign) {
   for (int64_t i = 0; i < half; i += 16) {
     const __m512 c = _mm512_loadu_ps(cos + i);
     const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(sin + i), _mm512_set1_ps(sign));
@@ -502,7 +521,8 @@ void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, in
 
 void gated_silu(const Bits* gate_up, int64_t rows, int64_t n, Bits* y) {
   at::parallel_for(0, rows, rows_at_once(n), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) gated_silu_row(gate_up + 2 * r * n, gate_up + (2 * r + 1) * n, n, y + r * n);
+    for (int64_t r = begin; r < end; ++r)
+      gated_silu_row(gate_up + 2 * r * n, gate_up + (2 * r + 1) * n, n, y + r * n);
   });
 }
 
@@ -514,25 +534,28 @@ void gated_silu_backward(const Bits* grad, const Bits* gate_up, int64_t rows, in
   });
 }
 
-void rotate(Bits* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos, const float* sin,
-            const int64_t* positions, float sign) {
+void rotate(Bits* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos,
+            const float* sin, const int64_t* positions, float sign) {
   at::parallel_for(0, tokens, rows_at_once(2 * heads * half), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
       rotate_row(x + t * stride, heads, half, cos + positions[t] * half, sin + positions[t] * half, sign);
   });
 }
 
-void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in, Bits* y) {
+void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in,
+            Bits* y) {
   linear_any(x, rows, weight, bias, out, in, y);
 }
-void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in, float* y) {
+void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in,
+            float* y) {
   linear_any(x, rows, weight, bias, out, in, y);
 }
 
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum) {
   constexpr int64_t depth = 512;  // rows packed at a time: a panel of b then fits the second cache
   const int64_t m_panels = panels(m, tall), n_panels = panels(n, wide);
-  const auto packed_a = scratch<Pair>(m_panels * tall * depth / 2), packed_b = scratch<Pair>(n_panels * wide * depth / 2);
+  const auto packed_a = scratch<Pair>(m_panels * tall * depth / 2),
+             packed_b = scratch<Pair>(n_panels * wide * depth / 2);
   for (int64_t begin = 0; begin < rows; begin += depth) {
     const int64_t count = std::min(rows - begin, depth), pairs = (count + 1) / 2;
     at::parallel_for(0, m_panels, 1, [&](int64_t first, int64_t last) {
@@ -561,7 +584,7 @@ void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits
     for (; group - g >= G; g += G) {
       float factors[G];
 #pragma GCC unroll 16
-      for (int i = 0; i < G; ++i) factors[i] = normalise(scores + (g + i) * stride, length, scale);
+      for (int i = 0; i < G; ++i) factors[i] = exponentials(scores + (g + i) * stride, length, scale);
       weigh_values<G>(scores + g * stride, stride, factors, values, length, head_dim, output + g * head_dim);
     }
   };
@@ -585,8 +608,8 @@ void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits*
   for (int64_t first = 0; first < head.fresh; first += query_block) {
     const int64_t count = std::min(query_block, head.fresh - first), seen = past + first + count;
     const int64_t seen_padded = panels(seen, wide) * wide;
-    product(rows_of(q + first * head.q_stride, head.q_stride), keys.get(), d / 2 * wide, d / 2, count, seen_padded,
-            scores.get(), padded, false);
+    product(rows_of(q + first * head.q_stride, head.q_stride), keys.get(), d / 2 * wide, d / 2, count,
+            seen_padded, scores.get(), padded, false);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t own = past + first + i + 1;
       const float offset = scale * largest_of(scores.get() + i * padded, own);
@@ -613,8 +636,10 @@ void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits*
   pack_transposed(v, head.kv_stride, length, d / 2, values.get());
   for (int64_t p = 0; p < d_panels; ++p)
     pack_row_pairs<wide>(k, head.kv_stride, length, d, p * wide, key_rows.get() + p * key_pairs * wide);
-  const auto scores = scratch<float>(query_block * padded), at_probabilities = scratch<float>(query_block * padded);
-  const auto probabilities = scratch<Bits>(query_block * padded), at_scores = scratch<Bits>(query_block * padded);
+  const auto scores = scratch<float>(query_block * padded),
+             at_probabilities = scratch<float>(query_block * padded);
+  const auto probabilities = scratch<Bits>(query_block * padded),
+             at_scores = scratch<Bits>(query_block * padded);
   const auto turned = scratch<Pair>(panels(padded, tall) * tall * block_pairs);
   const auto right = scratch<Pair>(block_pairs * d);
   const auto sums = scratch<float>(query_block * d);
@@ -622,23 +647,24 @@ void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits*
   std::fill(grad_v, grad_v + length * d, 0.0f);
 
   for (int64_t first = 0; first < length; first += query_block) {
-    const int64_t count = std::min(query_block, length - first), seen = first + count, pairs = (count + 1) / 2;
+    const int64_t count = std::min(query_block, length - first), seen = first + count,
+                  pairs = (count + 1) / 2;
     const int64_t seen_padded = panels(seen, wide) * wide;
     const Bits* const queries = q + first * head.q_stride;
     const Bits* const upstream = grad + first * head.output_stride;
-    product(rows_of(queries, head.q_stride), keys.get(), d / 2 * wide, d / 2, count, seen_padded, scores.get(), padded,
-            false);
+    product(rows_of(queries, head.q_stride), keys.get(), d / 2 * wide, d / 2, count, seen_padded,
+            scores.get(), padded, false);
     product(rows_of(upstream, head.output_stride), values.get(), d / 2 * wide, d / 2, count, seen_padded,
             at_probabilities.get(), padded, false);
     for (int64_t i = 0; i < count; ++i) {
       exponentials_to(scores.get() + i * padded, first + i + 1, seen_padded, scale, logsumexp[first + i],
                       probabilities.get() + i * padded);
       softmax_backward(probabilities.get() + i * padded, at_probabilities.get() + i * padded, seen_padded,
-                       dot(upstream + i * head.output_stride, output + (first + i) * head.output_stride, d), scale,
-                       at_scores.get() + i * padded);
+                       dot(upstream + i * head.output_stride, output + (first + i) * head.output_stride, d),
+                       scale, at_scores.get() + i * padded);
     }
-    product(rows_of(at_scores.get(), padded), key_rows.get(), key_pairs * wide, (seen + 1) / 2, count, d, sums.get(), d,
-            false);
+    product(rows_of(at_scores.get(), padded), key_rows.get(), key_pairs * wide, (seen + 1) / 2, count, d,
+            sums.get(), d, false);
     for (int64_t i = 0; i < count; ++i)
       round_scaled(sums.get() + i * d, d, 1.0f, grad_q + (first + i) * head.q_stride);
 
@@ -662,10 +688,11 @@ void linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, fl
 void add_transposed_product(const Bits*, const Bits*, int64_t, int64_t, int64_t, float*) {}
 void attend_one(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*, Bits*) {}
 void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {}
-void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*, const Bits*, Bits*,
-                     float*, float*) {}
+void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*,
+                     const Bits*, Bits*, float*, float*) {}
 void rms_norm(const Bits*, int64_t, int64_t, const Bits*, float, Bits*) {}
-void rms_norm_backward(const Bits*, const Bits*, const Bits*, int64_t, int64_t, const Bits*, float, Bits*, float*) {}
+void rms_norm_backward(const Bits*, const Bits*, const Bits*, int64_t, int64_t, const Bits*, float, Bits*,
+                       float*) {}
 void gated_silu(const Bits*, int64_t, int64_t, Bits*) {}
 void gated_silu_backward(const Bits*, const Bits*, int64_t, int64_t, Bits*) {}
 void rotate(Bits*, int64_t, int64_t, int64_t, int64_t, const float*, const float*, const int64_t*, float) {}

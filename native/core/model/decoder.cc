@@ -23,13 +23,16 @@ struct Split {
 };
 Split split_qkv(const at::Tensor& qkv, const ModelConfig& config) {
   const int64_t d = config.head_dim, q = config.heads * d, kv = config.kv_heads * d;
-  const auto part = [&](int64_t start, int64_t width) { return qkv.narrow(1, start, width).unflatten(1, {-1, d}); };
+  const auto part = [&](int64_t start, int64_t width) {
+    return qkv.narrow(1, start, width).unflatten(1, {-1, d});
+  };
   return {part(0, q), part(q, kv), part(q + kv, kv)};
 }
 
 // q and k of a fused qkv, side by side: they are turned in one go.
 at::Tensor queries_and_keys(const at::Tensor& qkv, const ModelConfig& config) {
-  return qkv.narrow(1, 0, (config.heads + config.kv_heads) * config.head_dim).unflatten(1, {-1, config.head_dim});
+  return qkv.narrow(1, 0, (config.heads + config.kv_heads) * config.head_dim)
+      .unflatten(1, {-1, config.head_dim});
 }
 
 // Everything from a layer's input to what attention reads. `qkv` is normed and turned; `raw_qkv` is before
@@ -56,7 +59,8 @@ Projected project(const LayerWeights& layer, const ModelConfig& config, const Ro
 
 // The second half of a layer, from the residual stream after attention.
 at::Tensor gate_and_up(const LayerWeights& layer, const ModelConfig& config, const at::Tensor& middle) {
-  return linear_forward(rms_norm(middle, layer.post_norm, config.rms_norm_eps), layer.gate_up, layer.gate_up_bias);
+  return linear_forward(rms_norm(middle, layer.post_norm, config.rms_norm_eps), layer.gate_up,
+                        layer.gate_up_bias);
 }
 at::Tensor layer_output(const LayerWeights& layer, const at::Tensor& middle, const at::Tensor& gate_up) {
   return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias).add_(middle);
@@ -66,8 +70,8 @@ at::Tensor after_attention(const LayerWeights& layer, const at::Tensor& x, const
 }
 
 void require_ids(const Weights& weights, const ModelConfig& config, const at::Tensor& ids) {
-  NLAC_REQUIRE(ids.dim() == 1 && ids.scalar_type() == at::kLong, "ERR_SHAPE", "ids must be [tokens] int64, got ",
-               ids.toString(), " of ", ids.dim(), " dimensions");
+  NLAC_REQUIRE(ids.dim() == 1 && ids.scalar_type() == at::kLong, "ERR_SHAPE",
+               "ids must be [tokens] int64, got ", ids.toString(), " of ", ids.dim(), " dimensions");
   NLAC_REQUIRE(ids.size(0) > 0, "ERR_SHAPE", "ids must hold at least one token");
   NLAC_REQUIRE(ids.device() == weights.embedding.device(), "ERR_DEVICE", "ids are on ", ids.device().str(),
                ", the weights on ", weights.embedding.device().str());
@@ -76,8 +80,8 @@ void require_ids(const Weights& weights, const ModelConfig& config, const at::Te
   if (!ids.is_cpu()) return;  // a device reports a bad id itself; looking would wait for it
   const int64_t* id = ids.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.size(0); ++i)
-    NLAC_REQUIRE(id[i * ids.stride(0)] >= 0 && id[i * ids.stride(0)] < config.vocab_size, "ERR_VALUE", "token id ",
-                 id[i * ids.stride(0)], " is outside the vocabulary of ", config.vocab_size);
+    NLAC_REQUIRE(id[i * ids.stride(0)] >= 0 && id[i * ids.stride(0)] < config.vocab_size, "ERR_VALUE",
+                 "token id ", id[i * ids.stride(0)], " is outside the vocabulary of ", config.vocab_size);
 }
 
 // 0, 1, …, lengths[0] - 1, 0, 1, …
@@ -128,14 +132,16 @@ const Rope& Decoder::rope(int64_t positions, at::Device device) {
   return rope_;
 }
 
-at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const std::vector<CacheSlice>& slices) {
+at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids,
+                          const std::vector<CacheSlice>& slices) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
   const auto options = weights.embedding.options();
   std::vector<int64_t> position_list;
   int64_t longest = 0;
   for (const CacheSlice& slice : slices) {
-    NLAC_REQUIRE(slice.new_tokens > 0, "ERR_SHAPE", "a slice must have at least one new token, got ", slice.new_tokens);
+    NLAC_REQUIRE(slice.new_tokens > 0, "ERR_SHAPE", "a slice must have at least one new token, got ",
+                 slice.new_tokens);
     const int64_t end = slice.cache->length + slice.new_tokens;
     for (int64_t i = slice.cache->length; i < end; ++i) position_list.push_back(i);
     longest = std::max(longest, end);
@@ -153,7 +159,8 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const s
     at::Tensor attended = at::empty({ids.size(0), config_.heads, config_.head_dim}, options);
     std::vector<CachedSequence> sequences;
     for (const CacheSlice& slice : slices)
-      sequences.push_back({slice.cache->keys[l], slice.cache->values[l], slice.cache->length, slice.new_tokens});
+      sequences.push_back(
+          {slice.cache->keys[l], slice.cache->values[l], slice.cache->length, slice.new_tokens});
     cached_attention(now.q, now.k, now.v, sequences, attended);
     x = after_attention(layer, x, attended);
     x = layer_output(layer, x, gate_and_up(layer, config_, x));
@@ -164,11 +171,11 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const s
 
 // One layer's activations. With `recompute` all but the input are made again in backward, by the same code.
 struct LayerTape {
-  at::Tensor input;      // [tokens, hidden]
+  at::Tensor input;  // [tokens, hidden]
   Projected projected;
   Attended attended;
-  at::Tensor middle;     // [tokens, hidden], the residual stream after attention
-  at::Tensor gate_up;    // [tokens, 2 intermediate]
+  at::Tensor middle;   // [tokens, hidden], the residual stream after attention
+  at::Tensor gate_up;  // [tokens, 2 intermediate]
 };
 
 struct Decoder::Tape {
@@ -183,7 +190,8 @@ struct Decoder::Tape {
 namespace {
 
 LayerTape run_layer(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
-                    const at::Tensor& positions, const std::vector<int64_t>& lengths, const at::Tensor& input) {
+                    const at::Tensor& positions, const std::vector<int64_t>& lengths,
+                    const at::Tensor& input) {
   LayerTape tape;
   tape.input = input;
   tape.projected = project(layer, config, rope, positions, input);
@@ -206,18 +214,20 @@ at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& conf
   const at::Tensor at_middle =
       rms_norm_backward(inner, tape.middle, layer.post_norm, eps, into.post_norm, grad);
 
-  inner = linear_backward(at_middle, tape.attended.output.flatten(1), layer.output, into.output, into.output_bias);
+  inner = linear_backward(at_middle, tape.attended.output.flatten(1), layer.output, into.output,
+                          into.output_bias);
   at::Tensor at_qkv = at::empty_like(tape.projected.qkv);
   const Split parts = split_qkv(tape.projected.qkv, config), gradients = split_qkv(at_qkv, config);
-  packed_attention_backward(inner.unflatten(1, {-1, config.head_dim}), parts.q, parts.k, parts.v, tape.attended,
-                            lengths, gradients.q, gradients.k, gradients.v);
+  packed_attention_backward(inner.unflatten(1, {-1, config.head_dim}), parts.q, parts.k, parts.v,
+                            tape.attended, lengths, gradients.q, gradients.k, gradients.v);
   rotate(queries_and_keys(at_qkv, config), rope, positions, true);
   if (config.qk_norm) {
     const Split raw = split_qkv(tape.projected.raw_qkv, config);
     gradients.q.copy_(rms_norm_backward(gradients.q, raw.q, layer.q_norm, eps, into.q_norm, {}));
     gradients.k.copy_(rms_norm_backward(gradients.k, raw.k, layer.k_norm, eps, into.k_norm, {}));
   }
-  inner = linear_backward(at_qkv, rms_norm(tape.input, layer.input_norm, eps), layer.qkv, into.qkv, into.qkv_bias);
+  inner = linear_backward(at_qkv, rms_norm(tape.input, layer.input_norm, eps), layer.qkv, into.qkv,
+                          into.qkv_bias);
   return rms_norm_backward(inner, tape.input, layer.input_norm, eps, into.input_norm, at_middle);
 }
 
@@ -232,8 +242,9 @@ void require_lengths(const at::Tensor& ids, const std::vector<int64_t>& lengths)
 
 }  // namespace
 
-at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths,
-                            bool recompute, std::shared_ptr<Tape>& tape) {
+at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
+                            const std::vector<int64_t>& lengths, bool recompute,
+                            std::shared_ptr<Tape>& tape) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
   require_lengths(ids, lengths);
@@ -258,7 +269,8 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids, const
   return rms_norm(x, weights.norm, config_.rms_norm_eps);
 }
 
-at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths) {
+at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
+                            const std::vector<int64_t>& lengths) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
   require_lengths(ids, lengths);
@@ -276,14 +288,16 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
                        Weights& gradients) {
   WithoutAutograd guard;
   NLAC_REQUIRE(tape && tape->last.defined(), "ERR_VALUE", "the tape is missing or was already consumed");
-  NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [", tape->last.size(0),
-               ", ", tape->last.size(1), "]");
-  at::Tensor grad = rms_norm_backward(grad_hidden, tape->last, weights.norm, config_.rms_norm_eps, gradients.norm, {});
+  NLAC_REQUIRE(grad_hidden.sizes() == tape->last.sizes(), "ERR_SHAPE", "grad_hidden must be [",
+               tape->last.size(0), ", ", tape->last.size(1), "]");
+  at::Tensor grad =
+      rms_norm_backward(grad_hidden, tape->last, weights.norm, config_.rms_norm_eps, gradients.norm, {});
   tape->last.reset();
   for (size_t l = weights.layers.size(); l-- > 0;) {
     const LayerWeights& layer = weights.layers[l];
     LayerTape now = std::exchange(tape->layers[l], {});
-    if (tape->recompute) now = run_layer(layer, config_, tape->rope, tape->positions, tape->lengths, now.input);
+    if (tape->recompute)
+      now = run_layer(layer, config_, tape->rope, tape->positions, tape->lengths, now.input);
     grad = run_layer_backward(layer, config_, tape->rope, tape->positions, tape->lengths, now, grad,
                               gradients.layers[l]);
   }

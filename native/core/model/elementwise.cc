@@ -8,9 +8,13 @@ namespace {
 // What intermediate results are held in: float32, or float64 when the model itself is float64.
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-at::Tensor inverse_rms(const at::Tensor& x, double eps) { return x.square().mean(-1, true).add_(eps).rsqrt_(); }
+at::Tensor inverse_rms(const at::Tensor& x, double eps) {
+  return x.square().mean(-1, true).add_(eps).rsqrt_();
+}
 
-bool has_kernel(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available(); }
+bool has_kernel(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
+}
 
 const bf16::Bits* bits(const at::Tensor& x) {
   return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
@@ -30,14 +34,14 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return (values * inverse_rms(values, eps)).to(x.scalar_type()) * weight;
 }
 
-at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, double eps,
-                             at::Tensor grad_weight, const at::Tensor& residual) {
+at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                             double eps, at::Tensor grad_weight, const at::Tensor& residual) {
   if (has_kernel(x)) {
     const at::Tensor upstream = grad.contiguous(), rows = x.contiguous();
     const at::Tensor added = residual.defined() ? residual.contiguous() : residual;
     const at::Tensor result = at::empty(x.sizes(), x.options());
-    bf16::rms_norm_backward(bits(upstream), bits(rows), bits(added), x.numel() / x.size(-1), x.size(-1), bits(weight),
-                            static_cast<float>(eps), mutable_bits(result),
+    bf16::rms_norm_backward(bits(upstream), bits(rows), bits(added), x.numel() / x.size(-1), x.size(-1),
+                            bits(weight), static_cast<float>(eps), mutable_bits(result),
                             grad_weight.defined() ? grad_weight.data_ptr<float>() : nullptr);
     return result;
   }
@@ -56,7 +60,8 @@ void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool in
   const int64_t half = x.size(-1) / 2;
   if (has_kernel(x) && half % 16 == 0) {
     bf16::rotate(mutable_bits(x), x.size(0), x.stride(0), x.size(1), half, rope.cos.const_data_ptr<float>(),
-                 rope.sin.const_data_ptr<float>(), positions.const_data_ptr<int64_t>(), inverse ? -1.0f : 1.0f);
+                 rope.sin.const_data_ptr<float>(), positions.const_data_ptr<int64_t>(),
+                 inverse ? -1.0f : 1.0f);
     return;
   }
   const at::Tensor cos = rope.cos.index_select(0, positions).unsqueeze(1).to(wide(x));

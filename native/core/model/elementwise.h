@@ -12,10 +12,10 @@ namespace nlac {
 // [n]: the order of roundings is Hugging Face's.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// Returns the gradient at x, plus `residual` of x's shape (undefined: none); adds into `grad_weight` [n] (f32 or
-// f64; undefined: left out).
-at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, double eps,
-                             at::Tensor grad_weight, const at::Tensor& residual);
+// Returns the gradient at x, plus `residual` of x's shape (undefined: none); adds into `grad_weight` [n] (f32
+// or f64; undefined: left out).
+at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                             double eps, at::Tensor grad_weight, const at::Tensor& residual);
 
 // Turns, in place, each head of x [tokens, heads, head_dim] (last dimension contiguous) by its token's
 // position, `positions` [tokens] i64. Dimension i pairs with i + head_dim / 2. `inverse` applies the

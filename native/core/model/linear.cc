@@ -8,14 +8,17 @@ namespace {
 // Up to this many rows the product is bound by reading the weights, and libtorch repacks them first.
 constexpr int64_t few_rows = 64;
 
-bool has_kernel(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available(); }
+bool has_kernel(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
+}
 
 const bf16::Bits* bits(const at::Tensor& x) {
   return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
 }
 
 template <typename Out>
-at::Tensor run_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType type) {
+at::Tensor run_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      at::ScalarType type) {
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(type));
   const at::Tensor rows = x.contiguous(), matrix = weight.contiguous();
   bf16::linear(bits(rows), x.size(0), bits(matrix), bits(bias), weight.size(0), weight.size(1),

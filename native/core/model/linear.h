@@ -13,8 +13,8 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const a
 // The same without a bias, for bf16 too summed and returned in float32: logits.
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 
-// Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others into
-// `grad_weight` [out, in] and `grad_bias` [out] (f32, or f64 for f64 inputs; undefined: left out).
+// Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others
+// into `grad_weight` [out, in] and `grad_bias` [out] (f32, or f64 for f64 inputs; undefined: left out).
 at::Tensor linear_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                            at::Tensor grad_weight, at::Tensor grad_bias);
 

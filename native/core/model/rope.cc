@@ -44,7 +44,8 @@ void scale_yarn(const ModelConfig& config, float* frequency, int64_t count) {
   if (first == last) last += 0.001;  // a step instead of a ramp
   const float factor = static_cast<float>(config.rope_factor);
   for (int64_t i = 0; i < count; ++i) {
-    const float along = (static_cast<float>(i) - static_cast<float>(first)) / static_cast<float>(last - first);
+    const float along =
+        (static_cast<float>(i) - static_cast<float>(first)) / static_cast<float>(last - first);
     const float stretched = std::clamp(along, 0.0f, 1.0f);
     frequency[i] = frequency[i] / factor * stretched + frequency[i] * (1.0f - stretched);
   }
@@ -63,8 +64,8 @@ double yarn_attention_factor(const ModelConfig& config) {
 }  // namespace
 
 Rope Rope::make(const ModelConfig& config, int64_t positions, at::Device device) {
-  NLAC_REQUIRE(config.head_dim > 0 && config.head_dim % 2 == 0, "ERR_MODEL_FORMAT", "head_dim must be even, got ",
-               config.head_dim);
+  NLAC_REQUIRE(config.head_dim > 0 && config.head_dim % 2 == 0, "ERR_MODEL_FORMAT",
+               "head_dim must be even, got ", config.head_dim);
   const int64_t half = config.head_dim / 2;
   const auto exponents = at::arange(0, config.head_dim, 2, at::kFloat) / static_cast<double>(config.head_dim);
   at::Tensor frequencies = at::reciprocal(at::pow(config.rope_theta, exponents)).contiguous();

@@ -19,7 +19,8 @@ using namespace nlac;
 
 namespace {
 
-const std::string models[] = {"llama", "llama-llama3-bias", "llama-linear", "llama-yarn-mscale", "qwen2", "qwen3-yarn"};
+const std::string models[] = {"llama", "llama-llama3-bias", "llama-linear", "llama-yarn-mscale",
+                              "qwen2", "qwen3-yarn"};
 
 std::string fixture(const std::string& name) {
   const char* root = std::getenv("NLAC_TEST_FIXTURES");
@@ -60,7 +61,8 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
 // Gradients of Σ -log p(next token), the head's part included, as the losses would give them.
 Weights gradients_of(Decoder& decoder, const Case& example, bool recompute) {
   const Weights& weights = example.model.weights;
-  Weights gradients = weights.zeros_like(weights.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  Weights gradients =
+      weights.zeros_like(weights.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   std::shared_ptr<Decoder::Tape> tape;
   const at::Tensor hidden = decoder.forward(weights, example.ids, example.lengths, recompute, tape);
   at::Tensor at_logits = at::softmax(at::mm(hidden, weights.head.t()), -1);
@@ -97,7 +99,8 @@ TEST_CASE("rotary tables are transformers', for every scaling") {
     const at::Tensor allowed = positions.to(at::kDouble).unsqueeze(1) * 1.2e-7 + 1e-6;
     for (const auto& [key, table] : {std::pair{"cos", rope.cos}, std::pair{"sin", rope.sin}}) {
       CAPTURE(key);
-      const at::Tensor off = (table.index_select(0, positions) - example.reference.at(key)).abs().to(at::kDouble);
+      const at::Tensor off =
+          (table.index_select(0, positions) - example.reference.at(key)).abs().to(at::kDouble);
       CHECK((off / allowed).max().item<double>() <= 1.0);
     }
   }
@@ -227,7 +230,8 @@ TEST_CASE("sequences in one packed step do not see one another") {
     // Prefill of one beside decode of another and a continued chunk of a third, against packed training.
     KvCache first, second;
     decoder.infer(weights, example.ids.narrow(0, 0, 30), {{&first, 30}});
-    const at::Tensor mixed = decoder.infer(weights, example.ids.narrow(0, 30, 19), {{&first, 10}, {&second, 9}});
+    const at::Tensor mixed =
+        decoder.infer(weights, example.ids.narrow(0, 30, 19), {{&first, 10}, {&second, 9}});
     CHECK(largest_difference(mixed, packed.narrow(0, 30, 19)) < 1e-12);
     // Another's tokens change nothing at all.
     at::Tensor other = example.ids.clone();
@@ -301,7 +305,8 @@ TEST_CASE("logits are float32") {
   const at::Tensor result = logits(hidden.to(at::kBFloat16), head.to(at::kBFloat16));
   CHECK((result.scalar_type() == at::kFloat));
   CHECK(result.sizes() == at::IntArrayRef({3, 97}));
-  const at::Tensor exact = at::mm(hidden.to(at::kBFloat16).to(at::kFloat), head.to(at::kBFloat16).to(at::kFloat).t());
+  const at::Tensor exact =
+      at::mm(hidden.to(at::kBFloat16).to(at::kFloat), head.to(at::kBFloat16).to(at::kFloat).t());
   CHECK(largest_difference(result, exact) < 1e-4);
 }
 
@@ -309,8 +314,9 @@ TEST_CASE("logits are float32") {
 TEST_CASE("a real model's logits are transformers', in float32 and as near in bfloat16") {
   const std::string path = smollm2();
   if (path.empty()) {
-    std::cerr << "SKIPPED: no SmolLM2-135M-Instruct.Q4_1.gguf; set NLAC_TEST_SMOLLM2 to its path, or put it into "
-                 "$XDG_CACHE_HOME/nlac/models\n";
+    std::cerr
+        << "SKIPPED: no SmolLM2-135M-Instruct.Q4_1.gguf; set NLAC_TEST_SMOLLM2 to its path, or put it into "
+           "$XDG_CACHE_HOME/nlac/models\n";
     return;
   }
   const auto reference = read_tensors(fixture("smollm2-reference.safetensors"));
@@ -331,8 +337,8 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
       const double largest = std::max(off.abs().max().item<double>(), top_off.abs().max().item<double>());
       const double median = off.square().mean(1).sqrt().median().item<double>();
       const double agreement = result.argmax(-1).eq(top.select(1, 0)).to(at::kFloat).mean().item<double>();
-      MESSAGE(std::string(c10::toString(dtype)), " ", std::string(path_name), ": largest ", largest, ", median ", median,
-              ", same first choice ", agreement);
+      MESSAGE(std::string(c10::toString(dtype)), " ", std::string(path_name), ": largest ", largest,
+              ", median ", median, ", same first choice ", agreement);
       if (dtype == at::kFloat) {
         CHECK(largest < 2e-3);
         CHECK(agreement == 1.0);

@@ -16,7 +16,9 @@ using namespace nlac;
 
 namespace {
 
-at::Tensor random(at::IntArrayRef shape, double scale = 1.0) { return (at::randn(shape) * scale).to(at::kBFloat16); }
+at::Tensor random(at::IntArrayRef shape, double scale = 1.0) {
+  return (at::randn(shape) * scale).to(at::kBFloat16);
+}
 
 double largest(const at::Tensor& x) { return x.to(at::kDouble).abs().max().item<double>(); }
 
@@ -61,7 +63,8 @@ TEST_CASE("products of few rows: any shape, one rounding, rows independent of th
 
 TEST_CASE("weight gradients add to what is there, in float32") {
   at::manual_seed(2);
-  for (const auto& [rows, out, in] : {std::tuple{1, 1, 1}, {2, 6, 64}, {5, 7, 65}, {33, 50, 130}, {513, 13, 70}, {1100, 96, 100}}) {
+  for (const auto& [rows, out, in] :
+       {std::tuple{1, 1, 1}, {2, 6, 64}, {5, 7, 65}, {33, 50, 130}, {513, 13, 70}, {1100, 96, 100}}) {
     CAPTURE(rows);
     const at::Tensor grad = random({rows, out}), x = random({rows, in}), weight = random({out, in});
     const at::Tensor before = at::randn({out, in}), bias_before = at::randn({out});
@@ -82,7 +85,8 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
   for (const auto& [rows, n] : {std::pair{1, 16}, {3, 40}, {70, 576}, {200, 33}}) {
     CAPTURE(rows);
     CAPTURE(n);
-    const at::Tensor x = random({rows, n}, 3), weight = random({n}), grad = random({rows, n}), more = random({rows, n});
+    const at::Tensor x = random({rows, n}, 3), weight = random({n}), grad = random({rows, n}),
+                     more = random({rows, n});
     const auto d = [](const at::Tensor& t) { return t.to(at::kDouble); };
     CHECK(half_steps(rms_norm(x, weight, 1e-5), rms_norm(d(x), d(weight), 1e-5), 1e-3) < 2.2);
     at::Tensor sum = at::ones({n}), exact_sum = at::ones({n}, at::kDouble);
@@ -93,7 +97,8 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
 
     const at::Tensor gate_up = random({rows, 2 * n}, 4);
     CHECK(half_steps(gated_silu(gate_up), gated_silu(d(gate_up)), 1e-3) < 1.1);
-    CHECK(half_steps(gated_silu_backward(grad, gate_up), gated_silu_backward(d(grad), d(gate_up)), 1e-3) < 1.1);
+    CHECK(half_steps(gated_silu_backward(grad, gate_up), gated_silu_backward(d(grad), d(gate_up)), 1e-3) <
+          1.1);
   }
   ModelConfig config;
   for (const int64_t head_dim : {12, 32, 64, 128}) {
@@ -101,7 +106,9 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
     config.head_dim = head_dim;
     const Rope rope = Rope::make(config, 50, at::kCPU);
     const at::Tensor wide = random({20, 5 * head_dim}), positions = at::randint(50, {20}, at::kLong);
-    const auto heads = [&](const at::Tensor& t) { return t.narrow(1, head_dim, 3 * head_dim).unflatten(1, {3, -1}); };
+    const auto heads = [&](const at::Tensor& t) {
+      return t.narrow(1, head_dim, 3 * head_dim).unflatten(1, {3, -1});
+    };
     at::Tensor result = wide.clone(), exact = wide.to(at::kDouble, false, true);
     rotate(heads(result), rope, positions, false);
     rotate(heads(exact), rope, positions, false);
@@ -172,9 +179,27 @@ TEST_CASE("attention over packed sequences, forward and backward") {
   }
 }
 
+TEST_CASE("the plain attention that other devices run, forward and backward") {
+  at::manual_seed(6);
+  const int64_t n = 37;
+  const at::Tensor q = at::randn({n, 6, 32}, at::kDouble), k = at::randn({n, 2, 32}, at::kDouble),
+                   v = at::randn({n, 2, 32}, at::kDouble), grad = at::randn({n, 6, 32}, at::kDouble);
+  const Attended attended = packed_attention(q, k, v, {n});
+  at::Tensor grad_q = at::empty_like(q), grad_k = at::empty_like(k), grad_v = at::empty_like(v);
+  packed_attention_backward(grad, q, k, v, attended, {n}, grad_q, grad_k, grad_v);
+  const at::Tensor keys = k.transpose(0, 1), values = v.transpose(0, 1);
+  const at::Tensor output = reference_attention(q, keys, values);
+  CHECK(largest(output - attended.output) < 1e-12);
+  const AttentionGradients gradients = reference_attention_backward(grad, q, keys, values, output);
+  CHECK(largest(gradients.q - grad_q) < 1e-12);
+  CHECK(largest(gradients.keys.transpose(0, 1) - grad_k) < 1e-12);
+  CHECK(largest(gradients.values.transpose(0, 1) - grad_v) < 1e-12);
+}
+
 TEST_CASE("attention over caches: one token, several, and both in one step") {
   at::manual_seed(5);
-  for (const auto& [heads, kv_heads, head_dim] : {std::tuple{9, 3, 64}, {5, 1, 128}, {4, 2, 32} /* no kernel */}) {
+  for (const auto& [heads, kv_heads, head_dim] :
+       {std::tuple{9, 3, 64}, {5, 1, 128}, {4, 2, 32} /* no kernel */}) {
     CAPTURE(heads);
     CAPTURE(head_dim);
     struct Share {
@@ -188,7 +213,8 @@ TEST_CASE("attention over caches: one token, several, and both in one step") {
     std::vector<CachedSequence> sequences;
     for (const Share& share : shares)
       sequences.push_back({random({kv_heads, share.past + share.fresh + 3, head_dim}),
-                           random({kv_heads, share.past + share.fresh + 3, head_dim}), share.past, share.fresh});
+                           random({kv_heads, share.past + share.fresh + 3, head_dim}), share.past,
+                           share.fresh});
     std::vector<at::Tensor> slack;
     for (const CachedSequence& s : sequences) slack.push_back(s.keys.narrow(1, s.past + s.fresh, 3).clone());
     at::Tensor output = at::full_like(q, NAN);
@@ -202,9 +228,9 @@ TEST_CASE("attention over caches: one token, several, and both in one step") {
       CHECK(at::equal(s.values.narrow(1, s.past, s.fresh), v.narrow(0, start, s.fresh).transpose(0, 1)));
       CHECK(at::equal(s.keys.narrow(1, s.past + s.fresh, 3), slack[i]));
       const int64_t length = s.past + s.fresh;
-      const at::Tensor exact =
-          reference_attention(q.narrow(0, start, s.fresh).to(at::kDouble), s.keys.narrow(1, 0, length).to(at::kDouble),
-                              s.values.narrow(1, 0, length).to(at::kDouble));
+      const at::Tensor exact = reference_attention(q.narrow(0, start, s.fresh).to(at::kDouble),
+                                                   s.keys.narrow(1, 0, length).to(at::kDouble),
+                                                   s.values.narrow(1, 0, length).to(at::kDouble));
       CHECK(relative(output.narrow(0, start, s.fresh), exact) < 4e-3);
       start += s.fresh;
     }

@@ -102,21 +102,25 @@ template <int W>
 NLAC_INLINE void exponentials_body(const float* x, int64_t n, float top, float scale, float* out) {
   for (int64_t i = 0; i < n; i += W) {
     const Float<W> e = exp_nonpositive<W>((load<W>(x + i, n - i) - top) * scale);
-    std::memcpy(out + i, &e, static_cast<size_t>(std::min<int64_t>(W, n - i)) * sizeof(float));
+    if (n - i >= W) {
+      std::memcpy(out + i, &e, sizeof e);
+    } else {
+      std::memcpy(out + i, &e, static_cast<size_t>(n - i) * sizeof(float));
+    }
   }
 }
 
 template <int W>
 NLAC_INLINE double mass_body(const float* x, int64_t n, float top, float scale, float threshold) {
-  const Float<W> zero{};
+  const Float<W> least = splat<W>(threshold), nothing = splat<W>(kNegativeInfinity);
   double mass = 0;
   for (int64_t begin = 0; begin < n; begin += kSumBlock) {
     const int64_t end = std::min(n, begin + kSumBlock);
     Float<W> sum{};
     for (int64_t i = begin; i < end; i += W) {
       const Float<W> v = load<W>(x + i, end - i);
-      const Float<W> e = exp_nonpositive<W>((v - top) * scale);
-      sum += v >= threshold ? e : zero;
+      const Float<W> counted = v < least ? nothing : v;
+      sum += exp_nonpositive<W>((counted - top) * scale);
     }
     mass += horizontal_sum<W>(sum);
   }
@@ -132,13 +136,19 @@ NLAC_INLINE void maxima_body(const float* x, int64_t n, float* maxima) {
 
 template <int W>
 NLAC_INLINE void select_body(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) {
-  // Few values pass, as a rule: a block is looked into only when its maximum passes.
+  // Often few values pass: a block is looked into only when its maximum passes. There, every index is written
+  // and only those that pass are counted, because a branch would go wrong half of the time.
   for (int64_t begin = 0; begin < n; begin += kMaxBlock) {
     const int64_t count = std::min(kMaxBlock, n - begin);
     if (!(max_body<W>(x + begin, count) >= threshold)) continue;
+    size_t held = indices.size();
+    indices.resize(held + kMaxBlock);
+    int32_t* out = indices.data();
     for (int64_t i = begin; i < begin + count; ++i) {
-      if (x[i] >= threshold) indices.push_back(static_cast<int32_t>(i));
+      out[held] = static_cast<int32_t>(i);
+      held += x[i] >= threshold;
     }
+    indices.resize(held);
   }
 }
 

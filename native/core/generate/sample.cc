@@ -18,6 +18,7 @@
 namespace nlac {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr uint64_t kSampleStream = 0x73616d706c65;  // keeps these draws apart from other uses of a seed
 
 struct Candidate {
@@ -71,7 +72,7 @@ double mass(const std::vector<Candidate>& candidates) {
 // A number that at least k logits reach: the k-th largest of the blocks' maxima.
 float lower_bound_of_kth(const float* logits, int64_t vocab, int64_t k, std::vector<float>& maxima) {
   const int64_t blocks = (vocab + kernels::kMaxBlock - 1) / kernels::kMaxBlock;
-  if (k > blocks) return -std::numeric_limits<float>::infinity();
+  if (k > blocks) return -kInfinity;
   maxima.resize(static_cast<size_t>(blocks));
   kernels::block_maxima(logits, vocab, maxima.data());
   std::nth_element(maxima.begin(), maxima.begin() + (k - 1), maxima.end(), std::greater<>());
@@ -86,10 +87,19 @@ void keep_top_k(int64_t k, Scratch& scratch) {
   keep_up_to(*last, scratch.candidates);
 }
 
-// The fewest most probable candidates that weigh at least `needed` together. Halves the range that holds the
-// last of them, each time by one selection: linear in the candidates.
-void keep_top_mass(double needed, Scratch& scratch) {
-  scratch.selection = scratch.candidates;
+// The fewest most probable candidates that weigh at least `needed` together. Candidates with a logit of at
+// least `certain` are known to be among them. Halves the range that holds the last of them, each time by one
+// selection: linear in the candidates that are not certain.
+void keep_top_mass(double needed, float certain, Scratch& scratch) {
+  scratch.selection.clear();
+  for (const Candidate& c : scratch.candidates) {
+    if (c.logit >= certain) {
+      needed -= c.weight;
+    } else {
+      scratch.selection.push_back(c);
+    }
+  }
+  if (scratch.selection.empty()) return;
   auto low = scratch.selection.begin(), high = scratch.selection.end();
   while (high - low > 1) {
     const auto middle = low + (high - low) / 2;
@@ -106,24 +116,30 @@ void keep_top_mass(double needed, Scratch& scratch) {
   keep_up_to(*low, scratch.candidates);
 }
 
-// A threshold above which the weights reach `needed`, and not much below the best such one: found by doubling
-// the distance from the top, then halving the last stretch. A pass costs less than selecting among thousands.
-float threshold_of_mass(const float* logits, int64_t vocab, float top, float scale, double needed) {
+// Two thresholds: the weights above `reached` come to `needed`, those above `missed` do not. Found by
+// doubling the distance from the top, then halving the last stretch: a pass costs less than selecting among
+// thousands.
+struct Bracket {
+  float missed, reached;
+};
+Bracket bracket_mass(const float* logits, int64_t vocab, float top, float scale, double needed) {
   constexpr float kFarthest = 88;  // nats; what lies below weighs nothing in float32
+  const auto threshold = [&](float nats) { return top - nats / scale; };
   const auto reaches = [&](float nats) {
-    return kernels::exp_mass_at_least(logits, vocab, top, scale, top - nats / scale) >= needed;
+    return kernels::exp_mass_at_least(logits, vocab, top, scale, threshold(nats)) >= needed;
   };
-  float far = 2;
+  float near = 0, far = 2;
   while (!reaches(far)) {
+    near = far;
     far *= 2;
-    if (far > kFarthest) return -std::numeric_limits<float>::infinity();
+    if (far > kFarthest) return {threshold(near), -kInfinity};
   }
-  float near = far / 2;
   for (int halving = 0; halving < 4; ++halving) {
     const float middle = (near + far) / 2;
     (reaches(middle) ? far : near) = middle;
   }
-  return top - far / scale;
+  // At distance 0 nothing has been tried: one token may be enough.
+  return {near > 0 ? threshold(near) : kInfinity, threshold(far)};
 }
 
 // Index of the value in which the running sum of `weight(i)` passes `target`. Rounding may leave the target
@@ -184,11 +200,12 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
     const float threshold = lower_bound_of_kth(logits, vocab, request.top_k, scratch.values);
     gather(logits, vocab, top, scale, threshold, scratch);
     keep_top_k(request.top_k, scratch);
-    if (by_mass) keep_top_mass(request.top_p * mass(scratch.candidates), scratch);
+    if (by_mass) keep_top_mass(request.top_p * mass(scratch.candidates), kInfinity, scratch);
   } else if (by_mass) {
     const double needed = request.top_p * block_sums(logits, vocab, top, scale, scratch.tempered);
-    gather(logits, vocab, top, scale, threshold_of_mass(logits, vocab, top, scale, needed), scratch);
-    keep_top_mass(needed, scratch);
+    const Bracket bracket = bracket_mass(logits, vocab, top, scale, needed);
+    gather(logits, vocab, top, scale, bracket.reached, scratch);
+    keep_top_mass(needed, bracket.missed, scratch);
   } else {
     gather(logits, vocab, top, scale, ratio_threshold, scratch);
   }

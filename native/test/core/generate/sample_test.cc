@@ -162,6 +162,29 @@ TEST_CASE("filters hold on a real vocabulary's size") {
   }
 }
 
+TEST_CASE("a nucleus is the smallest set, ties going to the smaller ids") {
+  // Levels of equally likely tokens, spread over a large vocabulary: 10 of 1/20 each, 40 of 1/80 each.
+  std::vector<float> logits(49152, -60.0f);
+  std::vector<int64_t> ranked;
+  for (int64_t i = 0; i < 10; ++i) ranked.push_back(4000 * i + 77);
+  for (int64_t i = 0; i < 40; ++i) ranked.push_back(1200 * i + 5);
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    logits[static_cast<size_t>(ranked[i])] = i < 10 ? 0.0f : -std::log(4.0f);
+  }
+  for (const auto& [top_p, kept] :
+       {std::pair{0.01, 1}, {0.12, 3}, {0.49, 10}, {0.52, 12}, {0.93, 45}, {0.999, 50}}) {
+    CAPTURE(top_p);
+    std::vector<int64_t> expected(ranked.begin(), ranked.begin() + kept), seen;
+    for (int64_t step = 0; step < 2000; ++step) {
+      seen.push_back(sample_token(logits.data(), 49152, with(1, 0, top_p, 0), step, nullptr));
+    }
+    std::sort(expected.begin(), expected.end());
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    CHECK(seen == expected);
+  }
+}
+
 TEST_CASE("log probabilities are those of the untouched softmax") {
   const std::vector<float> logits = normal_logits(1500, 4, 9);
   double total = 0;

@@ -45,12 +45,11 @@ Weights transform(const Weights& from, Make make) {
   return to;
 }
 
-// --- filling one parameter from a file
-// ----------------------------------------------------------------------
+// --- filling one parameter from a file ---------------------------------------------------------------
 
 // Where row `row` of a rotary projection lies in a GGUF of the llama architecture. Its converter interleaves
-// the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate neighbours; HF's rotary
-// embedding pairs value i with value i + head_dim / 2.
+// the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate neighbours; HF's
+// rotary embedding pairs value i with value i + head_dim / 2.
 struct Interleaved {
   int64_t head_dim = 0;  // 0: rows lie in order
   int64_t source(int64_t row) const {
@@ -131,21 +130,14 @@ class Source {
     std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
   }
 
-  // Fills `view` from tensor `name`, through a staging copy when it is not on the CPU.
-  void take(const std::string& name, const Interleaved& order, at::Tensor view) {
+  // The tensor of that name and shape. The last use of a name: it counts as expected from here on.
+  const TensorEntry& take(const std::string& name, at::IntArrayRef shape) {
     const TensorEntry* entry = find(name);
     NLAC_REQUIRE(entry != nullptr, format_error, path_, ": tensor ", printable(name), " is missing");
-    NLAC_REQUIRE(view.sizes() == at::IntArrayRef(entry->shape), format_error, path_, ": tensor ",
-                 printable(name), " has shape ", at::IntArrayRef(entry->shape),
-                 " where the configuration needs ", view.sizes());
-    if (view.is_cpu()) {
-      fill(*entry, order, view);
-    } else {
-      const at::Tensor staged = at::empty(view.sizes(), view.options().device(at::kCPU));
-      fill(*entry, order, staged);
-      view.copy_(staged);
-    }
+    NLAC_REQUIRE(shape == at::IntArrayRef(entry->shape), format_error, path_, ": tensor ", printable(name),
+                 " has shape ", at::IntArrayRef(entry->shape), " where the configuration needs ", shape);
     drop(name);
+    return *entry;
   }
 
   void require_empty() const {
@@ -153,17 +145,39 @@ class Source {
                  " is not part of the model that the configuration describes (", entries_.size(), " such)");
   }
 
-  const std::string& path() const { return path_; }
-
  private:
   std::string path_;
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-Weights allocate_checked(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+// Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's, `order` gives
+// the file's order of that parameter's rows.
+template <typename FileName, typename Order>
+Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
+                     FileName file_name, Order order) {
   NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
-  return allocate_weights(config, dtype, device);
+  // Every tensor is found in the file before memory is taken, so that a configuration cannot ask for more
+  // than the file holds. The meta device has shapes alone.
+  std::vector<const TensorEntry*> entries;
+  for (const auto& [name, shape_only] : allocate_weights(config, dtype, at::kMeta).named_views(config)) {
+    entries.push_back(&source.take(file_name(name), shape_only.sizes()));
+  }
+  source.require_empty();
+
+  const Weights weights = allocate_weights(config, dtype, device);
+  size_t next = 0;
+  for (const auto& [name, view] : weights.named_views(config)) {
+    const TensorEntry& entry = *entries[next++];
+    if (view.is_cpu()) {
+      fill(entry, order(name), view);
+    } else {
+      const at::Tensor staged = at::empty(view.sizes(), view.options().device(at::kCPU));
+      fill(entry, order(name), staged);
+      view.copy_(staged);
+    }
+  }
+  return weights;
 }
 
 std::string read_text(const std::string& path) {
@@ -172,8 +186,7 @@ std::string read_text(const std::string& path) {
   return {reinterpret_cast<const char*>(file->data()), file->size()};
 }
 
-// --- Hugging Face
-// -------------------------------------------------------------------------------------------
+// --- Hugging Face ------------------------------------------------------------------------------------
 
 // Instruction-tuned models end a turn with tokens that only generation_config.json lists.
 void add_generation_eos(const std::string& path, ModelConfig& config) {
@@ -208,14 +221,13 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   if (model.config.tied_embeddings) source.drop("lm_head.weight");
 
-  model.weights = allocate_checked(model.config, dtype, device);
-  for (const auto& [name, view] : model.weights.named_views(model.config)) source.take(name, {}, view);
-  source.require_empty();
+  model.weights = read_weights(
+      model.config, source, dtype, device, [](const std::string& name) { return name; },
+      [](const std::string&) { return Interleaved{}; });
   return model;
 }
 
-// --- GGUF
-// ---------------------------------------------------------------------------------------------------
+// --- GGUF --------------------------------------------------------------------------------------------
 
 // GGUF's name of a Hugging Face parameter.
 std::string gguf_name(const std::string& name) {
@@ -287,14 +299,12 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
     source.drop("rope_freqs.weight");
   }
 
-  model.weights = allocate_checked(config, dtype, device);
-  for (const auto& [name, view] : model.weights.named_views(config)) {
+  const int64_t interleaved = config.family == Family::llama ? config.head_dim : 0;
+  model.weights = read_weights(config, source, dtype, device, gguf_name, [&](const std::string& name) {
     const bool rotary =
         name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
-    const Interleaved order{config.family == Family::llama && rotary ? config.head_dim : 0};
-    source.take(gguf_name(name), order, view);
-  }
-  source.require_empty();
+    return Interleaved{rotary ? interleaved : 0};
+  });
   return model;
 }
 

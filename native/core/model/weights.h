@@ -55,7 +55,8 @@ struct LoadedModel {
 // Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
 // llama architecture are put back into HF order. Every expected tensor must be there with its shape;
 // unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight).
-// Throws ERR_MODEL_FORMAT, ERR_IO.
+// `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
+// Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device);
 
 // Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.

@@ -157,7 +157,8 @@ TEST_CASE("headers that are not what they should be are refused") {
       {R"({"x":{"dtype":"F32","shape":[],"data_offsets":[0,4],"more":1}})", "unknown key"},
       {R"({"__metadata__":[]})", "__metadata__ is not an object"},
       {R"({"__metadata__":{"a":1}})", "is not a string"},
-      {R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      {R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+       R"("x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
        "appears twice"},
       {R"({"x":{"dtype":"F32","dtype":"F16","shape":[2],"data_offsets":[0,4]}})", "appears twice"},
       {one("F32", "[[1]]", "[0,4]"), "nested deeper"},

@@ -231,6 +231,22 @@ TEST_CASE("missing, unexpected and misshapen tensors are refused by name, known 
   CHECK_REFUSED(open(), "ERR_MODEL_FORMAT", "has shape");
 }
 
+TEST_CASE("a configuration that asks for more than the files hold takes no memory") {
+  Scratch scratch;
+  copy_model("qwen2", scratch);
+  const Bytes bytes = read_bytes(scratch / "config.json");
+  std::string json(bytes.begin(), bytes.end());
+  const std::string size = "\"vocab_size\": 40";
+  REQUIRE(contains(json, size));
+  json.replace(json.find(size), size.size(), "\"vocab_size\": 16777216");
+  const std::string width = "\"hidden_size\": 32";
+  REQUIRE(contains(json, width));
+  json.replace(json.find(width), width.size(), "\"hidden_size\": 1048576");
+  write_text(scratch / "config.json", json);
+  CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT",
+                "needs [16777216, 1048576]");
+}
+
 TEST_CASE("integers are no weights") {
   Scratch scratch;
   copy_model("qwen2", scratch);

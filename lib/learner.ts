@@ -444,6 +444,10 @@ export class Learner implements LanguageModel, AsyncDisposable {
     return this.#run(() => this.#native.discardMoments(state));
   }
 
+  async dropCaches(): Promise<void> {
+    return this.#run(() => this.#native.dropCaches());
+  }
+
   /** θ̄ ← tau·θ + (1 - tau)·θ̄, in float32. `tau` in [0, 1]; else ERR_VALUE. */
   async updateTarget(tau: number): Promise<void> {
     checkNumber(tau, "tau", 0, 1);

@@ -122,6 +122,11 @@ export interface LanguageModel {
   step(options: StepOptions): Promise<StepResult>;
   /** Forgets gradients that were added up and not stepped on. */
   discardGradients(): Promise<void>;
+  /**
+   * Forgets the caches of finished texts, so that what is generated next does not depend, in its last bits, on
+   * what was generated before. A change of the weights does the same.
+   */
+  dropCaches(): Promise<void>;
   /** Forgets a set of AdamW moments that is not needed any more. */
   discardMoments(state: string): Promise<void>;
   /** θ̄ ← τ θ + (1 - τ) θ̄. */

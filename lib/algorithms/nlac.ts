@@ -156,7 +156,9 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
     run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
 
   const showOverall = () =>
-    run.progress.overall((state.iteration + state.updatesDone / Math.max(1, config.updatesPerIteration)) / config.iterations);
+    run.progress.overall(
+      (state.iteration + state.updatesDone / Math.max(1, config.updatesPerIteration)) / config.iterations,
+    );
 
   try {
     showOverall();
@@ -171,6 +173,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
         state.episodes += trajectories.length;
         state.environmentSteps += trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
         state.collected = true;
+        await model.dropCaches(); // a resumed run has none here
         run.metrics(state.updates, collectionMetrics(trajectories, state));
         await checkpoint(false);
       }

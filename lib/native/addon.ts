@@ -97,6 +97,7 @@ export interface NativeLearner {
   ): Promise<Float32Array[]>;
   discardGradients(): Promise<void>;
   discardMoments(state: string): Promise<void>;
+  dropCaches(): Promise<void>;
   step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;

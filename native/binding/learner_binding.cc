@@ -39,6 +39,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
          InstanceMethod<&LearnerHandle::token_kl>("tokenKl"), InstanceMethod<&LearnerHandle::step>("step"),
          InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
          InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
+         InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
          InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
          InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
          InstanceMethod<&LearnerHandle::save>("save"),
@@ -131,6 +132,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value step(const Napi::CallbackInfo& info);
   Napi::Value discard_gradients(const Napi::CallbackInfo& info);
   Napi::Value discard_moments(const Napi::CallbackInfo& info);
+  Napi::Value drop_caches(const Napi::CallbackInfo& info);
   Napi::Value update_target(const Napi::CallbackInfo& info);
   Napi::Value target_distance(const Napi::CallbackInfo& info);
   Napi::Value save(const Napi::CallbackInfo& info);
@@ -400,6 +402,12 @@ Napi::Value LearnerHandle::discard_moments(const Napi::CallbackInfo& info) {
     return submit(info.Env(), [state = to_string(info[0], "state")](Learner& learner) {
       learner.discard_moments(state);
     });
+  });
+}
+
+Napi::Value LearnerHandle::drop_caches(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [](Learner& learner) { learner.drop_caches(); });
   });
 }
 

@@ -81,6 +81,12 @@ class Learner {
   // Frees a set of moments not needed any more; forgets the gradients added up since the last step.
   void discard_moments(const std::string& state) { moments_.erase(state); }
   void discard_gradients() { gradients_.reset(); }
+  // Forgets the keys and values of finished texts. What is generated next then depends on nothing before it:
+  // in bfloat16, how much of a prompt comes from a cache can show in the last bits.
+  void drop_caches() {
+    online_generator_->drop_caches();
+    target_generator_->drop_caches();
+  }
 
   void update_target(double tau);  // counts its calls; drops θ̄'s caches
   double target_distance();        // relative distance of θ̄ from θ

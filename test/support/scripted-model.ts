@@ -150,6 +150,8 @@ export class ScriptedModel implements LanguageModel {
     this.events.push({ kind: "discard" });
   }
 
+  async dropCaches(): Promise<void> {}
+
   async discardMoments(): Promise<void> {}
 
   async updateTarget(tau: number): Promise<void> {

@@ -136,6 +136,7 @@ async function compileCuda({ buildNative, setup, report }) {
 
 const { setup } = await importLib("native/setup");
 const { buildNative } = await importLib("native/build");
+const { resolveModel } = await importLib("models");
 const { stderrReporter } = await importLib("native/report");
 const report = stderrReporter();
 
@@ -153,6 +154,9 @@ const built =
   (await check("native build", () =>
     buildNative({ name: "cpu", definitions: { NLAC_LIBTORCH: libtorch, NLAC_TESTS: "ON" }, root, report }),
   ));
+// Parity with other implementations is tested on the default model; without it those tests are skipped.
+await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
+if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));
 if (built) await runNativeTests("C++", join(root, "build", "cpu"));
 await runVitest();
 

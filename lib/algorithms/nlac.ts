@@ -31,6 +31,7 @@ import { observationText } from "../prompts/backup.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import { ReplayBuffer } from "../replay/buffer.ts";
 import { collectTrajectories } from "../rollout/collect.ts";
+import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { type Refinement, refine } from "../rollout/refine.ts";
 import { Roles } from "../rollout/roles.ts";
 import { type Target, writeTargets } from "../rollout/targets.ts";
@@ -174,7 +175,11 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
         state.environmentSteps += trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
         state.collected = true;
         await model.dropCaches(); // a resumed run has none here
-        run.metrics(state.updates, collectionMetrics(trajectories, state));
+        run.metrics(state.updates, {
+          ...rolloutMetrics(trajectories),
+          episodes: state.episodes,
+          environment_steps: state.environmentSteps,
+        });
         await checkpoint(false);
       }
       // Lines 7-11: two steps and a move of θ̄ an update.
@@ -261,27 +266,6 @@ async function collect<Task>(
 function taskIndex(episode: number, tasks: number, seed: number): number {
   const epoch = Math.floor(episode / tasks);
   return permutation(tasks, derivedSeed(seed, streams.taskOrder, epoch), streams.taskOrder)[episode % tasks]!;
-}
-
-function collectionMetrics(trajectories: readonly Trajectory[], state: State): Record<string, number> {
-  const turns = trajectories.flatMap((trajectory) => trajectory.turns);
-  const share = (n: number, of: number) => (of === 0 ? Number.NaN : n / of);
-  return {
-    "rollout/success": share(trajectories.filter(({ reward }) => reward >= 1).length, trajectories.length),
-    "rollout/reward": share(
-      trajectories.reduce((sum, { reward }) => sum + reward, 0),
-      trajectories.length,
-    ),
-    "rollout/turns": share(turns.length, trajectories.length),
-    "rollout/action_tokens": share(
-      turns.reduce((sum, { tokens }) => sum + tokens.length, 0),
-      turns.length,
-    ),
-    "parse/action": share(turns.filter(({ action }) => action !== undefined).length, turns.length),
-    "rollout/faults": trajectories.filter(({ fault }) => fault !== undefined).length,
-    episodes: state.episodes,
-    environment_steps: state.environmentSteps,
-  };
 }
 
 // ------------------------------------------------------------------------------------------ updating

@@ -3,7 +3,7 @@
  * run directory keeps it as it was resolved.
  */
 
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { createJiti } from "jiti";
@@ -79,9 +79,10 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
   const named = join(shipped, `${nameOrPath}.ts`);
   const path = /\.(ts|js|mjs|json)$/.test(nameOrPath) ? resolve(nameOrPath) : named;
   if (!existsSync(path)) {
+    const names = readdirSync(shipped).flatMap((file) => (file.endsWith(".ts") ? [file.slice(0, -3)] : []));
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no recipe ${JSON.stringify(nameOrPath)} (looked for ${path}).`,
+      `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${names.sort().join(", ")}.`,
     );
   }
   // A recipe imports "nlac": let that be this very package, wherever the recipe lies.

@@ -1,0 +1,63 @@
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { makeEnvironment } from "../lib/environments/registry.ts";
+import { applyChange, loadRecipe, parseRecipe } from "../lib/recipe.ts";
+
+test.each(["quickstart", "twenty-questions"])(
+  "the shipped recipe %s validates, and its environment opens",
+  async (name) => {
+    const recipe = await loadRecipe(name);
+    expect(recipe.name).toBe(name);
+    const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+    expect((await environment.tasks("train")).length).toBeGreaterThan(100);
+    // What run.json holds must give the same recipe back.
+    expect(parseRecipe(JSON.parse(JSON.stringify(recipe)))).toEqual(recipe);
+  },
+);
+
+test("--set changes fields, as JSON where it is JSON and as text otherwise", async () => {
+  const recipe = await loadRecipe("quickstart", [
+    "config.batchSize=2",
+    'config.support={"topK": 8}',
+    "learner.dtype=float32",
+    "environment.options.turns=3",
+  ]);
+  expect(recipe.config).toMatchObject({ batchSize: 2, support: { topK: 8 } });
+  expect(recipe.learner.dtype).toBe("float32");
+  expect(recipe.environment.options).toEqual({ turns: 3 });
+});
+
+test.each([
+  [["config.tau=1"], "tau"],
+  [["config.batchSize=0"], "batchSize"],
+  [["learner.dtype=float8"], "dtype"],
+  [["batchSize"], "a.b=value"],
+  [["__proto__.polluted=1"], "a.b=value"],
+])("a bad change is an error that names it: %j", async (changes, named) => {
+  await expect(loadRecipe("quickstart", changes)).rejects.toThrow(
+    expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining(named) }),
+  );
+  expect(({} as Record<string, unknown>).polluted).toBeUndefined();
+});
+
+test("an unknown recipe's error lists those that are there", async () => {
+  await expect(loadRecipe("nonsense")).rejects.toThrow(/quickstart, twenty-questions/);
+});
+
+test("a recipe of one's own imports this very package", async () => {
+  const path = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), "mine.ts");
+  writeFileSync(
+    path,
+    `import { defineRecipe } from "nlac";
+     export default defineRecipe({ name: "mine", model: "m", environment: { name: "math" }, config: { batchSize: 3 as number } });`,
+  );
+  expect((await loadRecipe(path)).config).toMatchObject({ batchSize: 3, targetRate: 0.005 });
+});
+
+test("changes make the objects they need", () => {
+  const target: Record<string, unknown> = {};
+  applyChange(target, "a.b.c=x=y");
+  expect(target).toEqual({ a: { b: { c: "x=y" } } });
+});

@@ -19,11 +19,11 @@ export interface OpenedModel {
 }
 
 export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
-  if (!existsSync(join(runOrModel, "run.json"))) {
-    return { learner: await Learner.load(runOrModel, flags) };
-  }
+  const { device, dtype, seed } = flags;
+  const given = defined({ device, dtype, seed });
+  if (!existsSync(join(runOrModel, "run.json"))) return { learner: await Learner.load(runOrModel, given) };
   const recipe = parseRecipe(readDescription(runOrModel).recipe);
-  const options = { ...recipe.learner, seed: recipe.config.seed, ...defined(flags) };
+  const options = { ...recipe.learner, seed: recipe.config.seed, ...given };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
 }
 

@@ -1,16 +1,16 @@
 /** `nlac train`: runs a recipe. */
 
-import { mkdirSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Command } from "commander";
 import { trainNlac } from "../algorithms/nlac.ts";
+import type { Environment } from "../environments/contract.ts";
 import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner } from "../learner.ts";
 import { loadRecipe, parseRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, RunDirectory, readDescription } from "../run/directory.ts";
-import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { formatSeconds, TerminalProgress } from "../run/progress.ts";
 import { version } from "../version.ts";
 
 interface TrainFlags {
@@ -54,7 +54,6 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
     console.log(JSON.stringify(recipe, null, 2));
     return;
   }
-  const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
   const progress = new TerminalProgress();
   const controller = new AbortController();
   const stop = (signal: NodeJS.Signals) => {
@@ -64,63 +63,87 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
   };
   process.on("SIGINT", stop);
   process.on("SIGTERM", stop);
-
-  const started = performance.now();
-  if (flags.run === undefined) mkdirSync("runs", { recursive: true });
-  progress.note(
-    `${flags.resume ? "resuming" : "loading"} ${recipe.model} (${recipe.learner.dtype}, ${recipe.learner.device})`,
-  );
-  const learner = flags.resume
-    ? await Learner.resume(learnerDirectory(path), { ...recipe.learner, seed: recipe.config.seed })
-    : await Learner.load(recipe.model, { ...recipe.learner, seed: recipe.config.seed });
-  const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
-  const options = {
-    signal: controller.signal,
-    progress,
-    description: { nlac: version, started: new Date().toISOString(), recipe },
-    ...recipe.run,
-  };
-  const run = flags.resume ? RunDirectory.resume(path, learner, options) : RunDirectory.create(path, options);
-  progress.note(`run directory: ${path}`);
   try {
-    if (!flags.resume && recipe.warmup.steps > 0) {
-      progress.phase("warm-up", recipe.warmup.steps);
-      await warmUp({
-        model: learner,
-        environment,
-        config: recipe.warmup,
-        seed: recipe.config.seed,
-        signal: controller.signal,
-        onStep: (step, nll, tokens) => {
-          progress.show({ NLL: nll });
-          progress.advance(step, tokens);
-        },
-      });
-      progress.hide("NLL");
-    }
-    const result = await trainNlac({ model: learner, environment, config: recipe.config, run });
-    progress.end();
-    if (flags.json) {
-      console.log(JSON.stringify({ run: path, ...result }));
-    } else {
-      console.log(
-        [
-          `${result.stopped ? "Stopped" : "Done"} after ${formatSeconds((performance.now() - started) / 1000)}:`,
-          `${result.episodes} episodes, ${formatFigure(result.environmentSteps)} environment steps, ${result.updates} updates.`,
-          "",
-          result.stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
-          `Try it:    nlac play ${path}`,
-          `Measure:   nlac eval ${path}`,
-        ].join("\n"),
-      );
-    }
+    await run(recipe, flags, progress, controller.signal);
   } finally {
-    run.close();
-    await environment.close();
-    await learner.dispose();
+    progress.end();
     process.off("SIGINT", stop);
     process.off("SIGTERM", stop);
   }
+}
+
+async function run(
+  recipe: Recipe,
+  flags: TrainFlags,
+  progress: TerminalProgress,
+  signal: AbortSignal,
+): Promise<void> {
+  const started = performance.now();
+  const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
+  const { device, dtype } = recipe.learner;
+  const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+  progress.note(`${flags.resume ? "resuming" : "loading"} ${recipe.model} (${dtype}, ${device})`);
+  const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
+  const model = flags.resume
+    ? await Learner.resume(learnerDirectory(path), learnerOptions)
+    : await Learner.load(recipe.model, learnerOptions);
+  let directory: RunDirectory | undefined;
+  try {
+    const options = {
+      signal,
+      progress,
+      description: { nlac: version, started: new Date().toISOString(), recipe },
+      ...recipe.run,
+    };
+    directory = flags.resume ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+    progress.note(`run directory: ${path}`);
+    if (!flags.resume) await warm(recipe, model, environment, progress, signal);
+    const result = await trainNlac({ model, environment, config: recipe.config, run: directory });
+    progress.end();
+    if (flags.json) {
+      console.log(JSON.stringify({ run: path, ...result }));
+      return;
+    }
+    const { episodes, environmentSteps, updates, stopped } = result;
+    console.log(
+      [
+        `${stopped ? "Stopped" : "Done"} after ${formatSeconds((performance.now() - started) / 1000)}:`,
+        `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
+        "",
+        stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
+        `Try it:    nlac play ${path}`,
+        `Measure:   nlac eval ${path}`,
+      ].join("\n"),
+    );
+  } finally {
+    directory?.close();
+    await environment.close();
+    await model.dispose();
+  }
+}
+
+/** The recipe's warm-up, if it asks for one. It is short: a stop gives it up, and nothing has been saved yet. */
+async function warm(
+  recipe: Recipe,
+  model: Learner,
+  environment: Environment,
+  progress: TerminalProgress,
+  signal: AbortSignal,
+): Promise<void> {
+  if (recipe.warmup.steps === 0) return;
+  progress.phase("warm-up", recipe.warmup.steps);
+  await warmUp({
+    model,
+    environment,
+    config: recipe.warmup,
+    seed: recipe.config.seed,
+    signal,
+    onStep: (step, nll, tokens) => {
+      progress.show({ NLL: nll });
+      progress.advance(step, tokens);
+    },
+  });
+  progress.hide("NLL");
 }
 
 async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promise<Recipe> {

@@ -50,11 +50,14 @@ export class TerminalProgress implements Progress {
   #phaseTokens = 0;
   #drawn = Number.NEGATIVE_INFINITY;
   #line = false;
+  readonly #clock: NodeJS.Timeout | undefined;
 
   constructor(stream: ProgressStream = process.stderr, now: () => number = () => performance.now() / 1000) {
     this.#stream = stream;
     this.#now = now;
     this.#started = now();
+    // A step can take many seconds; the clock should not seem to stand still.
+    if (stream.isTTY) this.#clock = setInterval(() => this.#draw(false), 1000).unref();
   }
 
   phase(name: string, total: number): void {
@@ -74,7 +77,6 @@ export class TerminalProgress implements Progress {
 
   show(figures: Record<string, number>): void {
     for (const [name, value] of Object.entries(figures)) this.#figures.set(name, value);
-    this.#draw(false);
   }
 
   hide(name: string): void {
@@ -96,6 +98,7 @@ export class TerminalProgress implements Progress {
 
   /** Leaves the last state standing. */
   end(): void {
+    clearInterval(this.#clock);
     if (this.#line) this.#stream.write("\n");
     this.#line = false;
   }

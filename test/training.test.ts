@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
 import { Learner } from "../lib/learner.ts";
+import { tinyConfig, tinyLearner } from "./support/tiny.ts";
 
 const fixtures = fileURLToPath(new URL("./fixtures", import.meta.url));
 
@@ -81,4 +82,22 @@ test("gradients reach θ only, and θ̄ moves by τ exactly", async () => {
   expect((await learner.targetDistance()) / behind).toBeCloseTo(0.75, 4);
   await learner.updateTarget(1);
   expect(await learner.targetDistance()).toBe(0);
+});
+
+test("two threads add the gradient of an embedding up in the same order every time", async () => {
+  // Three ids over and over, in a stream long enough to be split: their rows are added to by both threads.
+  const ids = Array.from({ length: 1200 }, (_, i) => [3, 5, 7][(i * 7 + (i >> 3)) % 3]!);
+  const outcomes = new Set<string>();
+  for (let trial = 0; trial < 6; trial++) {
+    const learner = await tinyLearner(
+      { threads: 2, microBatchTokens: 4096 },
+      { ...tinyConfig, max_position_embeddings: 4096 },
+    );
+    open.push(learner);
+    await learner.tokenNll([{ prompt: ids.slice(0, 600), response: ids.slice(600) }]);
+    await learner.step({ learningRate: 1e-2, maxGradNorm: 0 });
+    const [logits] = await learner.logits([[3, 5, 7, 3, 5, 7]]);
+    outcomes.add(Buffer.from(logits!.buffer).toString("base64"));
+  }
+  expect(outcomes.size).toBe(1);
 });

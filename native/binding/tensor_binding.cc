@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -166,19 +167,25 @@ Napi::Value from_loss(Napi::Env env, const LossResult& result, const at::Tensor&
   return object;
 }
 
-at::Tensor gradient_buffer(const at::Tensor& weight) {
-  const auto dtype = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+// For the gradient of `weight`: float64 where any of the inputs is, as the losses then compute in it.
+at::Tensor gradient_buffer(const at::Tensor& weight, std::initializer_list<at::Tensor> inputs) {
+  const bool wide = std::any_of(inputs.begin(), inputs.end(),
+                                [](const at::Tensor& t) { return t.scalar_type() == at::kDouble; });
+  const auto dtype = wide ? at::kDouble : at::kFloat;
   return at::zeros(weight.sizes(), weight.options().dtype(dtype));
 }
 
 Napi::Value js_linear_token_kl(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
+    const at::Tensor student_hidden = TensorHandle::unwrap(info[0], "studentHidden");
     const at::Tensor student_weight = TensorHandle::unwrap(info[1], "studentWeight");
-    const at::Tensor grad_weight = gradient_buffer(student_weight);
+    const at::Tensor teacher_hidden = TensorHandle::unwrap(info[2], "teacherHidden");
+    const at::Tensor teacher_weight = TensorHandle::unwrap(info[3], "teacherWeight");
+    const at::Tensor grad_weight =
+        gradient_buffer(student_weight, {student_hidden, student_weight, teacher_hidden, teacher_weight});
     const LossResult result = linear_token_kl(
-        TensorHandle::unwrap(info[0], "studentHidden"), student_weight,
-        TensorHandle::unwrap(info[2], "teacherHidden"), TensorHandle::unwrap(info[3], "teacherWeight"),
+        student_hidden, student_weight, teacher_hidden, teacher_weight,
         TensorHandle::unwrap(info[4], "weights"), to_number(info[5], "temperature"), to_support(info[6]),
         info[7].IsUndefined() ? at::Tensor() : TensorHandle::unwrap(info[7], "targets"), grad_weight);
     return from_loss(info.Env(), result, grad_weight);
@@ -188,10 +195,11 @@ Napi::Value js_linear_token_kl(const Napi::CallbackInfo& info) {
 Napi::Value js_linear_token_nll(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
+    const at::Tensor hidden = TensorHandle::unwrap(info[0], "hidden");
     const at::Tensor weight = TensorHandle::unwrap(info[1], "weight");
-    const at::Tensor grad_weight = gradient_buffer(weight);
+    const at::Tensor grad_weight = gradient_buffer(weight, {hidden, weight});
     const LossResult result = linear_token_nll(
-        TensorHandle::unwrap(info[0], "hidden"), weight, TensorHandle::unwrap(info[2], "targets"),
+        hidden, weight, TensorHandle::unwrap(info[2], "targets"),
         TensorHandle::unwrap(info[3], "weights"), to_number(info[4], "temperature"), grad_weight);
     return from_loss(info.Env(), result, grad_weight);
   });

@@ -52,10 +52,15 @@ std::shared_ptr<Worker> Worker::start(Napi::Env env) {
   std::shared_ptr<Worker> worker(new Worker(env));
   worker->channel_ = Channel::New(env, "nlac", 0, 1, worker.get());
   worker->channel_.Unref(env);
+  try {
+    worker->queue_ = std::make_unique<JobQueue>();
+  } catch (...) {  // no thread to be had
+    worker->channel_.Release();
+    throw;
+  }
   // Hooks run last in, first out: added after the channel, so that the thread has ended when the channel
   // goes.
   napi_add_env_cleanup_hook(env, &Worker::cleanup, worker.get());
-  worker->queue_ = std::make_unique<JobQueue>();
   ++running_threads;
   AddonData::of(env).workers.insert(worker);
   return worker;

@@ -76,7 +76,7 @@ void check_text(const ModelConfig& config, size_t index, const char* name, const
   require(static_cast<int64_t>(context.size() + response.size()) <= config.max_positions, "the ", name,
           " of ", context.size(), " tokens and the response of ", response.size(), " exceed the context of ",
           config.max_positions);
-  require(std::isfinite(weight), "the weight must be finite, got ", weight);
+  require(std::isfinite(static_cast<float>(weight)), "the weight must be a finite float, got ", weight);
 }
 
 at::Tensor on_device(const Ids& values, at::Device device) {
@@ -318,7 +318,8 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
     for (size_t i = 0; i < texts.size(); ++i) {
       const DistilledText& text = texts[i];
       check_text(config_, i, "student's context", text.student, text.response, text.weight);
-      check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
+      if (!sampled)
+        check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
       items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response, text.weight});
     }
     return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, support,
@@ -428,10 +429,17 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
 
 StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
   return guarded([&] {
-    const StepResult result =
-        adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
-    if (!result.skipped) online_generator_->drop_caches();
-    return result;
+    try {
+      const StepResult result =
+          adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
+      if (!result.skipped) online_generator_->drop_caches();
+      return result;
+    } catch (...) {
+      // Some parameters may have moved: no cache and no gradient of theirs holds any more.
+      online_generator_->drop_caches();
+      gradients_.reset();
+      throw;
+    }
   });
 }
 
@@ -458,6 +466,8 @@ void Learner::save(const std::string& directory) {
   guarded([&] {
     const fs::path root(directory);
     const std::string config = config_.to_json("float32");
+    // Gone first and written last: a save over an older one that is cut short is no checkpoint.
+    fs::remove(root / "learner.json");
     write_file_atomically((root / "config.json").string(), config.data(), config.size());
     write_tensors(root / "model.safetensors", master_.named_views(config_));
 

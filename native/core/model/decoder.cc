@@ -284,6 +284,28 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
   return rms_norm(x, weights.norm, config_.rms_norm_eps);
 }
 
+// gradient[ids[t]] += rows[t] in the order of t, so that a run repeats to the last bit: index_put_ sorts on a GPU,
+// but on a CPU its threads add atomically, in whatever order they come.
+static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& rows) {
+  const at::Tensor added = rows.to(gradient.scalar_type()).contiguous();
+  if (!gradient.is_cpu()) {
+    gradient.index_put_({ids}, added, true);
+    return;
+  }
+  const int64_t tokens = added.size(0), hidden = added.size(1);
+  const at::Tensor index = ids.contiguous();
+  const int64_t* id = index.const_data_ptr<int64_t>();
+  AT_DISPATCH_FLOATING_TYPES(added.scalar_type(), "add_embedding_gradient", [&] {
+    const scalar_t* from = added.const_data_ptr<scalar_t>();
+    scalar_t* to = gradient.mutable_data_ptr<scalar_t>();
+    // A thread has columns of its own.
+    at::parallel_for(0, hidden, 64, [&](int64_t begin, int64_t end) {
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t c = begin; c < end; ++c) to[id[t] * hidden + c] += from[t * hidden + c];
+    });
+  });
+}
+
 void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
                        Weights& gradients) {
   WithoutAutograd guard;
@@ -301,9 +323,7 @@ void Decoder::backward(const Weights& weights, std::shared_ptr<Tape> tape, const
     grad = run_layer_backward(layer, config_, tape->rope, tape->positions, tape->lengths, now, grad,
                               gradients.layers[l]);
   }
-  // Sorted, not atomic, on a GPU: the sum's order is the same in every run.
-  if (gradients.embedding.defined())
-    gradients.embedding.index_put_({tape->ids}, grad.to(gradients.embedding.scalar_type()), true);
+  if (gradients.embedding.defined()) add_embedding_gradient(gradients.embedding, tape->ids, grad);
 }
 
 at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head) {

@@ -177,10 +177,14 @@ StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<
     return result;
   }
   if (state.m.empty()) {
+    // Whole or not at all: memory may run out midway.
+    std::vector<at::Tensor> m, v;
     for (const at::Tensor& w : masters) {
-      state.m.push_back(at::zeros_like(w));
-      state.v.push_back(at::zeros_like(w));
+      m.push_back(at::zeros_like(w));
+      v.push_back(at::zeros_like(w));
     }
+    state.m = std::move(m);
+    state.v = std::move(v);
   }
   ++state.steps;
   const auto t = static_cast<double>(state.steps);

@@ -163,10 +163,14 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
 
   try {
     showOverall();
+    // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+    if (state.updates === 0 && !state.collected) await checkpoint(true);
     while (state.iteration < config.iterations) {
       // Lines 3-6: act under θ and store what happened.
       if (!state.collected) {
         const trajectories = await collect(model, environment, tasks, state, config, run);
+        const faults = trajectories.filter(({ fault }) => fault !== undefined).length;
+        if (faults > 0) run.progress.show({ faults });
         for (const trajectory of trajectories) {
           run.trajectory(trajectory);
           replay.add(transitionsOf(trajectory));
@@ -187,6 +191,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < config.updatesPerIteration && replay.size > 0) {
         const metrics = await update(model, environment, replay, state, config, run);
+        await model.dropCaches(); // where no step was taken, they would still be warm
         state.updates++;
         state.updatesDone++;
         run.metrics(state.updates, metrics);
@@ -202,8 +207,9 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
     await checkpoint(true);
     return result(state, false);
   } catch (error) {
-    if (!run.signal.aborted) throw error;
+    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
     await model.discardGradients();
+    await model.dropCaches();
     await checkpoint(true);
     return result(state, true);
   } finally {

@@ -70,6 +70,9 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
   if (flags.weights !== "online" && flags.weights !== "target") {
     throw new NlacError("ERR_CONFIG", `--weights is online or target, not ${flags.weights}.`);
   }
+  if (flags.record !== undefined && existsSync(flags.record)) {
+    throw new NlacError("ERR_IO", `${flags.record} is there already.`);
+  }
   const progress = new TerminalProgress();
   const { learner, recipe } = await openModel(runOrModel, flags);
   try {
@@ -108,7 +111,6 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
     progress.end();
     await environment.close();
     if (flags.record !== undefined) {
-      if (existsSync(flags.record)) throw new NlacError("ERR_IO", `${flags.record} is there already.`);
       const writer = new RecordWriter(flags.record);
       for (const trajectory of evaluation.trajectories) writer.append(toRecord(trajectory));
       writer.sync();

@@ -60,7 +60,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
         onToken: (_, token) => {
           if (flags.json) return;
           written.push(token);
-          const text = learner.decode(written);
+          const text = learner.tokenizer!.decode(written, { skipSpecial: true });
           // A character may be split over tokens: print only what is complete.
           if (!text.startsWith(shown) || text.endsWith("\ufffd")) return;
           process.stdout.write(text.slice(shown.length));

@@ -1,6 +1,7 @@
 /** `nlac train`: runs a recipe. */
 
-import { resolve } from "node:path";
+import { existsSync, rmSync } from "node:fs";
+import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import { trainNlac } from "../algorithms/nlac.ts";
 import type { Environment } from "../environments/contract.ts";
@@ -9,7 +10,7 @@ import { NlacError } from "../errors.ts";
 import { Learner } from "../learner.ts";
 import { loadRecipe, parseRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
-import { learnerDirectory, RunDirectory, readDescription } from "../run/directory.ts";
+import { learnerDirectory, lock, RunDirectory, readDescription } from "../run/directory.ts";
 import { formatSeconds, TerminalProgress } from "../run/progress.ts";
 import { version } from "../version.ts";
 
@@ -39,7 +40,8 @@ Examples:
   nlac train quickstart --set config.iterations=4 --set config.seed=1 --run runs/longer
   nlac train --resume --run runs/longer
 
-Ctrl-C finishes what must be finished, saves a checkpoint and exits; --resume goes on from there, bit for bit.`,
+Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume goes on from there, bit for bit.
+During the warm-up nothing has been saved yet, and the run directory is removed again.`,
     )
     .action(train);
 }
@@ -58,7 +60,7 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
   const controller = new AbortController();
   const stop = (signal: NodeJS.Signals) => {
     if (controller.signal.aborted) process.exit(signal === "SIGINT" ? 130 : 143);
-    progress.note(`${signal}: saving a checkpoint (again to quit at once) …`);
+    progress.note(`${signal}: stopping at the next safe point (again to quit at once) …`);
     controller.abort(new NlacError("ERR_ABORTED", `stopped by ${signal}`));
   };
   process.on("SIGINT", stop);
@@ -84,6 +86,8 @@ async function run(
   const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
   progress.note(`${flags.resume ? "resuming" : "loading"} ${recipe.model} (${dtype}, ${device})`);
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
+  // Before anything is read: another process may be about to write the next checkpoint.
+  if (flags.resume) lock(path);
   const model = flags.resume
     ? await Learner.resume(learnerDirectory(path), learnerOptions)
     : await Learner.load(recipe.model, learnerOptions);
@@ -117,6 +121,8 @@ async function run(
     );
   } finally {
     directory?.close();
+    // Stopped or broken during the warm-up: there is nothing to resume, and a second try wants the directory.
+    if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
     await environment.close();
     await model.dispose();
   }

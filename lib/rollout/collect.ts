@@ -123,8 +123,9 @@ async function open<Task>(
     turns: [],
     malformedInARow: 0,
   };
+  let episode: Episode | undefined;
   try {
-    const episode = await environment.start(request.task, {
+    episode = await environment.start(request.task, {
       seed: episodeSeed(options.seed, request.id),
       ...(options.signal === undefined ? {} : { signal: options.signal }),
     });
@@ -132,7 +133,8 @@ async function open<Task>(
     const conversation = model.conversation(messages, { tools: episode.observation.tools });
     return { ...run, episode, conversation };
   } catch (error) {
-    if (options.signal?.aborted) throw error;
+    await episode?.close().catch(() => undefined);
+    throwIfAborted(options.signal);
     const failed = { ...run, conversation: model.conversation([{ role: "user", content: "" }]) };
     fail(failed, error);
     return failed;
@@ -172,8 +174,12 @@ async function act<Task>(
     try {
       result = await run.episode!.step(parsed.action);
     } catch (error) {
-      if (options.signal?.aborted) throw error;
+      throwIfAborted(options.signal);
       fail(run, error);
+      return;
+    }
+    if (!Number.isFinite(result.reward) || !Array.isArray(result.observation)) {
+      fail(run, new NlacError("ERR_ENVIRONMENT", "A step must give a finite reward and a list of messages."));
       return;
     }
     turn.observation = result.observation;
@@ -188,7 +194,12 @@ async function act<Task>(
     if (run.malformedInARow >= (options.malformedLimit ?? 3)) finish(run, "malformed");
   }
   if (run.outcome === undefined && lastTurn) finish(run, "turn-limit");
-  run.conversation.append(...turn.observation);
+  try {
+    run.conversation.append(...turn.observation);
+  } catch (error) {
+    // The template refuses the environment's messages: that is this episode's fault, not the run's.
+    fail(run, error);
+  }
 }
 
 /** What an agent is told whose action could not be read. */

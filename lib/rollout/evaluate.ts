@@ -107,14 +107,15 @@ export function summarize(trajectories: Trajectory[]): Evaluation {
 export function rolloutMetrics(trajectories: readonly Trajectory[]): Record<string, number> {
   const turns = trajectories.flatMap((trajectory) => trajectory.turns);
   const share = (part: number, of: number) => (of === 0 ? Number.NaN : part / of);
-  const rewards = trajectories.reduce((sum, { reward }) => sum + reward, 0);
+  const judged = trajectories.filter(({ fault }) => fault === undefined);
+  const rewards = judged.reduce((sum, { reward }) => sum + reward, 0);
   const tokens = turns.reduce((sum, turn) => sum + turn.tokens.length, 0);
   return {
-    "rollout/success": share(trajectories.filter(({ reward }) => reward >= 1).length, trajectories.length),
-    "rollout/reward": share(rewards, trajectories.length),
+    "rollout/success": share(judged.filter(({ reward }) => reward >= 1).length, judged.length),
+    "rollout/reward": share(rewards, judged.length),
     "rollout/turns": share(turns.length, trajectories.length),
     "rollout/action_tokens": share(tokens, turns.length),
-    "rollout/faults": trajectories.filter(({ fault }) => fault !== undefined).length,
+    "rollout/faults": trajectories.length - judged.length,
     "parse/action": share(turns.filter(({ action }) => action !== undefined).length, turns.length),
   };
 }

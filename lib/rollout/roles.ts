@@ -62,7 +62,7 @@ export class Roles {
   ) {
     this.model = model;
     this.actionFormat = environment.actionFormat;
-    this.singleStep = environment.maxTurns === 1;
+    this.singleStep = environment.actionFormat === "solution";
     this.config = config;
     this.#update = update;
     this.#signal = signal;

@@ -85,7 +85,7 @@ export class RunDirectory implements TrainingRun {
     }
     mkdirSync(join(path, "checkpoints"), { recursive: true });
     lock(path);
-    writeDurably(join(path, "run.json"), `${JSON.stringify(options.description, null, 2)}\n`);
+    writeDurably(join(path, "run.json"), `${JSON.stringify(options.description, withoutKeys, 2)}\n`);
     return new RunDirectory(path, options, undefined, undefined);
   }
 
@@ -204,7 +204,7 @@ export function newestCheckpoint(path: string): string {
   return directory;
 }
 
-/** Where `Learner.resume` finds a run's model. */
+/** Where `Learner.resume` finds a run's model. Take the lock first when training is to go on from it. */
 export function learnerDirectory(path: string): string {
   return join(newestCheckpoint(path), "learner");
 }
@@ -215,8 +215,11 @@ export function readDescription(path: string): Record<string, unknown> {
   return JSON.parse(readFileSync(join(path, "run.json"), "utf8")) as Record<string, unknown>;
 }
 
-/** One process a run. A lock whose process is gone (a crash, a kill) is taken over. */
-function lock(path: string): void {
+/**
+ * One process a run; this one may ask again. A lock whose process is gone (a crash, a kill) is taken over.
+ * @throws NlacError ERR_RUN when another process holds it
+ */
+export function lock(path: string): void {
   const file = join(path, "lock");
   try {
     writeFileSync(file, String(process.pid), { flag: "wx" });
@@ -225,8 +228,11 @@ function lock(path: string): void {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
   }
   const owner = Number(readFileSync(file, "utf8"));
-  if (owner !== process.pid && isAlive(owner)) {
-    throw new NlacError("ERR_RUN", `${path} is in use by process ${owner}.`);
+  if (owner > 0 && owner !== process.pid && isAlive(owner)) {
+    throw new NlacError(
+      "ERR_RUN",
+      `${path} is in use by process ${owner} (if that is not a training, delete ${file}).`,
+    );
   }
   writeFileSync(file, String(process.pid));
 }
@@ -238,6 +244,11 @@ function isAlive(pid: number): boolean {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === "EPERM";
   }
+}
+
+/** A service's key is for this process, not for a file that is shown around; it is read from the environment again. */
+function withoutKeys(key: string, value: unknown): unknown {
+  return key === "apiKey" ? undefined : value;
 }
 
 /** Beside, synced, renamed. */

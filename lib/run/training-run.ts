@@ -68,7 +68,7 @@ export function memoryRun(options: { signal?: AbortSignal; progress?: Progress }
   const run: MemoryRun = {
     signal: options.signal ?? new AbortController().signal,
     progress: options.progress ?? silentProgress,
-    samplesPerUpdate: Number.POSITIVE_INFINITY,
+    samplesPerUpdate: 4,
     rows: [],
     trajectories: [],
     samples: [],

@@ -6,6 +6,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import { throwIfAborted } from "../../lib/errors.ts";
 import type {
   DistilledText,
   GenerateOptions,
@@ -108,7 +109,7 @@ export class ScriptedModel implements LanguageModel {
   async generate(requests: readonly GenerateRequest[], options?: GenerateOptions): Promise<Generation[]> {
     // Like a real one, it takes a moment: an abort can come in between.
     await new Promise((resolve) => setImmediate(resolve));
-    options?.signal?.throwIfAborted();
+    throwIfAborted(options?.signal);
     return requests.map((request, i) => {
       const prompt = this.decode(request.tokens!);
       const weights = request.weights ?? "online";

@@ -60,8 +60,9 @@ export interface Demonstration {
   observation: Observation;
   turns: {
     good: JudgedAction;
-    poor: JudgedAction;
-    /** What the good action was answered. */
+    /** A poorer action in its place, and what it would have been answered. */
+    poor: JudgedAction & { observation: Message[] };
+    /** What the good action was answered; the episode goes on from there. */
     observation: Message[];
     reward: number;
     done: boolean;

@@ -90,6 +90,10 @@ export function demonstratedTexts(
     texts.push({ prompt: conversation.prompt(), response });
     return conversation.appendGeneration({ tokens: response });
   };
+  const backUp = (chain: Conversation, action: JudgedAction, observation: readonly Message[]) => {
+    teach(chain.append(user(futureRequest(observation))), action.future);
+    teach(chain.append(user(targetRequest(true))), targetText(action, observation, action.future));
+  };
   const conversation = model.conversation(policyMessages(demonstration.observation, format), {
     tools: demonstration.observation.tools,
   });
@@ -102,17 +106,15 @@ export function demonstratedTexts(
     // The critic on both actions, and the refiner on what the critic said.
     teach(judged(good), critiqueText(good));
     teach(teach(judged(poor), critiqueText(poor)).append(user(refinerRequest(format))), write(good.action));
+    const before = conversation.fork();
     teach(conversation, write(good.action));
-    // The backup, from what came of the good action.
-    const after = conversation.fork();
+    // The backup: from what came of the good action, and from what would have come of the poor one.
     if (done) {
-      teach(
-        after.append(user(terminalTargetRequest(observation, reward, true))),
-        targetText(good, observation, ""),
-      );
+      const ended = conversation.fork().append(user(terminalTargetRequest(observation, reward, true)));
+      teach(ended, targetText(good, observation, ""));
     } else {
-      teach(after.append(user(futureRequest(observation))), good.future);
-      teach(after.append(user(targetRequest(true))), targetText(good, observation, good.future));
+      backUp(conversation.fork(), good, observation);
+      backUp(before.appendAssistantText(write(poor.action)), poor, poor.observation);
     }
     conversation.append(...observation);
   }

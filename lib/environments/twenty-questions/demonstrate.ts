@@ -9,15 +9,16 @@ import { scriptedGuesser, withArticle } from "./guesser.ts";
 import { readQuestion } from "./questions.ts";
 
 /**
- * Plays `episode` to its end. `words` are the only ones that are named, so that none meant for testing is
+ * Plays an episode to its end. `words` are the only ones that are named, so that none meant for testing is
  * given away.
  */
 export async function demonstrate(
-  episode: Episode,
+  start: () => Promise<Episode>,
   words: readonly string[],
   turns: number,
   options: ResetOptions,
 ): Promise<Demonstration> {
+  const episode = await start();
   const play = scriptedGuesser({ words, turns, seed: derivedSeed(options.seed, streams.policy, 0) });
   const history: { action: Action; result: StepResult }[] = [];
   const shown: Demonstration["turns"] = [];
@@ -25,9 +26,14 @@ export async function demonstrate(
     const written = await play({ observation: episode.observation, history });
     const action = { text: written.text, thought: brief(written.thought ?? "") };
     const result = await episode.step(action);
+    const poor = poorAction(action, history, words, options.seed, turn);
+    // The oracle's answer does not depend on the turn, so an episode of its own can be asked.
+    const beside = await start();
+    const { observation } = await beside.step(poor.action);
+    await beside.close();
     shown.push({
       good: { action, future: expectation(action.text, turns - turn - 1) },
-      poor: poorAction(action, history, words, options.seed, turn),
+      poor: { ...poor, observation },
       observation: result.observation,
       reward: result.reward,
       done: result.done,

@@ -108,7 +108,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     taskId: (task) => task.word,
     start,
     demonstrate: async (task, options) =>
-      demonstrate(await start(task, options), split.train, turns, options),
+      demonstrate(() => start(task, options), split.train, turns, options),
     ...driver("twentyQuestions", start),
   };
 }

@@ -10,8 +10,8 @@ export default defineRecipe({
   model: "SmolLM2-135M-Instruct",
   learner: { device: "cpu", dtype: "bfloat16" },
   environment: { name: "twentyQuestions", options: { turns: 6 } },
-  // A model of this size answers in none of the forms unasked: a minute or two of scripted games shows it how.
-  warmup: { steps: 20, batchSize: 8, learningRate: 3e-4, episodes: 32 },
+  // A model of this size answers in none of the forms unasked: a few minutes of scripted games shows it how.
+  warmup: { steps: 32, batchSize: 8, learningRate: 3e-4, episodes: 48 },
   config: {
     iterations: 2,
     episodesPerIteration: 8,

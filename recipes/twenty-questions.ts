@@ -10,7 +10,7 @@ export default defineRecipe({
   model: "SmolLM2-135M-Instruct",
   learner: { device: "cpu", dtype: "bfloat16" },
   environment: { name: "twentyQuestions" },
-  warmup: { steps: 60, batchSize: 8, learningRate: 3e-4, episodes: 128 },
+  warmup: { steps: 90, batchSize: 8, learningRate: 3e-4, episodes: 128 },
   config: {
     iterations: 30,
     episodesPerIteration: 8,

@@ -6,7 +6,7 @@ import type { Command } from "commander";
 import type { Environment } from "../environments/contract.ts";
 import { environmentNames, makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
-import { splitThought } from "../prompts/corrected-thought.ts";
+import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionSummary, parseAction, policyMessages } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
 import { type ModelFlags, openModel } from "./model.ts";
@@ -83,8 +83,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       ]);
       conversation.appendGeneration(generation!);
       console.log(`${turn + 1}. ${generation!.text.trim()}`);
-      const said = splitThought(generation!.text)?.rest ?? generation!.text;
-      const parsed = parseAction(said, environment.actionFormat);
+      const parsed = parseAction(withoutThought(generation!.text), environment.actionFormat);
       if (reader !== undefined) {
         const answer = await reader.question("   you: ").catch(() => "");
         if (answer.trim() === "") break;

@@ -65,3 +65,8 @@ export function splitThought(text: string): { thought: string; rest: string } | 
   const thought = text.slice(open < 0 ? 0 : open + thinkOpen.length, end).trim();
   return { thought, rest: text.slice(end + thinkClose.length) };
 }
+
+/** What a reply says after its thought; all of it where there is none. */
+export function withoutThought(text: string): string {
+  return splitThought(text)?.rest ?? text;
+}

@@ -6,7 +6,7 @@
 import type { Environment, Episode, Message, StepResult } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { GenerateRequest, LanguageModel, Which } from "../model.ts";
-import { splitThought } from "../prompts/corrected-thought.ts";
+import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionFormatText, parseAction, policyMessages } from "../prompts/policy.ts";
 import { derivedSeed, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -163,10 +163,7 @@ async function act<Task>(
   run.turns.push(turn);
 
   // A thinking model's thought is not part of what the environment reads.
-  const parsed = parseAction(
-    splitThought(generation.text)?.rest ?? generation.text,
-    environment.actionFormat,
-  );
+  const parsed = parseAction(withoutThought(generation.text), environment.actionFormat);
   if (parsed.ok) {
     turn.action = parsed.action;
     run.malformedInARow = 0;

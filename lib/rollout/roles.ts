@@ -5,7 +5,7 @@
 
 import type { Environment, Message } from "../environments/contract.ts";
 import type { Generation, LanguageModel, Which } from "../model.ts";
-import { splitThought } from "../prompts/corrected-thought.ts";
+import { withoutThought } from "../prompts/corrected-thought.ts";
 import { derivedSeed, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 
@@ -148,7 +148,7 @@ export class Roles {
 
 /** What a reply says after its thought. */
 export function answerOf(text: string, config: RolesConfig): string {
-  return config.reasoning ? (splitThought(text)?.rest ?? text) : text;
+  return config.reasoning ? withoutThought(text) : text;
 }
 
 /** A request to the model. */

@@ -3,6 +3,8 @@
  * the binding hands them over; `fromNative` turns what arrives into these classes.
  */
 
+import { getSystemErrorMap } from "node:util";
+
 export type ErrorCode =
   | "ERR_VALUE" // an argument out of its range
   | "ERR_SHAPE" // lengths or shapes that do not fit together
@@ -50,6 +52,20 @@ export function fromNative(error: unknown): NlacError {
       cause: error,
     },
   );
+}
+
+/**
+ * What the file system refused (a permission, a full disk, a path through a file) as ERR_IO that names the file; any
+ * other error comes back as it was. `path` is the file where Node does not name one: writing to a descriptor.
+ */
+export function fromFileSystem(error: unknown, path?: string): unknown {
+  if (!(error instanceof Error)) return error;
+  const { code, errno, path: named = path } = error as NodeJS.ErrnoException;
+  if (errno === undefined || named === undefined) return error;
+  const [, reason] = getSystemErrorMap().get(errno) ?? [];
+  return new NlacError("ERR_IO", `${named} cannot be used: ${reason ?? error.message} (${code}).`, {
+    cause: error,
+  });
 }
 
 /** `signal.throwIfAborted` with nlac's own error. */

@@ -63,11 +63,14 @@ export function defineRecipe(recipe: RecipeInput): RecipeInput {
   return recipe;
 }
 
-/** Throws ERR_CONFIG that names every bad field. */
-export function parseRecipe(input: unknown): Recipe {
+/** Throws ERR_CONFIG that names `source`, where the recipe is from, and every bad field. */
+export function parseRecipe(input: unknown, source: string): Recipe {
   const parsed = recipeSchema.safeParse(input);
   if (!parsed.success)
-    throw new NlacError("ERR_CONFIG", `The recipe is not valid.\n${z.prettifyError(parsed.error)}`);
+    throw new NlacError(
+      "ERR_CONFIG",
+      `The recipe of ${source} is not valid.\n${z.prettifyError(parsed.error)}`,
+    );
   return parsed.data;
 }
 
@@ -85,13 +88,29 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
       `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${names.sort().join(", ")}.`,
     );
   }
+  const input = await importRecipe(path);
+  for (const change of changes) applyChange(input, change);
+  return parseRecipe(input, path);
+}
+
+/** What the file exports, copied: a recipe holds plain values only. Throws ERR_CONFIG that names the file. */
+async function importRecipe(path: string): Promise<Record<string, unknown>> {
   // A recipe imports "nlac": let that be this very package, wherever the recipe lies.
   const entry = new URL(import.meta.url.endsWith(".ts") ? "./index.ts" : "./index.js", import.meta.url);
   const jiti = createJiti(import.meta.url, { alias: { nlac: fileURLToPath(entry) } });
-  const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
-  const input = structuredClone(module.default ?? module) as Record<string, unknown>;
-  for (const change of changes) applyChange(input, change);
-  return parseRecipe(input);
+  let exported: unknown;
+  try {
+    const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
+    exported = structuredClone(module.default ?? module);
+  } catch (error) {
+    // On one line: a syntax error's message says on a second one where it is.
+    const reason = (error instanceof Error ? error.message : String(error)).trim().replaceAll(/\s+/g, " ");
+    throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${reason}`, { cause: error });
+  }
+  if (typeof exported !== "object" || exported === null) {
+    throw new NlacError("ERR_CONFIG", `${path} must export a recipe: export default defineRecipe({ … }).`);
+  }
+  return exported as Record<string, unknown>;
 }
 
 /** `config.batchSize=8`: the value is JSON where it parses as such, text otherwise. */

@@ -13,7 +13,7 @@ test.each(["quickstart", "twenty-questions"])(
     const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
     expect((await environment.tasks("train")).length).toBeGreaterThan(100);
     // What run.json holds must give the same recipe back.
-    expect(parseRecipe(JSON.parse(JSON.stringify(recipe)))).toEqual(recipe);
+    expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
   },
 );
 
@@ -60,4 +60,24 @@ test("changes make the objects they need", () => {
   const target: Record<string, unknown> = {};
   applyChange(target, "a.b.c=x=y");
   expect(target).toEqual({ a: { b: { c: "x=y" } } });
+});
+
+test.each([
+  ["a syntax error", "mine.ts", "export default {\n  name: ,\n};", "mine.ts:2:"],
+  ["JSON that is cut off", "mine.json", '{"name": "mine",', ""],
+  ["an exception", "mine.ts", 'throw new Error("no such luck\\nsecond line")', "no such luck"],
+  ["a thrown value", "mine.ts", 'throw "no such luck"', "no such luck"],
+  ["an import of nothing", "mine.ts", 'import "./nothing.ts";', "nothing.ts"],
+  ["a value that is not plain", "mine.ts", "export default { name: () => 1 };", "could not be cloned"],
+  ["no object", "mine.ts", "export default 5;", "must export a recipe"],
+  ["fields that do not fit", "mine.ts", "export default { name: 5 };", "model"],
+])("%s is an error that names the file", async (_, name, text, reason) => {
+  const path = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), name);
+  writeFileSync(path, text);
+  const error = await loadRecipe(path, ["config.seed=1"]).catch((thrown: unknown) => thrown);
+  expect(error).toMatchObject({ code: "ERR_CONFIG" });
+  const { message } = error as Error;
+  expect(message).toContain(path);
+  expect(message).toContain(reason);
+  if (!message.includes("is not valid")) expect(message).not.toContain("\n");
 });

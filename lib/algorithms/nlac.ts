@@ -26,17 +26,18 @@
 import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
-import type { DistilledText, LanguageModel, ScoredText, StepResult } from "../model.ts";
-import { observationText } from "../prompts/backup.ts";
+import type { LanguageModel, ScoredText, StepResult } from "../model.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import { ReplayBuffer } from "../replay/buffer.ts";
 import { collectTrajectories } from "../rollout/collect.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { type Refinement, refine } from "../rollout/refine.ts";
+import { inGroups, mean, supportOf } from "../rollout/losses.ts";
+import { refine } from "../rollout/refine.ts";
 import { Roles } from "../rollout/roles.ts";
-import { type Target, writeTargets } from "../rollout/targets.ts";
-import { type Trajectory, type Transition, transitionsOf } from "../rollout/trajectory.ts";
-import { memoryRun, type SampleRecord, type TrainingRun } from "../run/training-run.ts";
+import { writeTargets } from "../rollout/targets.ts";
+import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
+import { sampleRecord } from "../run/samples.ts";
+import { memoryRun, type TrainingRun } from "../run/training-run.ts";
 
 const count = z.int().min(1);
 const temperature = z.number().min(0);
@@ -135,6 +136,17 @@ interface State {
   pending?: { texts: ScoredText[]; metrics: Record<string, number> };
 }
 
+/** What the parts of a training work on. */
+interface Training<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  replay: ReplayBuffer;
+  state: State;
+  config: NlacConfig;
+  run: TrainingRun;
+}
+
 /**
  * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
  * boundary is checkpointed and `stopped` is true.
@@ -153,6 +165,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
     seed: config.seed,
   });
   const state = await restore(run, replay);
+  const training = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) =>
     run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
 
@@ -168,7 +181,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
     while (state.iteration < config.iterations) {
       // Lines 3-6: act under θ and store what happened.
       if (!state.collected) {
-        const trajectories = await collect(model, environment, tasks, state, config, run);
+        const trajectories = await collect(training);
         const faults = trajectories.filter(({ fault }) => fault !== undefined).length;
         if (faults > 0) run.progress.show({ faults });
         for (const trajectory of trajectories) {
@@ -190,7 +203,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < config.updatesPerIteration && replay.size > 0) {
-        const metrics = await update(model, environment, replay, state, config, run);
+        const metrics = await update(training);
         await model.dropCaches(); // where no step was taken, they would still be warm
         state.updates++;
         state.updatesDone++;
@@ -236,20 +249,14 @@ async function restore(run: TrainingRun, replay: ReplayBuffer): Promise<State> {
       skippedInARow: 0,
     };
   }
-  replay.restore(saved.replay, saved.trajectories.flatMap(transitionsOf));
+  replay.restore(saved.replay, transitionsOfAll(saved.trajectories));
   return saved.state as unknown as State;
 }
 
 // ---------------------------------------------------------------------------------------- collecting
 
-async function collect<Task>(
-  model: LanguageModel,
-  environment: Environment<Task>,
-  tasks: readonly Task[],
-  state: State,
-  config: NlacConfig,
-  run: TrainingRun,
-): Promise<Trajectory[]> {
+async function collect<Task>(training: Training<Task>): Promise<Trajectory[]> {
+  const { model, environment, tasks, state, config, run } = training;
   run.progress.phase("play", config.episodesPerIteration);
   const episodes = Array.from({ length: config.episodesPerIteration }, (_, i) => {
     const id = state.episodes + i;
@@ -277,22 +284,15 @@ function taskIndex(episode: number, tasks: number, seed: number): number {
 // ------------------------------------------------------------------------------------------ updating
 
 /** Lines 8 to 10 for one batch. What is random in it depends on (seed, update number) alone. */
-async function update(
-  model: LanguageModel,
-  environment: Pick<Environment, "actionFormat" | "maxTurns">,
-  replay: ReplayBuffer,
-  state: State,
-  config: NlacConfig,
-  run: TrainingRun,
-): Promise<Record<string, number>> {
-  if (state.pending === undefined)
-    state.pending = await critic(model, environment, replay, state, config, run);
+async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
+  const { model, state, config, run } = training;
+  state.pending ??= await critic(training);
   const { texts, metrics } = state.pending;
 
   // Line 9: θ ← θ - λ2 ∇L2.
   const started = performance.now();
   if (texts.length > 0) {
-    const losses = await inGroups(texts, run, (group) => model.tokenNll(group));
+    const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
     metrics["loss/l2"] = mean(losses.map(mean));
     const step = await model.step(stepOptions(config, "policy"));
     recordStep(step, "policy", metrics, state, config);
@@ -307,14 +307,8 @@ async function update(
 }
 
 /** Line 8, and the texts that line 9 needs: all of them are written under the same θ and θ̄. */
-async function critic(
-  model: LanguageModel,
-  environment: Pick<Environment, "actionFormat" | "maxTurns">,
-  replay: ReplayBuffer,
-  state: State,
-  config: NlacConfig,
-  run: TrainingRun,
-): Promise<NonNullable<State["pending"]>> {
+async function critic<Task>(training: Training<Task>): Promise<NonNullable<State["pending"]>> {
+  const { model, environment, replay, state, config, run } = training;
   state.drawn ??= replay.sample(config.batchSize);
   const { indices, weights } = state.drawn;
   const transitions = replay.get(indices);
@@ -330,9 +324,8 @@ async function critic(
     ...target.text,
     weight: weights[i]! / (target.text.response.length * usable.length),
   }));
-  // A corrected thought is not a text that the teacher's distribution belongs to: cross entropy instead.
-  const support = config.reasoning ? "sampled" : config.support;
-  const losses = await inGroups(texts, run, (group) => model.tokenKl(group, { support }));
+  const support = supportOf(config);
+  const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
   const l1 = losses.map(mean);
 
   const metrics: Record<string, number> = {
@@ -369,29 +362,6 @@ async function critic(
   };
 }
 
-/** Losses of `texts`, computed a few at a time so that a stop is heard within seconds. */
-async function inGroups<T extends ScoredText | DistilledText>(
-  texts: readonly T[],
-  run: TrainingRun,
-  losses: (group: T[]) => Promise<Float32Array[]>,
-): Promise<Float32Array[]> {
-  const all: Float32Array[] = [];
-  const length = (text: T) =>
-    text.response.length + ("prompt" in text ? text.prompt.length : text.student.length);
-  for (let start = 0; start < texts.length; ) {
-    throwIfAborted(run.signal);
-    let end = start + 1;
-    let tokens = length(texts[start]!);
-    while (end < texts.length && tokens + length(texts[end]!) <= groupTokens) tokens += length(texts[end++]!);
-    all.push(...(await losses(texts.slice(start, end))));
-    start = end;
-  }
-  return all;
-}
-
-/** Tokens that are sent to the learner at once: about one of its micro batches. */
-const groupTokens = 2048;
-
 function stepOptions(config: NlacConfig, loss: "critic" | "policy") {
   return {
     learningRate: loss === "critic" ? config.criticLearningRate : config.policyLearningRate,
@@ -417,41 +387,6 @@ function recordStep(
       `${state.skippedInARow} steps in a row had a loss or gradient that was not finite; the last checkpoint is intact.`,
     );
   }
-}
-
-function mean(values: ArrayLike<number>): number {
-  let sum = 0;
-  for (let i = 0; i < values.length; i++) sum += values[i]!;
-  return values.length === 0 ? Number.NaN : sum / values.length;
-}
-
-function sampleRecord(
-  model: LanguageModel,
-  update: number,
-  transition: Transition,
-  target: Target | undefined,
-  refinement: Refinement,
-  l1: number | undefined,
-): SampleRecord {
-  const texts: Record<string, string> = {
-    state: model.decode(transition.state.tokens),
-    action: model.decode(transition.action),
-    observation: observationText(transition.observation),
-  };
-  if (target?.future !== undefined) texts.future = target.future.text;
-  if (target !== undefined) texts.target = target.target.text;
-  if (refinement.attempt !== undefined) texts.attempt = refinement.attempt.text;
-  for (const [i, critique] of refinement.critiques.entries()) texts[numbered("critique", i)] = critique.text;
-  for (const [i, refined] of refinement.refinements.entries())
-    texts[numbered("refinement", i)] = refined.text;
-  const facts: SampleRecord["facts"] = { reward: transition.reward, done: transition.done };
-  if (l1 !== undefined) facts.l1 = l1;
-  if (refinement.dropped !== undefined) facts.refinementDropped = refinement.dropped;
-  return { update, trajectory: transition.trajectory, turn: transition.turn, texts, facts };
-}
-
-function numbered(name: string, i: number): string {
-  return i === 0 ? name : `${name} ${i + 1}`;
 }
 
 function result(state: State, stopped: boolean): NlacResult {

@@ -1,28 +1,28 @@
 /** `nlac eval`: success on an environment, with intervals. */
 
-import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { parseConfig } from "../algorithms/nlac.ts";
+import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
 import type { Environment } from "../environments/contract.ts";
 import { environmentNames, makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import type { Learner } from "../learner.ts";
+import type { Support } from "../model.ts";
 import { permutation, streams } from "../random.ts";
 import { criticLoss } from "../rollout/critic-loss.ts";
 import { type Evaluation, evaluate, type Interval } from "../rollout/evaluate.ts";
-import type { RolesConfig } from "../rollout/roles.ts";
-import { transitionsOf } from "../rollout/trajectory.ts";
-import { type EpisodeRecord, fromRecord, toRecord } from "../run/episodes.ts";
+import { type Transition, transitionsOfAll } from "../rollout/trajectory.ts";
+import { readEpisodes, toRecord } from "../run/episodes.ts";
 import { formatFigure, TerminalProgress } from "../run/progress.ts";
-import { RecordWriter, readRecords } from "../run/records.ts";
+import { RecordWriter } from "../run/records.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { jsonObject, numberFrom, wholeNumber, withModelOptions } from "./options.ts";
+import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 
 interface EvalFlags extends ModelFlags {
   environment?: string;
   options?: Record<string, unknown>;
   split: "train" | "test";
-  episodes: number;
+  episodes?: number;
+  trials: number;
   concurrency: number;
   temperature: number;
   maxActionTokens?: number;
@@ -33,6 +33,9 @@ interface EvalFlags extends ModelFlags {
   json?: boolean;
 }
 
+/** Tasks played when no number is given. */
+const defaultTasks = 32;
+
 export function registerEval(program: Command): void {
   withModelOptions(
     program
@@ -42,21 +45,31 @@ export function registerEval(program: Command): void {
   )
     .option("--environment <name>", `one of: ${environmentNames.join(", ")} (default: the run's)`)
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
-    .option("--split <split>", "tasks to play: train or test", "test")
-    .option("--episodes <number>", "episodes, one a task in random order", wholeNumber(1), 32)
+    .option("--split <split>", "tasks to play: train or test", oneOf("train", "test"), "test" as const)
+    .option(
+      "--episodes <number>",
+      `episodes in all (default: --trials of each of ${defaultTasks} tasks, or of all where there are fewer)`,
+      wholeNumber(1),
+    )
+    .option("--trials <number>", "most episodes a task, each with a seed of its own", wholeNumber(1), 1)
     .option("--concurrency <number>", "episodes at once", wholeNumber(1), 16)
     .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0)
     .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
-    .option("--weights <which>", "online or target", "online")
+    .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
     .option("--record <file>", "write the episodes to a new file, with every text and id")
-    .option("--critic <file>", "instead of playing: L1 of the critic on episodes that --record wrote")
+    .option("--critic <file>", "instead of playing: L1 of the critic, as training takes it, on such episodes")
     .option("--transitions <number>", "with --critic: transitions to take, evenly spread", wholeNumber(1), 64)
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
       `
+Tasks are taken in random order, by --seed, and spread evenly over the episodes. The intervals are at 95 % for new
+tasks of the same kind: repeats of a task (--trials) narrow them by what they tell, which is little where they all end
+alike, as greedy actions (--temperature 0) against a scripted environment do.
+
 Examples:
   nlac eval SmolLM2-135M-Instruct --environment twentyQuestions --episodes 64
+  nlac eval runs/mine --episodes 128 --trials 4 --temperature 1
   nlac eval runs/mine --split test --record held-out.jsonl
   nlac eval runs/mine --critic held-out.jsonl`,
     )
@@ -64,17 +77,32 @@ Examples:
 }
 
 async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
-  if (flags.split !== "train" && flags.split !== "test") {
-    throw new NlacError("ERR_CONFIG", `--split is train or test, not ${flags.split}.`);
+  if (flags.record !== undefined && flags.critic !== undefined)
+    throw new NlacError("ERR_VALUE", "--record and --critic exclude each other.");
+  // Opened before anything is played: a path that cannot be written costs no episode.
+  const record = flags.record === undefined ? undefined : newRecord(flags.record);
+  try {
+    await measure(runOrModel, flags, record);
+  } finally {
+    record?.close();
   }
-  if (flags.weights !== "online" && flags.weights !== "target") {
-    throw new NlacError("ERR_CONFIG", `--weights is online or target, not ${flags.weights}.`);
-  }
-  if (flags.record !== undefined && existsSync(flags.record)) {
-    throw new NlacError("ERR_IO", `${flags.record} is there already.`);
-  }
-  const progress = new TerminalProgress();
+}
+
+/** An empty file may be there: one that an interrupted evaluation left. */
+function newRecord(path: string): RecordWriter {
+  const writer = new RecordWriter(path);
+  if (writer.sync() === 0) return writer;
+  writer.close();
+  throw new NlacError("ERR_IO", `${path} is there already.`);
+}
+
+async function measure(
+  runOrModel: string,
+  flags: EvalFlags,
+  record: RecordWriter | undefined,
+): Promise<void> {
   const { learner, recipe } = await openModel(runOrModel, flags);
+  let environment: Environment | undefined;
   try {
     const name = flags.environment ?? recipe?.environment.name;
     if (name === undefined) {
@@ -84,47 +112,61 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
       );
     }
     const sameAsRun = name === recipe?.environment.name;
-    const environment: Environment = makeEnvironment(
-      name,
-      flags.options ?? (sameAsRun ? recipe.environment.options : {}),
-    );
+    environment = makeEnvironment(name, flags.options ?? (sameAsRun ? recipe.environment.options : {}));
     if (flags.critic !== undefined) {
-      await evaluateCritic(learner, environment, recipe?.config ?? parseConfig(undefined), flags);
+      await evaluateCritic(
+        learner,
+        environment,
+        flags.critic,
+        recipe?.config ?? parseConfig(undefined),
+        flags,
+      );
       return;
     }
-    const all = await environment.tasks(flags.split);
-    const order = permutation(all.length, flags.seed ?? 0, streams.evaluation);
-    const tasks = Array.from({ length: flags.episodes }, (_, i) => all[order[i % all.length]!]!);
+    const tasks = chooseTasks(await environment.tasks(flags.split), `${name}, ${flags.split}`, flags);
+    const progress = new TerminalProgress();
     progress.phase("play", tasks.length);
     const evaluation = await evaluate({
       model: learner,
       environment,
       tasks,
-      seed: flags.seed ?? 0,
+      seed: flags.seed,
       concurrency: flags.concurrency,
       maxActionTokens: flags.maxActionTokens ?? recipe?.config.maxActionTokens ?? 128,
       maxPromptTokens: recipe?.config.maxPromptTokens ?? learner.maxPositions,
       temperature: flags.temperature,
       weights: flags.weights,
       onProgress: (finished) => progress.advance(finished),
-    });
-    progress.end();
-    await environment.close();
-    if (flags.record !== undefined) {
-      const writer = new RecordWriter(flags.record);
-      for (const trajectory of evaluation.trajectories) writer.append(toRecord(trajectory));
-      writer.sync();
-      writer.close();
-    }
+    }).finally(() => progress.end());
+    for (const trajectory of evaluation.trajectories) record?.append(toRecord(trajectory));
+    record?.sync();
     if (flags.json) {
       const { trajectories: _, ...figures } = evaluation;
       console.log(JSON.stringify({ environment: name, split: flags.split, ...figures }));
     } else {
-      console.log(table(`${name}, ${flags.split}, ${tasks.length} episodes`, evaluation));
+      console.log(table(`${name}, ${flags.split}`, evaluation));
     }
   } finally {
+    await environment?.close();
     await learner.dispose();
   }
+}
+
+/** One task an episode, none more than `trials` times nor more than once oftener than another. */
+function chooseTasks<Task>(all: readonly Task[], source: string, flags: EvalFlags): Task[] {
+  const { trials } = flags;
+  if (all.length === 0) throw new NlacError("ERR_CONFIG", `${source}: there are no tasks.`);
+  const episodes = flags.episodes ?? Math.min(defaultTasks, all.length) * trials;
+  if (episodes > all.length * trials) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${source}: there are ${all.length} tasks. For ${episodes} episodes, play tasks more than once: ` +
+        `--trials ${Math.ceil(episodes / all.length)}.`,
+    );
+  }
+  const order = permutation(all.length, flags.seed, streams.evaluation);
+  const different = Math.ceil(episodes / trials);
+  return Array.from({ length: episodes }, (_, i) => all[order[i % different]!]!);
 }
 
 function row(label: string, { estimate, low, high }: Interval): string {
@@ -134,23 +176,21 @@ function row(label: string, { estimate, low, high }: Interval): string {
 async function evaluateCritic(
   learner: Learner,
   environment: Environment,
-  config: RolesConfig,
+  file: string,
+  config: NlacConfig,
   flags: EvalFlags,
 ): Promise<void> {
-  const all = readRecords<EpisodeRecord>(flags.critic!).flatMap((record) =>
-    transitionsOf(fromRecord(record, learner)),
-  );
-  if (all.length === 0) throw new NlacError("ERR_EMPTY", `${flags.critic} holds no transition.`);
-  const count = Math.min(flags.transitions, all.length);
-  const transitions = Array.from({ length: count }, (_, i) => all[Math.floor((i * all.length) / count)]!);
-  const loss = await criticLoss(learner, environment, transitions, { ...config, seed: flags.seed ?? 0 });
+  const transitions = spread(() => transitionsOfAll(readEpisodes(file, learner)), flags.transitions);
+  if (transitions.length === 0) throw new NlacError("ERR_EMPTY", `${file} holds no transition.`);
+  const loss = await criticLoss(learner, environment, transitions, { ...config, seed: flags.seed });
   if (flags.json) {
     console.log(JSON.stringify(loss));
     return;
   }
   console.log(
     [
-      `critic on ${loss.transitions} transitions, ${loss.dropped} left out`,
+      `critic on ${loss.transitions} transitions of ${loss.episodes} episodes, ${loss.dropped} left out`,
+      `L1 is ${describe(loss.support)}`,
       `  ${"".padEnd(12)} ${"nats/token".padStart(8)} 95 % interval`,
       row("L1", loss.l1),
       row("NLL", loss.nll),
@@ -159,9 +199,28 @@ async function evaluateCritic(
   );
 }
 
-function table(title: string, evaluation: Evaluation): string {
+/** At most `most` of `transitions`, evenly spread. They are gone through twice, so that no others are kept. */
+function spread(transitions: () => Iterable<Transition>, most: number): Transition[] {
+  let all = 0;
+  for (const _ of transitions()) all++;
+  const count = Math.min(most, all);
+  const chosen = new Set(Array.from({ length: count }, (_, i) => Math.floor((i * all) / count)));
+  const kept: Transition[] = [];
+  let i = 0;
+  for (const transition of transitions()) if (chosen.has(i++)) kept.push(transition);
+  return kept;
+}
+
+function describe(support: Support): string {
+  if (support === "sampled") return "the cross entropy of the sampled tokens";
+  return support === "full"
+    ? "the KL over the whole vocabulary"
+    : `the KL over the teacher's best ${support.topK} tokens and the rest as one`;
+}
+
+function table(source: string, evaluation: Evaluation): string {
   return [
-    title,
+    `${source}: ${evaluation.episodes} episodes over ${evaluation.tasks} tasks`,
     `  ${"".padEnd(12)} ${"estimate".padStart(8)}   95 % interval`,
     row("success", evaluation.success),
     row("reward", evaluation.reward),

@@ -1,8 +1,8 @@
 /** `nlac export`: a Hugging Face directory of a run's or a model's weights. */
 
-import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import type { Command } from "commander";
-import { NlacError } from "../errors.ts";
+import { requireEmpty } from "../run/files.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { withModelOptions } from "./options.ts";
 
@@ -29,12 +29,9 @@ async function run(
   directory: string,
   flags: ModelFlags & { json?: boolean },
 ): Promise<void> {
-  if (existsSync(directory) && readdirSync(directory).length > 0) {
-    throw new NlacError("ERR_IO", `${directory} is not empty.`);
-  }
+  requireEmpty(directory, "ERR_IO", "Choose another directory.");
   const { learner } = await openModel(runOrModel, flags);
   try {
-    mkdirSync(directory, { recursive: true });
     await learner.exportHuggingFace(directory);
     const files = readdirSync(directory).sort();
     console.log(flags.json ? JSON.stringify({ directory, files }) : `${directory}: ${files.join(", ")}`);

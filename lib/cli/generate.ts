@@ -3,7 +3,7 @@
 import type { Command } from "commander";
 import type { Message } from "../environments/contract.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { numberFrom, wholeNumber, withModelOptions } from "./options.ts";
+import { numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 
 interface GenerateFlags extends ModelFlags {
   system?: string;
@@ -26,7 +26,7 @@ export function registerGenerate(program: Command): void {
     .option("--max-new-tokens <number>", "longest reply", wholeNumber(1), 256)
     .option("--temperature <number>", "0 is greedy", numberFrom(0), 0.7)
     .option("--top-p <number>", "probability kept by nucleus sampling", numberFrom(0), 1)
-    .option("--weights <which>", "online or target", "online")
+    .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
     .option("--json", "print text, tokens and log probabilities as JSON")
     .addHelpText(
       "after",

@@ -4,7 +4,7 @@
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Command, CommanderError } from "commander";
-import { NlacError } from "../errors.ts";
+import { fromFileSystem, NlacError } from "../errors.ts";
 import { version } from "../version.ts";
 
 type Register = (program: Command) => void;
@@ -38,7 +38,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     }
     await program.parseAsync(argv as string[], { from: "user" });
     return Number(process.exitCode ?? 0);
-  } catch (error) {
+  } catch (thrown) {
+    const error = fromFileSystem(thrown);
     if (error instanceof CommanderError) {
       if (error.exitCode === 0) return 0; // --help and --version end this way
       return fail("ERR_VALUE", error.message.replace(/^error: /, ""));

@@ -9,7 +9,7 @@ import { learnerDirectory, readDescription } from "../run/directory.ts";
 export interface ModelFlags {
   device?: string;
   dtype?: "bfloat16" | "float32";
-  seed?: number;
+  seed: number;
 }
 
 export interface OpenedModel {
@@ -22,12 +22,17 @@ export async function openModel(runOrModel: string, flags: ModelFlags): Promise<
   const { device, dtype, seed } = flags;
   const given = defined({ device, dtype, seed });
   if (!existsSync(join(runOrModel, "run.json"))) return { learner: await Learner.load(runOrModel, given) };
-  const recipe = parseRecipe(readDescription(runOrModel).recipe);
-  const options = { ...recipe.learner, seed: recipe.config.seed, ...given };
+  const recipe = recipeOf(runOrModel);
+  const options = { ...recipe.learner, ...given };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
 }
 
 /** A flag that was not given must not hide what a recipe says. */
-function defined(flags: ModelFlags): ModelFlags {
+function defined(flags: ModelFlags): Partial<ModelFlags> {
   return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
+}
+
+/** The recipe that a run was started with. Throws ERR_RUN, ERR_CONFIG. */
+export function recipeOf(run: string): Recipe {
+  return parseRecipe(readDescription(run).recipe, run);
 }

@@ -5,7 +5,7 @@ import { type Command, InvalidArgumentError } from "commander";
 export function wholeNumber(minimum: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
-    if (!Number.isSafeInteger(value) || value < minimum) {
+    if (text.trim() === "" || !Number.isSafeInteger(value) || value < minimum) {
       throw new InvalidArgumentError(`It must be a whole number, ${minimum} or more.`);
     }
     return value;
@@ -19,6 +19,15 @@ export function numberFrom(minimum: number): (text: string) => number {
       throw new InvalidArgumentError(`It must be a number, ${minimum} or more.`);
     }
     return value;
+  };
+}
+
+/** One of `choices`, as written. */
+export function oneOf<T extends string>(...choices: readonly T[]): (text: string) => T {
+  return (text) => {
+    const choice = choices.find((name) => name === text);
+    if (choice === undefined) throw new InvalidArgumentError(`It must be ${choices.join(" or ")}.`);
+    return choice;
   };
 }
 
@@ -38,10 +47,10 @@ export function jsonObject(text: string): Record<string, unknown> {
 export function withModelOptions(command: Command): Command {
   return command
     .option("--device <device>", "cpu, cuda or cuda:N (default: the run's, else cpu)")
-    .option("--dtype <dtype>", "bfloat16 or float32 (default: the run's, else bfloat16)", (text) => {
-      if (text !== "bfloat16" && text !== "float32")
-        throw new InvalidArgumentError("It must be bfloat16 or float32.");
-      return text;
-    })
+    .option(
+      "--dtype <dtype>",
+      "bfloat16 or float32 (default: the run's, else bfloat16)",
+      oneOf("bfloat16", "float32"),
+    )
     .option("--seed <number>", "seed of every random choice", wholeNumber(0), 0);
 }

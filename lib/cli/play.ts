@@ -1,16 +1,15 @@
 /** `nlac play`: watch a model play an episode, or answer it yourself in the environment's place. */
 
-import { stdin, stdout } from "node:process";
-import { createInterface } from "node:readline/promises";
 import type { Command } from "commander";
-import type { Environment } from "../environments/contract.ts";
+import type { Environment, Episode } from "../environments/contract.ts";
 import { environmentNames, makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import { actionSummary, parseAction, policyMessages } from "../prompts/policy.ts";
+import { actionSummary, parseAction, policyMessages, unreadableMessage } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { jsonObject, numberFrom, wholeNumber, withModelOptions } from "./options.ts";
+import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import { Person } from "./person.ts";
 
 interface PlayFlags extends ModelFlags {
   environment?: string;
@@ -34,9 +33,12 @@ export function registerPlay(program: Command): void {
       `one of: ${environmentNames.join(", ")} (default: the run's, else twentyQuestions)`,
     )
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
-    .option("--split <split>", "tasks to choose from: train or test", "test")
+    .option("--split <split>", "tasks to choose from: train or test", oneOf("train", "test"), "test" as const)
     .option("--task <id>", "the task by its name (default: a random one by --seed)")
-    .option("--oracle", "you answer: think of something, reply to each question, end with an empty line")
+    .option(
+      "--oracle",
+      "you answer: think of something, reply to each question, end with an empty line or Ctrl-D",
+    )
     .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0.7)
     .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
     .addHelpText(
@@ -51,18 +53,19 @@ Examples:
 
 async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
   const { learner, recipe } = await openModel(runOrModel, flags);
-  const reader = flags.oracle ? createInterface({ input: stdin, output: stdout }) : undefined;
+  const person = flags.oracle ? new Person(process.stdin, process.stdout) : undefined;
+  let environment: Environment | undefined;
+  let episode: Episode | undefined;
   try {
     const name = flags.environment ?? recipe?.environment.name ?? "twentyQuestions";
     const options = flags.options ?? (name === recipe?.environment.name ? recipe.environment.options : {});
-    const environment: Environment = makeEnvironment(name, options);
+    environment = makeEnvironment(name, options);
     const task = await chooseTask(environment, flags);
-    const seed = flags.seed ?? 0;
-    const episode = await environment.start(task, { seed });
+    episode = await environment.start(task, { seed: flags.seed });
     const messages = policyMessages(episode.observation, environment.actionFormat);
     const conversation = learner.conversation(messages, { tools: episode.observation.tools });
     for (const { role, content } of messages) console.log(`[${role}]\n${content}\n`);
-    if (!flags.oracle) console.log(`(the task: ${environment.taskId(task)})\n`);
+    if (person === undefined) console.log(`(the task: ${environment.taskId(task)})\n`);
 
     for (let turn = 0; turn < environment.maxTurns; turn++) {
       const prompt = conversation.prompt();
@@ -70,29 +73,35 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         console.log("The conversation has outgrown the model's context.");
         break;
       }
-      const [generation] = await learner.generate([
-        {
-          tokens: prompt,
-          maxNewTokens: Math.min(
-            flags.maxActionTokens ?? recipe?.config.maxActionTokens ?? 128,
-            learner.maxPositions - prompt.length,
-          ),
-          temperature: flags.temperature,
-          seed: derivedSeed(seed, streams.policy, turn),
-        },
-      ]);
+      const [generation] = await learner.generate(
+        [
+          {
+            tokens: prompt,
+            maxNewTokens: Math.min(
+              flags.maxActionTokens ?? recipe?.config.maxActionTokens ?? 128,
+              learner.maxPositions - prompt.length,
+            ),
+            temperature: flags.temperature,
+            seed: derivedSeed(flags.seed, streams.policy, turn),
+          },
+        ],
+        { signal: person?.signal },
+      );
       conversation.appendGeneration(generation!);
       console.log(`${turn + 1}. ${generation!.text.trim()}`);
-      const parsed = parseAction(withoutThought(generation!.text), environment.actionFormat);
-      if (reader !== undefined) {
-        const answer = await reader.question("   you: ").catch(() => "");
-        if (answer.trim() === "") break;
+      if (person !== undefined) {
+        const answer = await person.ask("   you: ");
+        if (answer === undefined || answer.trim() === "") {
+          if (!person.signal.aborted) console.log(`Ended at turn ${turn + 1}.`);
+          break;
+        }
         conversation.append({ role: "user", content: answer });
         continue;
       }
+      const parsed = parseAction(withoutThought(generation!.text), environment.actionFormat);
       if (!parsed.ok) {
         console.log(`   (not readable: ${parsed.reason})`);
-        conversation.append({ role: "user", content: `That could not be read: ${parsed.reason}.` });
+        conversation.append(unreadableMessage(parsed.reason, environment.actionFormat));
         continue;
       }
       const result = await episode.step(parsed.action);
@@ -105,21 +114,26 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         break;
       }
     }
-    await episode.close();
-    await environment.close();
+  } catch (error) {
+    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && person?.signal.aborted)) throw error;
   } finally {
-    reader?.close();
+    person?.close();
+    await episode?.close();
+    await environment?.close();
     await learner.dispose();
+  }
+  if (person?.signal.aborted) {
+    process.stderr.write("nlac: stopped by Ctrl-C\n");
+    process.exitCode = 130; // what a shell expects of a program that Ctrl-C ended
   }
 }
 
 async function chooseTask(environment: Environment, flags: PlayFlags): Promise<unknown> {
-  if (flags.split !== "train" && flags.split !== "test") {
-    throw new NlacError("ERR_CONFIG", `--split is train or test, not ${flags.split}.`);
-  }
   if (flags.task === undefined) {
     const tasks = await environment.tasks(flags.split);
-    return tasks[Math.floor(uniform(flags.seed ?? 0, streams.evaluation, 0) * tasks.length)];
+    if (tasks.length === 0)
+      throw new NlacError("ERR_CONFIG", `${environment.name} has no ${flags.split} tasks.`);
+    return tasks[Math.floor(uniform(flags.seed, streams.evaluation, 0) * tasks.length)];
   }
   for (const split of ["train", "test"] as const) {
     const found = (await environment.tasks(split)).find((task) => environment.taskId(task) === flags.task);

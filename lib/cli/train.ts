@@ -8,11 +8,12 @@ import type { Environment } from "../environments/contract.ts";
 import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner } from "../learner.ts";
-import { loadRecipe, parseRecipe, type Recipe } from "../recipe.ts";
+import { loadRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
-import { learnerDirectory, lock, RunDirectory, readDescription } from "../run/directory.ts";
+import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
 import { formatSeconds, TerminalProgress } from "../run/progress.ts";
 import { version } from "../version.ts";
+import { recipeOf } from "./model.ts";
 
 interface TrainFlags {
   set: string[];
@@ -84,10 +85,11 @@ async function run(
   const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
   const { device, dtype } = recipe.learner;
   const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+  // Before anything is read: a model may take minutes to load, and another process may write the next checkpoint.
+  if (flags.resume) lock(path);
+  else requireNewRun(path);
   progress.note(`${flags.resume ? "resuming" : "loading"} ${recipe.model} (${dtype}, ${device})`);
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
-  // Before anything is read: another process may be about to write the next checkpoint.
-  if (flags.resume) lock(path);
   const model = flags.resume
     ? await Learner.resume(learnerDirectory(path), learnerOptions)
     : await Learner.load(recipe.model, learnerOptions);
@@ -165,7 +167,7 @@ async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promi
       "A run is resumed with the recipe it was started with: leave out the recipe and --set.",
     );
   }
-  return parseRecipe(readDescription(resolve(flags.run)).recipe);
+  return recipeOf(resolve(flags.run));
 }
 
 /** 20261121-104500, local time. */

@@ -25,35 +25,49 @@ Example:
 }
 
 function view(path: string, flags: { samples: number; json?: boolean }): void {
-  const description = readDescription(path) as { recipe: { name: string; model: string } };
-  const rows = readRecords<MetricsRow>(join(path, "metrics.jsonl"));
-  const samples = readRecords<SampleRecord>(join(path, "samples.jsonl"));
-  const newest = samples.slice(samples.length - Math.min(flags.samples, samples.length)).reverse();
+  const description = readDescription(path);
+  const metrics = readRecords<MetricsRow>(join(path, "metrics.jsonl"));
+  const samples = newest(readRecords<SampleRecord>(join(path, "samples.jsonl")), flags.samples);
   if (flags.json) {
-    console.log(JSON.stringify({ description, metrics: rows, samples: newest }));
+    console.log(JSON.stringify({ description, metrics: [...metrics], samples }));
     return;
   }
-  console.log(`${description.recipe.name}: ${description.recipe.model}\n`);
-  console.log(figures(rows));
-  for (const sample of newest) console.log(`\n${sampleText(sample)}`);
+  console.log(`${title(description) || path}\n`);
+  console.log(figures(metrics));
+  for (const sample of samples) console.log(`\n${sampleText(sample)}`);
 }
 
-/** First and last value of every metric, and how often it was measured. */
-function figures(rows: readonly MetricsRow[]): string {
-  const series = new Map<string, number[]>();
+/** The last `count` of `records`, the last one first. */
+function newest<T>(records: Iterable<T>, count: number): T[] {
+  const kept: T[] = [];
+  for (const record of records) {
+    kept.push(record);
+    if (kept.length > count) kept.shift();
+  }
+  return kept.reverse();
+}
+
+/** The recipe's name and model, as far as run.json has them. */
+function title({ recipe }: Record<string, unknown>): string {
+  const { name, model } = (recipe ?? {}) as Record<string, unknown>;
+  return [name, model].filter((part) => typeof part === "string").join(": ");
+}
+
+/** First and last value of every metric, its mean, and how often it was measured. */
+function figures(rows: Iterable<MetricsRow>): string {
+  const series = new Map<string, { first: number; last: number; sum: number; count: number }>();
   for (const { values } of rows) {
     for (const [name, value] of Object.entries(values)) {
-      if (value !== null) series.set(name, [...(series.get(name) ?? []), value]);
+      if (value === null) continue;
+      const figure = series.get(name) ?? { first: value, last: value, sum: 0, count: 0 };
+      series.set(name, { ...figure, last: value, sum: figure.sum + value, count: figure.count + 1 });
     }
   }
   const lines = [...series]
     .sort(([a], [b]) => a.localeCompare(b))
-    .map(([name, values]) => {
-      const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-      const cells = [values[0]!, values.at(-1)!, mean]
-        .map((value) => formatFigure(value).padStart(10))
-        .join("");
-      return `  ${name.padEnd(24)}${cells}${String(values.length).padStart(8)}`;
+    .map(([name, { first, last, sum, count }]) => {
+      const cells = [first, last, sum / count].map((value) => formatFigure(value).padStart(10)).join("");
+      return `  ${name.padEnd(24)}${cells}${String(count).padStart(8)}`;
     });
   const header = `  ${"metric".padEnd(24)}${"first".padStart(10)}${"last".padStart(10)}${"mean".padStart(10)}${"rows".padStart(8)}`;
   return [header, ...lines].join("\n");

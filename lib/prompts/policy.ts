@@ -44,6 +44,14 @@ export function policyMessages(observation: Observation, format: ActionFormat): 
   return [{ role: "system", content: instructions }, ...observation.messages];
 }
 
+/** What an agent is told whose action could not be read. */
+export function unreadableMessage(reason: string, format: ActionFormat): Message {
+  return {
+    role: "user",
+    content: `That could not be read: ${reason}. Write exactly this form:\n\n${actionFormatText(format)}`,
+  };
+}
+
 /** The one line a person would read as the action, for logs. */
 export function actionSummary(action: Action): string {
   return action.tool === undefined

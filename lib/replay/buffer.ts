@@ -4,10 +4,12 @@
  * decides (Schaul et al., 2016, section 3.3).
  */
 
-import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { z } from "zod";
 import { NlacError } from "../errors.ts";
 import type { Transition } from "../rollout/trajectory.ts";
+import { readJson } from "../run/files.ts";
+import { writeAtomically } from "../write-atomically.ts";
 import { PrioritizedSampler } from "./sampler.ts";
 
 export interface ReplayBufferOptions {
@@ -27,6 +29,9 @@ export interface ReplaySample {
   weights: number[];
 }
 
+/** What replay.json holds: transitions added so far, and the largest priority seen. */
+const savedCounts = z.object({ added: z.int().min(0), largest: z.number().min(0) });
+
 export class ReplayBuffer {
   readonly capacity: number;
   readonly #transitions: Transition[] = [];
@@ -45,7 +50,7 @@ export class ReplayBuffer {
   }
 
   add(transitions: readonly Transition[]): void {
-    const indices = this.#store(transitions);
+    const indices = Int32Array.from(transitions, (transition) => this.#store(transition));
     if (indices.length > 0) this.#sampler.set(indices, new Float32Array(indices.length).fill(this.#largest));
   }
 
@@ -76,28 +81,26 @@ export class ReplayBuffer {
     return this.#sampler.get(Int32Array.of(index))[0]!;
   }
 
-  /** Writes the priorities into `directory`; the transitions themselves are the run's episodes. */
+  /** Writes the priorities into `directory`; the transitions themselves are the run's episodes. Throws ERR_IO. */
   save(directory: string): void {
     this.#sampler.save(join(directory, "sampler.bin"));
-    writeFileSync(
-      join(directory, "replay.json"),
-      JSON.stringify({ added: this.#added, largest: this.#largest }),
-    );
+    const counts: z.infer<typeof savedCounts> = { added: this.#added, largest: this.#largest };
+    writeAtomically(join(directory, "replay.json"), JSON.stringify(counts));
   }
 
-  /** Puts back what `save` wrote, given the transitions of all episodes so far. Throws ERR_CHECKPOINT. */
-  restore(directory: string, transitions: readonly Transition[]): void {
-    const saved = JSON.parse(readFileSync(join(directory, "replay.json"), "utf8")) as {
-      added: number;
-      largest: number;
-    };
-    if (saved.added !== transitions.length) {
+  /**
+   * Puts back into an empty buffer what `save` wrote, given the transitions of all episodes so far: read one at a
+   * time, and the last `capacity` of them kept. Throws ERR_CHECKPOINT, ERR_IO.
+   */
+  restore(directory: string, transitions: Iterable<Transition>): void {
+    const saved = readJson(join(directory, "replay.json"), savedCounts, "ERR_CHECKPOINT");
+    for (const transition of transitions) this.#store(transition);
+    if (saved.added !== this.#added) {
       throw new NlacError(
         "ERR_CHECKPOINT",
-        `The checkpoint counts ${saved.added} transitions, the run's episodes hold ${transitions.length}.`,
+        `${directory} counts ${saved.added} transitions, the run's episodes hold ${this.#added}.`,
       );
     }
-    this.#store(transitions);
     this.#sampler.load(join(directory, "sampler.bin"));
     this.#largest = saved.largest;
   }
@@ -106,13 +109,10 @@ export class ReplayBuffer {
     this.#sampler.dispose();
   }
 
-  #store(transitions: readonly Transition[]): Int32Array {
-    const indices = new Int32Array(transitions.length);
-    for (const [i, transition] of transitions.entries()) {
-      const index = this.#added++ % this.capacity;
-      this.#transitions[index] = transition;
-      indices[i] = index;
-    }
-    return indices;
+  /** Where it was put: in the place of the oldest once the buffer is full. */
+  #store(transition: Transition): number {
+    const index = this.#added++ % this.capacity;
+    this.#transitions[index] = transition;
+    return index;
   }
 }

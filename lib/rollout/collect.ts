@@ -3,11 +3,11 @@
  * environments answer concurrently. What fails, fails its own episode.
  */
 
-import type { Environment, Episode, Message, StepResult } from "../environments/contract.ts";
+import type { Environment, Episode, StepResult } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { GenerateRequest, LanguageModel, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import { actionFormatText, parseAction, policyMessages } from "../prompts/policy.ts";
+import { parseAction, policyMessages, unreadableMessage } from "../prompts/policy.ts";
 import { derivedSeed, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Outcome, Trajectory, Turn } from "./trajectory.ts";
@@ -186,7 +186,7 @@ async function act<Task>(
     if (result.done) finish(run, "done");
   } else {
     turn.malformed = parsed.reason;
-    turn.observation = [unreadable(parsed.reason, environment)];
+    turn.observation = [unreadableMessage(parsed.reason, environment.actionFormat)];
     run.malformedInARow++;
     if (run.malformedInARow >= (options.malformedLimit ?? 3)) finish(run, "malformed");
   }
@@ -197,14 +197,6 @@ async function act<Task>(
     // The template refuses the environment's messages: that is this episode's fault, not the run's.
     fail(run, error);
   }
-}
-
-/** What an agent is told whose action could not be read. */
-function unreadable(reason: string, environment: Environment<never> | Environment): Message {
-  return {
-    role: "user",
-    content: `That could not be read: ${reason}. Write exactly this form:\n\n${actionFormatText(environment.actionFormat)}`,
-  };
 }
 
 /** Ends an episode; its last turn becomes terminal. */

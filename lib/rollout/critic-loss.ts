@@ -4,18 +4,23 @@
  */
 
 import type { Environment } from "../environments/contract.ts";
-import type { LanguageModel } from "../model.ts";
-import { type Interval, meanInterval } from "./evaluate.ts";
+import type { LanguageModel, Support } from "../model.ts";
+import { grouped, type Interval, meanInterval } from "./evaluate.ts";
+import { mean, supportOf } from "./losses.ts";
 import { Roles, type RolesConfig } from "./roles.ts";
 import { writeTargets } from "./targets.ts";
 import type { Transition } from "./trajectory.ts";
 
 export interface CriticLoss {
-  /** Mean over transitions of the KL a token, nats, with its 95 % interval. */
+  /** Mean over transitions of L1 a token as training takes it, nats, with its 95 % interval. */
   l1: Interval;
-  /** The same for the negative log-likelihood of the target under θ. */
+  /** Where it was taken: "sampled" is the cross entropy of the target's own tokens, else it is a KL. */
+  support: Support;
+  /** Mean of the negative log-likelihood of the target under θ, nats a token. */
   nll: Interval;
   transitions: number;
+  /** Episodes that they are of. The intervals take those of one episode for what they tell together. */
+  episodes: number;
   /** Targets that could not be written, for want of context. */
   dropped: number;
   /** Parse rates, shares of Yes and token counts, as in training's metrics. */
@@ -26,22 +31,32 @@ export async function criticLoss(
   model: LanguageModel,
   environment: Pick<Environment, "actionFormat" | "maxTurns">,
   transitions: readonly Transition[],
-  config: RolesConfig,
+  config: RolesConfig & { support: Support },
   signal: AbortSignal = new AbortController().signal,
 ): Promise<CriticLoss> {
   const roles = new Roles(model, environment, config, 0, signal);
   const targets = await writeTargets(roles, transitions);
-  const texts = targets.flatMap((target) => (target === undefined ? [] : [target.text]));
-  const mean = (losses: Float32Array) => losses.reduce((sum, loss) => sum + loss, 0) / losses.length;
-  const kls = await model.tokenKl(texts, { withGradient: false });
+  const usable = targets.flatMap((target, i) =>
+    target === undefined ? [] : [{ text: target.text, episode: transitions[i]!.trajectory }],
+  );
+  const texts = usable.map(({ text }) => text);
+  const support = supportOf(config);
+  const kls = await model.tokenKl(texts, { support, withGradient: false });
   const nlls = await model.tokenNll(
     texts.map(({ student, response }) => ({ prompt: student, response })),
     { withGradient: false },
   );
+  const byEpisode = (losses: Float32Array[]) =>
+    grouped(
+      losses.map(mean),
+      usable.map(({ episode }) => episode),
+    );
   return {
-    l1: meanInterval(kls.map(mean)),
-    nll: meanInterval(nlls.map(mean)),
+    l1: meanInterval(byEpisode(kls)),
+    support,
+    nll: meanInterval(byEpisode(nlls)),
     transitions: texts.length,
+    episodes: new Set(usable.map(({ episode }) => episode)).size,
     dropped: targets.length - texts.length,
     roles: roles.metrics(),
   };

@@ -73,3 +73,8 @@ export function transitionsOf(trajectory: Trajectory): Transition[] {
     done: turn.done,
   }));
 }
+
+/** Those of many episodes, one episode at a time. */
+export function* transitionsOfAll(trajectories: Iterable<Trajectory>): Generator<Transition> {
+  for (const trajectory of trajectories) yield* transitionsOf(trajectory);
+}

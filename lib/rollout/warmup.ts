@@ -41,7 +41,7 @@ export interface WarmupOptions<Task> {
 
 /**
  * Takes `config.steps` steps on demonstrated texts and sets θ̄ to θ.
- * @throws NlacError ERR_CONFIG when the environment cannot demonstrate, ERR_ABORTED
+ * @throws NlacError ERR_CONFIG when the environment cannot demonstrate or has no tasks, ERR_ABORTED
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
   const { model, environment, config, seed } = options;
@@ -49,6 +49,7 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
     throw new NlacError("ERR_CONFIG", `${environment.name} has no scripted episodes to warm up on.`);
   }
   const tasks = await environment.tasks("train");
+  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
   const order = permutation(tasks.length, seed, streams.warmup);
   const texts: ScoredText[] = [];
   for (let i = 0; i < config.episodes; i++) {

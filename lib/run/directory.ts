@@ -27,11 +27,14 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { NlacError } from "../errors.ts";
+import { z } from "zod";
+import { fromFileSystem, NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { Trajectory } from "../rollout/trajectory.ts";
-import { type EpisodeRecord, fromRecord, toRecord } from "./episodes.ts";
-import { RecordWriter, readRecords } from "./records.ts";
+import { writeAtomically } from "../write-atomically.ts";
+import { readEpisodes, toRecord } from "./episodes.ts";
+import { onDisk, readJson, requireEmpty } from "./files.ts";
+import { RecordWriter } from "./records.ts";
 import { EventWriter } from "./tensorboard.ts";
 import type { Checkpoint, Progress, SampleRecord, TrainingRun } from "./training-run.ts";
 
@@ -55,10 +58,21 @@ export interface RunOptions {
   samplesPerUpdate?: number;
 }
 
-interface SavedState {
-  state: Record<string, unknown>;
-  files: { metrics: number; trajectories: number; samples: number; events: number; eventsName: string };
-}
+const bytes = z.int().min(0);
+
+/** What state.json holds: the algorithm's own counters, and how long every record file was. */
+const savedState = z.object({
+  state: z.record(z.string(), z.unknown()),
+  files: z.object({
+    metrics: bytes,
+    trajectories: bytes,
+    samples: bytes,
+    events: bytes,
+    eventsName: z.string(),
+  }),
+});
+
+type SavedState = z.infer<typeof savedState>;
 
 export class RunDirectory implements TrainingRun {
   readonly path: string;
@@ -75,25 +89,23 @@ export class RunDirectory implements TrainingRun {
   readonly #eventsName: string;
   #lastCheckpoint = performance.now();
 
-  /** Starts a run in a directory that is new or empty. Throws ERR_RUN. */
+  /** Starts a run in a directory that is new or empty. Throws ERR_RUN, ERR_IO. */
   static create(path: string, options: RunOptions): RunDirectory {
-    if (existsSync(path) && readdirSync(path).length > 0) {
-      throw new NlacError(
-        "ERR_RUN",
-        `${path} is not empty. Choose another directory, or continue with --resume.`,
-      );
-    }
-    mkdirSync(join(path, "checkpoints"), { recursive: true });
+    requireNewRun(path);
+    onDisk(path, () => mkdirSync(join(path, "checkpoints"), { recursive: true }));
     lock(path);
-    writeDurably(join(path, "run.json"), `${JSON.stringify(options.description, withoutKeys, 2)}\n`);
+    writeAtomically(join(path, "run.json"), `${JSON.stringify(options.description, withoutKeys, 2)}\n`);
     return new RunDirectory(path, options, undefined, undefined);
   }
 
-  /** Continues the run in `path` from its newest checkpoint; `model` was resumed from `learnerDirectory(path)`. */
+  /**
+   * Continues the run in `path` from its newest checkpoint; `model` was resumed from `learnerDirectory(path)`.
+   * @throws NlacError ERR_RUN, ERR_CHECKPOINT, ERR_IO
+   */
   static resume(path: string, model: LanguageModel, options: RunOptions): RunDirectory {
     const directory = newestCheckpoint(path);
     lock(path);
-    const saved = JSON.parse(readFileSync(join(directory, "state.json"), "utf8")) as SavedState;
+    const saved = readJson(join(directory, "state.json"), savedState, "ERR_CHECKPOINT");
     return new RunDirectory(path, options, saved, model);
   }
 
@@ -118,13 +130,12 @@ export class RunDirectory implements TrainingRun {
   }
 
   async restore(): Promise<
-    { state: Record<string, unknown>; trajectories: Trajectory[]; replay: string } | undefined
+    { state: Record<string, unknown>; trajectories: Iterable<Trajectory>; replay: string } | undefined
   > {
     if (this.#saved === undefined) return undefined;
-    const records = readRecords<EpisodeRecord>(join(this.path, "trajectories.jsonl"));
     return {
       state: this.#saved.state,
-      trajectories: records.map((record) => fromRecord(record, this.#model!)),
+      trajectories: readEpisodes(join(this.path, "trajectories.jsonl"), this.#model!),
       replay: newestCheckpoint(this.path),
     };
   }
@@ -149,11 +160,13 @@ export class RunDirectory implements TrainingRun {
     const interval = (this.#options.checkpointSeconds ?? 600) * 1000;
     if (!force && performance.now() - this.#lastCheckpoint < interval) return;
     const root = join(this.path, "checkpoints");
-    const numbers = readdirSync(root).flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
+    const numbers = checkpointNumbers(root);
     const name = String(Math.max(-1, ...numbers) + 1).padStart(6, "0");
     const building = join(root, `.${name}`);
-    rmSync(building, { recursive: true, force: true });
-    mkdirSync(join(building, "learner"), { recursive: true });
+    onDisk(building, () => {
+      rmSync(building, { recursive: true, force: true });
+      mkdirSync(join(building, "learner"), { recursive: true });
+    });
     await model.save(join(building, "learner"));
     replay.save(building);
     const saved: SavedState = {
@@ -166,15 +179,15 @@ export class RunDirectory implements TrainingRun {
         eventsName: this.#eventsName,
       },
     };
-    writeDurably(join(building, "state.json"), JSON.stringify(saved));
-    for (const file of readdirSync(building)) if (file !== "learner") syncPath(join(building, file));
-    syncPath(building);
-    renameSync(building, join(root, name));
-    syncPath(root);
-    writeDurably(join(this.path, "latest"), name);
+    writeAtomically(join(building, "state.json"), JSON.stringify(saved));
+    onDisk(building, () => renameSync(building, join(root, name)));
+    syncDirectory(root);
+    // On disk before anything that an older `latest` names is removed.
+    writeAtomically(join(this.path, "latest"), name);
     const keep = this.#options.keepCheckpoints ?? 2;
     for (const old of numbers.sort((a, b) => b - a).slice(keep - 1)) {
-      rmSync(join(root, String(old).padStart(6, "0")), { recursive: true, force: true });
+      const path = join(root, String(old).padStart(6, "0"));
+      onDisk(path, () => rmSync(path, { recursive: true, force: true }));
     }
     this.#lastCheckpoint = performance.now();
   }
@@ -188,18 +201,21 @@ export class RunDirectory implements TrainingRun {
   }
 }
 
+/** A run starts in a directory that is new or empty. Throws ERR_RUN, ERR_IO. */
+export function requireNewRun(path: string): void {
+  requireEmpty(path, "ERR_RUN", "Choose another directory, or continue with --resume.");
+}
+
 /** The newest complete checkpoint of a run. Throws ERR_CHECKPOINT when there is none. */
 export function newestCheckpoint(path: string): string {
   if (!existsSync(join(path, "run.json"))) throw new NlacError("ERR_RUN", `${path} is not a run directory.`);
   if (!existsSync(join(path, "latest"))) {
-    throw new NlacError("ERR_CHECKPOINT", `${path} has no checkpoint yet; start it anew.`);
+    throw new NlacError("ERR_CHECKPOINT", `${path} has no checkpoint yet: delete it and start anew.`);
   }
-  const directory = join(path, "checkpoints", readFileSync(join(path, "latest"), "utf8").trim());
+  const latest = join(path, "latest");
+  const directory = join(path, "checkpoints", onDisk(latest, () => readFileSync(latest, "utf8")).trim());
   if (!existsSync(join(directory, "state.json"))) {
-    throw new NlacError(
-      "ERR_CHECKPOINT",
-      `${directory} is named by ${join(path, "latest")} but is not complete.`,
-    );
+    throw new NlacError("ERR_CHECKPOINT", `${directory} is named by ${latest} but is not complete.`);
   }
   return directory;
 }
@@ -209,15 +225,15 @@ export function learnerDirectory(path: string): string {
   return join(newestCheckpoint(path), "learner");
 }
 
-/** What `nlac train` wrote to run.json. */
+/** What `nlac train` wrote to run.json. Throws ERR_RUN. */
 export function readDescription(path: string): Record<string, unknown> {
   if (!existsSync(join(path, "run.json"))) throw new NlacError("ERR_RUN", `${path} is not a run directory.`);
-  return JSON.parse(readFileSync(join(path, "run.json"), "utf8")) as Record<string, unknown>;
+  return readJson(join(path, "run.json"), z.record(z.string(), z.unknown()), "ERR_RUN");
 }
 
 /**
  * One process a run; this one may ask again. A lock whose process is gone (a crash, a kill) is taken over.
- * @throws NlacError ERR_RUN when another process holds it
+ * @throws NlacError ERR_RUN when another process holds it, ERR_IO
  */
 export function lock(path: string): void {
   const file = join(path, "lock");
@@ -225,16 +241,16 @@ export function lock(path: string): void {
     writeFileSync(file, String(process.pid), { flag: "wx" });
     return;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw fromFileSystem(error);
   }
-  const owner = Number(readFileSync(file, "utf8"));
+  const owner = Number(onDisk(file, () => readFileSync(file, "utf8")));
   if (owner > 0 && owner !== process.pid && isAlive(owner)) {
     throw new NlacError(
       "ERR_RUN",
       `${path} is in use by process ${owner} (if that is not a training, delete ${file}).`,
     );
   }
-  writeFileSync(file, String(process.pid));
+  onDisk(file, () => writeFileSync(file, String(process.pid)));
 }
 
 function isAlive(pid: number): boolean {
@@ -251,19 +267,19 @@ function withoutKeys(key: string, value: unknown): unknown {
   return key === "apiKey" ? undefined : value;
 }
 
-/** Beside, synced, renamed. */
-function writeDurably(path: string, text: string): void {
-  const beside = `${path}.new`;
-  writeFileSync(beside, text);
-  syncPath(beside);
-  renameSync(beside, path);
+function checkpointNumbers(root: string): number[] {
+  const names = onDisk(root, () => readdirSync(root));
+  return names.flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
 }
 
-function syncPath(path: string): void {
-  const fd = openSync(path, "r");
-  try {
-    fsyncSync(fd);
-  } finally {
-    closeSync(fd);
-  }
+/** What was renamed into `path` is there for good when this returns. */
+function syncDirectory(path: string): void {
+  onDisk(path, () => {
+    const fd = openSync(path, "r");
+    try {
+      fsyncSync(fd);
+    } finally {
+      closeSync(fd);
+    }
+  });
 }

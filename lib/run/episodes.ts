@@ -8,6 +8,7 @@ import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { Outcome, Trajectory } from "../rollout/trajectory.ts";
 import type { ConversationJson } from "../tokens/conversation.ts";
+import { readRecords } from "./records.ts";
 
 export interface EpisodeRecord {
   id: number;
@@ -45,6 +46,20 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
     })),
     conversation: trajectory.conversation.toJSON(),
   };
+}
+
+/**
+ * The episodes of a record file in order, one in memory at a time, for `model` to go on with.
+ * @throws NlacError ERR_RUN for a damaged line or a record that is no episode, ERR_IO
+ */
+export function* readEpisodes(path: string, model: LanguageModel): Generator<Trajectory> {
+  let line = 0;
+  for (const record of readRecords<Partial<EpisodeRecord> | null>(path)) {
+    line++;
+    if (!Array.isArray(record?.turns) || record.conversation === undefined)
+      throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
+    yield fromRecord(record as EpisodeRecord, model);
+  }
 }
 
 export function fromRecord(record: EpisodeRecord, model: LanguageModel): Trajectory {

@@ -6,66 +6,89 @@
  * A last line that a crash left unfinished is dropped; any other damage is an error that names the line.
  */
 
-import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, openSync, readSync } from "node:fs";
 import { crc32 } from "node:zlib";
 import { NlacError } from "../errors.ts";
+import { AppendOnlyFile, onDisk } from "./files.ts";
 
-function checksum(text: string): string {
+function checksum(text: string | Uint8Array): string {
   return crc32(text).toString(16).padStart(8, "0");
 }
 
-export class RecordWriter {
-  readonly path: string;
-  readonly #fd: number;
-  #bytes: number;
+/** What stands before the record: ASCII, of one length. */
+function opening(checksum: string): string {
+  return `{"checksum":"${checksum}","record":`;
+}
 
-  /** Opens `path` for appending, cut to `bytes` when given (what a checkpoint knew of it). */
+const openingBytes = opening("00000000").length;
+
+export class RecordWriter {
+  readonly #file: AppendOnlyFile;
+
+  /** Opens `path` for appending, cut to `bytes` when given. Throws ERR_RUN when it is shorter, ERR_IO. */
   constructor(path: string, bytes?: number) {
-    this.path = path;
-    this.#fd = openSync(path, "a+");
-    const size = fstatSync(this.#fd).size;
-    if (bytes !== undefined && bytes > size) {
-      closeSync(this.#fd);
-      throw new NlacError("ERR_RUN", `${path} has ${size} bytes; the checkpoint was made with ${bytes}.`);
-    }
-    this.#bytes = bytes ?? size;
-    if (this.#bytes !== size) ftruncateSync(this.#fd, this.#bytes);
+    this.#file = new AppendOnlyFile(path, bytes);
   }
 
   append(record: unknown): void {
     const text = JSON.stringify(record);
-    const line = Buffer.from(`{"checksum":"${checksum(text)}","record":${text}}\n`);
-    for (let offset = 0; offset < line.length; ) offset += writeSync(this.#fd, line, offset);
-    this.#bytes += line.length;
+    this.#file.append(Buffer.from(`${opening(checksum(text))}${text}}\n`));
   }
 
   /** Bytes so far, all of them on disk when this returns. */
   sync(): number {
-    fsyncSync(this.#fd);
-    return this.#bytes;
+    return this.#file.sync();
   }
 
   close(): void {
-    closeSync(this.#fd);
+    this.#file.close();
   }
 }
 
-/** All records of a file. Throws ERR_RUN with the line's number for damage that is not an unfinished last line. */
-export function readRecords<T>(path: string): T[] {
-  let content: string;
+/**
+ * The records of a file in order, one in memory at a time: a run's files may be larger than any string.
+ *
+ * @param chunkBytes what is read at once, bytes
+ * @throws NlacError ERR_RUN with the line's number for damage that is not an unfinished last line, ERR_IO
+ */
+export function* readRecords<T>(path: string, chunkBytes: number = 2 ** 20): Generator<T> {
+  const fd = onDisk(path, () => openSync(path, "r"));
   try {
-    content = readFileSync(path, "utf8");
-  } catch (error) {
-    throw new NlacError("ERR_RUN", `Cannot read ${path}: ${(error as Error).message}`, { cause: error });
-  }
-  const lines = content.split("\n");
-  // A complete file ends in a newline; what stands after the last one was never finished.
-  lines.pop();
-  return lines.map((line, i) => {
-    const match = /^\{"checksum":"([0-9a-f]{8})","record":(.*)\}$/.exec(line);
-    if (match === null || checksum(match[2]!) !== match[1]) {
-      throw new NlacError("ERR_RUN", `${path}: line ${i + 1} is damaged (its checksum does not fit).`);
+    const chunk = Buffer.alloc(chunkBytes);
+    let begun: Buffer[] = []; // what earlier chunks held of the line
+    let lines = 0;
+    for (;;) {
+      const bytes = chunk.subarray(
+        0,
+        onDisk(path, () => readSync(fd, chunk)),
+      );
+      // A complete file ends in a newline; what stands after the last one was never finished.
+      if (bytes.length === 0) return;
+      let start = 0;
+      for (let end = bytes.indexOf("\n"); end >= 0; end = bytes.indexOf("\n", start)) {
+        const line = Buffer.concat([...begun, bytes.subarray(start, end)]);
+        begun = [];
+        start = end + 1;
+        lines++;
+        yield parseLine(line, `${path}: line ${lines}`) as T;
+      }
+      begun.push(Buffer.from(bytes.subarray(start)));
     }
-    return JSON.parse(match[2]!) as T;
-  });
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** The record of a line, whose checksum is over bytes: they become text when they are known to be whole. */
+function parseLine(line: Buffer, where: string): unknown {
+  const record = line.subarray(openingBytes, -1);
+  const begins = line.toString("latin1", 0, openingBytes) === opening(checksum(record));
+  if (!begins || line.at(-1) !== "}".charCodeAt(0)) {
+    throw new NlacError("ERR_RUN", `${where} is damaged (its checksum does not fit).`);
+  }
+  try {
+    return JSON.parse(record.toString("utf8"));
+  } catch (error) {
+    throw new NlacError("ERR_RUN", `${where} is not a record.`, { cause: error });
+  }
 }

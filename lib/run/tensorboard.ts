@@ -3,7 +3,7 @@
  * A record is: length (u64), masked CRC-32C of the length, data, masked CRC-32C of the data, little-endian.
  */
 
-import { closeSync, fstatSync, fsyncSync, ftruncateSync, openSync, writeSync } from "node:fs";
+import { AppendOnlyFile } from "./files.ts";
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   let value = byte;
@@ -56,15 +56,12 @@ function record(data: Buffer): Buffer {
 }
 
 export class EventWriter {
-  readonly #fd: number;
-  #bytes: number;
+  readonly #file: AppendOnlyFile;
 
-  /** Appends to `path`, cut to `bytes` when given; a new file gets its version record. */
+  /** Appends to `path`, cut to `bytes` when given; a new file gets its version record. Throws ERR_RUN, ERR_IO. */
   constructor(path: string, bytes?: number) {
-    this.#fd = openSync(path, "a+");
-    this.#bytes = bytes ?? fstatSync(this.#fd).size;
-    ftruncateSync(this.#fd, this.#bytes);
-    if (this.#bytes === 0)
+    this.#file = new AppendOnlyFile(path, bytes);
+    if (this.#file.bytes === 0)
       this.#write(event(Date.now() / 1000, 0, delimited(3, Buffer.from("brain.Event:2"))));
   }
 
@@ -80,17 +77,14 @@ export class EventWriter {
   }
 
   sync(): number {
-    fsyncSync(this.#fd);
-    return this.#bytes;
+    return this.#file.sync();
   }
 
   close(): void {
-    closeSync(this.#fd);
+    this.#file.close();
   }
 
   #write(data: Buffer): void {
-    const bytes = record(data);
-    for (let offset = 0; offset < bytes.length; ) offset += writeSync(this.#fd, bytes, offset);
-    this.#bytes += bytes.length;
+    this.#file.append(record(data));
   }
 }

@@ -42,9 +42,12 @@ export interface TrainingRun {
   readonly progress: Progress;
   /** How many samples of an update are recorded with their texts. */
   readonly samplesPerUpdate: number;
-  /** The last checkpoint: its state, the episodes up to it, the replay buffer's directory. Undefined in a fresh run. */
+  /**
+   * The last checkpoint: its state, the episodes up to it (to be gone through once, one in memory at a time), the
+   * replay buffer's directory. Undefined in a fresh run.
+   */
   restore(): Promise<
-    { state: Record<string, unknown>; trajectories: Trajectory[]; replay: string } | undefined
+    { state: Record<string, unknown>; trajectories: Iterable<Trajectory>; replay: string } | undefined
   >;
   /** One row of metrics; `step` counts updates. */
   metrics(step: number, values: Record<string, number>): void;

@@ -1,8 +1,13 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { main } from "../../lib/cli/main.ts";
+import { Learner } from "../../lib/learner.ts";
+import { unreadableMessage } from "../../lib/prompts/policy.ts";
+import type { EpisodeRecord } from "../../lib/run/episodes.ts";
 import { readRecords } from "../../lib/run/records.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 
@@ -70,24 +75,58 @@ describe("every command on a run that train left", () => {
     expect(output).toContain("tiny:");
     expect(output).toContain("loss/l1");
     expect(output).toContain("▸ observation");
-    expect(JSON.parse((await nlac("view", run, "--json")).output)).toMatchObject({
-      samples: [{ update: 0 }, { update: 0 }],
-    });
+    const { metrics, samples } = JSON.parse((await nlac("view", run, "--json")).output);
+    expect(samples).toMatchObject([{ update: 0 }, { update: 0 }]);
+    const [first] = JSON.parse((await nlac("view", run, "--json", "--samples", "1")).output).samples;
+    expect(first).toEqual(samples[0]);
+    const episodes = metrics.map(({ values }: { values: Record<string, number> }) => values.episodes);
+    expect(episodes).toEqual([2, undefined]);
+    expect(output).toMatch(/\n {2}episodes +2 +2 +2 +1\n/);
   });
 
   test("eval plays the run's environment, records, and measures the critic on the record", async () => {
     const record = join(root, "held-out.jsonl");
     const played = await nlac("eval", run, "--episodes", "3", "--record", record);
     expect(played.code).toBe(0);
-    expect(played.output).toContain("twentyQuestions, test, 3 episodes");
+    expect(played.output).toContain("twentyQuestions, test: 3 episodes over 3 tasks");
     expect(played.output).toMatch(/success +0 +\[0, 0\.56/);
-    expect(readRecords(record)).toHaveLength(3);
+    expect([...readRecords(record)]).toHaveLength(3);
     const critic = await nlac("eval", run, "--critic", record, "--transitions", "4", "--json");
     expect(critic.code).toBe(0);
     const figures = JSON.parse(critic.output);
-    expect(figures.transitions).toBe(4);
+    expect(figures).toMatchObject({ transitions: 4, episodes: 3, support: "full" });
     expect(figures.nll.estimate).toBeGreaterThan(figures.l1.estimate);
     expect((await nlac("eval", run, "--episodes", "1", "--record", record)).errors).toContain("ERR_IO");
+  });
+
+  test("eval plays no task twice unless it is told to, and then spreads them evenly", async () => {
+    const many = await nlac("eval", run, "--episodes", "9999");
+    expect(many.code).toBe(1);
+    const [, tasks, trials] =
+      /^nlac: ERR_CONFIG: twentyQuestions, test: there are (\d+) tasks\..+--trials (\d+)\.\n$/
+        .exec(many.errors)!
+        .map(Number);
+    expect(trials).toBe(Math.ceil(9999 / tasks!));
+    const record = join(root, "repeated.jsonl");
+    const repeated = await nlac("eval", run, "--episodes", "5", "--trials", "2", "--record", record);
+    expect(repeated.output).toContain("5 episodes over 3 tasks");
+    const episodes = [...readRecords<EpisodeRecord>(record)];
+    const times = (task: string) => episodes.filter((episode) => episode.task === task).length;
+    expect([...new Set(episodes.map(({ task }) => task))].map(times)).toEqual([2, 2, 1]);
+    expect(new Set(episodes.map(({ seed }) => seed)).size).toBe(5);
+    const json = JSON.parse((await nlac("eval", run, "--episodes", "2", "--json")).output);
+    expect(json).toMatchObject({ episodes: 2, tasks: 2 });
+  });
+
+  test("eval measures the critic of a reasoning model as its training does", async () => {
+    const [thinking, record] = [join(root, "thinking"), join(root, "thoughts.jsonl")];
+    cpSync(run, thinking, { recursive: true });
+    const description = readFileSync(join(run, "run.json"), "utf8");
+    writeFileSync(join(thinking, "run.json"), description.replace('"reasoning": false', '"reasoning": true'));
+    await nlac("eval", thinking, "--episodes", "1", "--record", record);
+    const { output } = await nlac("eval", thinking, "--critic", record);
+    expect(output).toContain("L1 is the cross entropy of the sampled tokens");
+    expect((await nlac("eval", run, "--critic", record)).output).toContain("L1 is the KL over the whole");
   });
 
   test("generate, of a run and of a model", async () => {
@@ -109,6 +148,18 @@ describe("every command on a run that train left", () => {
     expect(output).toContain("not readable");
   });
 
+  test("play tells the model of an unreadable action in the words of training", async () => {
+    const generate = vi.spyOn(Learner.prototype, "generate");
+    await nlac("play", run, "--max-action-tokens", "5");
+    const [first, second] = generate.mock.calls.map(([[request]]) => request!.tokens!);
+    generate.mockRestore();
+    const learner = await Learner.load(model);
+    const grown = learner.decode(second!.slice(first!.length));
+    await learner.dispose();
+    const reason = /That could not be read: (.+?)\. Write exactly this form/.exec(grown)?.[1];
+    expect(grown).toContain(unreadableMessage(reason!, "text").content);
+  });
+
   test("export writes what loads again", async () => {
     const out = join(root, "exported");
     expect((await nlac("export", run, out)).code).toBe(0);
@@ -120,7 +171,9 @@ describe("every command on a run that train left", () => {
   });
 
   test("a run directory is not written to twice, and a resumed one that is done ends at once", async () => {
-    expect((await nlac("train", recipe, "--run", run)).errors).toContain("--resume");
+    const again = await nlac("train", recipe, "--run", run);
+    expect(again.errors).toContain("--resume");
+    expect(again.errors).not.toContain("loading"); // it is said before the model is loaded
     const resumed = await nlac("train", "--resume", "--run", run, "--json");
     expect(JSON.parse(resumed.output)).toMatchObject({ updates: 1, stopped: false });
   });
@@ -150,4 +203,69 @@ test("every command has help with an example, and faults are one line and an exi
     expect(errors).toMatch(/^nlac: ERR_[A-Z_]+: .+\n$/);
   }
   expect(readFileSync(join(run, "run.json"), "utf8")).toContain('"name": "tiny"');
+});
+
+test("what the file system refuses and what is damaged is one line that names the file, and no fault of nlac's", async () => {
+  const file = join(root, "a-file");
+  writeFileSync(file, "");
+  const damaged = join(root, "damaged");
+  mkdirSync(damaged);
+  writeFileSync(join(damaged, "run.json"), '{\n"recipe": ');
+  const empty = join(root, "empty");
+  cpSync(run, empty, { recursive: true });
+  writeFileSync(join(empty, "run.json"), "{}");
+  const cases: [code: string, named: string, ...argv: string[]][] = [
+    ["ERR_RUN", join(damaged, "run.json"), "view", damaged],
+    ["ERR_RUN", join(damaged, "run.json"), "train", "--resume", "--run", damaged],
+    ["ERR_RUN", join(damaged, "run.json"), "generate", damaged, "x"],
+    ["ERR_CONFIG", empty, "generate", empty, "x"],
+    ["ERR_IO", join(file, "run"), "train", recipe, "--run", join(file, "run")],
+    ["ERR_IO", file, "train", recipe, "--run", file],
+    ["ERR_IO", join(file, "out"), "export", run, join(file, "out")],
+    ["ERR_IO", join(root, "none", "x.jsonl"), "eval", run, "--record", join(root, "none", "x.jsonl")],
+    ["ERR_IO", join(root, "none.jsonl"), "eval", run, "--critic", join(root, "none.jsonl")],
+    ["ERR_RUN", join(run, "metrics.jsonl"), "eval", run, "--critic", join(run, "metrics.jsonl")],
+    ["ERR_VALUE", "--critic", "eval", run, "--critic", file, "--record", join(root, "y.jsonl")],
+    ["ERR_VALUE", "--weights", "generate", run, "x", "--weights", "both"],
+    ["ERR_VALUE", "--samples", "view", run, "--samples", ""],
+  ];
+  for (const [code, named, ...argv] of cases) {
+    const { code: exit, errors } = await nlac(...argv);
+    expect(exit).toBe(1);
+    const fault = errors.slice(errors.indexOf("nlac: ERR_"));
+    expect(fault.startsWith(`nlac: ${code}: `)).toBe(true);
+    expect(fault).toContain(named);
+    if (named !== empty) expect(fault.trimEnd()).not.toContain("\n"); // a recipe's bad fields are a list
+  }
+  expect(existsSync(join(root, "y.jsonl"))).toBe(false);
+  // Also what no layer below names: here, the cache that a model is fetched into.
+  vi.stubEnv("XDG_CACHE_HOME", join(file, "cache"));
+  const { errors } = await nlac("generate", "SmolLM2-135M-Instruct", "x");
+  vi.unstubAllEnvs();
+  expect(errors).toMatch(
+    /^nlac: ERR_IO: \S+\/a-file\/cache\S* cannot be used: not a directory \(ENOTDIR\)\.\n$/,
+  );
+  // A run whose description names no recipe can still be read.
+  expect((await nlac("view", empty)).output).toContain(`${empty}\n`);
+});
+
+test("an evaluation that was cut off leaves an empty record, which the next one may fill", async () => {
+  const record = join(root, "again.jsonl");
+  writeFileSync(record, "");
+  expect((await nlac("eval", run, "--episodes", "1", "--record", record)).code).toBe(0);
+  expect([...readRecords(record)]).toHaveLength(1);
+});
+
+test("play --oracle takes its answers from a pipe, and its end for the end of the game", () => {
+  const program = fileURLToPath(new URL("../../lib/cli/main.ts", import.meta.url));
+  const flags = ["--oracle", "--max-action-tokens", "3"];
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ["--import", "jiti/register", program, "play", model, ...flags],
+    { input: "yes\nno\n", encoding: "utf8" },
+  );
+  expect(stderr).toBe("");
+  expect(stdout.split("   you: ")).toHaveLength(4);
+  expect(stdout).toMatch(/\nEnded at turn 3\.\n$/);
+  expect(status).toBe(0);
 });

@@ -14,7 +14,7 @@ import {
 } from "../../lib/prompts/corrected-thought.ts";
 import { criticRequest, parseCritique } from "../../lib/prompts/critic.ts";
 import { evaluatorRequest, parseEvaluation } from "../../lib/prompts/evaluator.ts";
-import { parseAction, policyMessages } from "../../lib/prompts/policy.ts";
+import { parseAction, policyMessages, unreadableMessage } from "../../lib/prompts/policy.ts";
 import { refinerRequest } from "../../lib/prompts/refiner.ts";
 import { parseFuture, successorRequest } from "../../lib/prompts/successor.ts";
 
@@ -25,6 +25,7 @@ test("every prompt reads as it did when it was last reviewed", () => {
     policy: policyMessages({ messages: [{ role: "system", content: "Play." }, ...observation] }, "text"),
     policyTool: policyMessages({ messages: observation }, "tool"),
     policySolution: policyMessages({ messages: observation }, "solution"),
+    unreadable: unreadableMessage("the action is not valid JSON", "tool"),
     successor: successorRequest(),
     future: futureRequest(observation),
     futureSilent: futureRequest([]),

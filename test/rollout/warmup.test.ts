@@ -73,9 +73,15 @@ test("steps fall to a rate of nothing, θ̄ becomes θ, and the same seed draws 
   expect(await run()).toEqual(events);
 });
 
-test("an environment that cannot demonstrate is an error that says so", async () => {
-  const options = { model: new ScriptedModel(() => ""), environment: errandEnvironment(), seed: 0 };
-  await expect(
-    warmUp({ ...options, config: { steps: 1, batchSize: 1, learningRate: 1, episodes: 1 } }),
-  ).rejects.toMatchObject({ code: "ERR_CONFIG" });
+test("an environment that cannot demonstrate, or has no tasks to, is an error that says so", async () => {
+  const options = {
+    model: new ScriptedModel(() => ""),
+    config: { steps: 1, batchSize: 1, learningRate: 1, episodes: 1 },
+    seed: 0,
+  };
+  await expect(warmUp({ ...options, environment: errandEnvironment() })).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+  });
+  const empty = { ...environment, tasks: async () => [] };
+  await expect(warmUp({ ...options, environment: empty })).rejects.toMatchObject({ code: "ERR_CONFIG" });
 });

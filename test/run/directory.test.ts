@@ -1,9 +1,18 @@
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
-import { type MetricsRow, newestCheckpoint, RunDirectory } from "../../lib/run/directory.ts";
+import { type MetricsRow, newestCheckpoint, RunDirectory, readDescription } from "../../lib/run/directory.ts";
 import { readRecords } from "../../lib/run/records.ts";
 import type { Progress } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
@@ -42,7 +51,7 @@ const config = {
 };
 
 function metricsOf(path: string): { step: number; values: Record<string, unknown> }[] {
-  return readRecords<MetricsRow>(join(path, "metrics.jsonl")).map(({ step, values }) => ({
+  return [...readRecords<MetricsRow>(join(path, "metrics.jsonl"))].map(({ step, values }) => ({
     step,
     values: Object.fromEntries(Object.entries(values).filter(([name]) => !name.startsWith("time/"))),
   }));
@@ -54,8 +63,8 @@ test("a run leaves what its description promises", async () => {
   await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
   run.close();
   expect(metricsOf(path)).toHaveLength(8); // two collections, six updates
-  expect(readRecords(join(path, "trajectories.jsonl"))).toHaveLength(4);
-  expect(readRecords(join(path, "samples.jsonl"))).toHaveLength(24);
+  expect([...readRecords(join(path, "trajectories.jsonl"))]).toHaveLength(4);
+  expect([...readRecords(join(path, "samples.jsonl"))]).toHaveLength(24);
   expect(readdirSync(join(path, "checkpoints"))).toHaveLength(2);
   expect(readdirSync(newestCheckpoint(path)).sort()).toEqual([
     "learner",
@@ -124,7 +133,7 @@ test("what was written after the checkpoint, torn or not, is cut off on resuming
   expect(result.episodes).toBe(6);
   const after = readFileSync(join(path, "trajectories.jsonl"), "utf8");
   expect(after.startsWith(before)).toBe(true);
-  expect(readRecords(join(path, "trajectories.jsonl"))).toHaveLength(6);
+  expect([...readRecords(join(path, "trajectories.jsonl"))]).toHaveLength(6);
 });
 
 test("a directory in use, not empty, or without a checkpoint is refused with a reason", async () => {
@@ -158,4 +167,97 @@ test("a half-written checkpoint never counts", async () => {
   rmSync(join(path, "checkpoints", ".000099", "state.json"));
   expect(newestCheckpoint(path)).toBe(newest);
   RunDirectory.resume(path, seededModel(), options()).close();
+});
+
+test("a path that cannot be written is an error that names it", async () => {
+  const file = join(fresh(), "..", "file");
+  writeFileSync(file, "");
+  for (const path of [file, join(file, "run")]) {
+    expect(() => RunDirectory.create(path, options())).toThrow(
+      expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining(path) }),
+    );
+  }
+  // A checkpoint whose place is taken by a file: the last good one stays the newest.
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  const training = { model: seededModel(), environment: errandEnvironment(), config, run };
+  await trainNlac(training);
+  const newest = newestCheckpoint(path);
+  rmSync(join(path, "checkpoints"), { recursive: true });
+  writeFileSync(join(path, "checkpoints"), "");
+  await expect(trainNlac(training)).rejects.toMatchObject({
+    code: "ERR_IO",
+    message: expect.stringContaining(join(path, "checkpoints")),
+  });
+  expect(readFileSync(join(path, "latest"), "utf8")).toBe(newest.slice(-6));
+  run.close();
+});
+
+test.each([
+  ["nothing", ""],
+  ["half of it", '{"added": 3'],
+  ["JSON of another kind", "[1]"],
+  ["other JSON", '{"added": "three",\n"files": {"metrics": -1}}'],
+])("run.json, state.json or replay.json that holds %s is an error that names the file", async (_, text) => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  const training = { environment: errandEnvironment(), config: { ...config, iterations: 1 } };
+  await trainNlac({ ...training, model: seededModel(), run });
+  run.close();
+  const [newest, model] = [newestCheckpoint(path), seededModel()];
+  const replay = readFileSync(join(newest, "replay.json"));
+  writeFileSync(join(newest, "replay.json"), text);
+  const resumed = RunDirectory.resume(path, model, options());
+  await expect(trainNlac({ ...training, model, run: resumed })).rejects.toMatchObject({
+    code: "ERR_CHECKPOINT",
+    message: expect.stringMatching(/^\S+\/replay\.json cannot be read: .+$/),
+  });
+  resumed.close();
+  writeFileSync(join(newest, "replay.json"), replay);
+  writeFileSync(join(newest, "state.json"), text);
+  expect(() => RunDirectory.resume(path, model, options())).toThrow(
+    expect.objectContaining({
+      code: "ERR_CHECKPOINT",
+      message: expect.stringMatching(/^\S+\/state\.json cannot be read: .+$/),
+    }),
+  );
+  if (text.endsWith("}")) return; // any object describes a run
+  writeFileSync(join(path, "run.json"), text);
+  expect(() => readDescription(path)).toThrow(
+    expect.objectContaining({
+      code: "ERR_RUN",
+      message: expect.stringMatching(/^\S+\/run\.json cannot be read: .+$/),
+    }),
+  );
+});
+
+test("resuming goes through the episodes one at a time, and counts them", async () => {
+  const path = fresh();
+  const run = RunDirectory.create(path, options());
+  const training = { environment: errandEnvironment(), config: { ...config, replayCapacity: 4 } };
+  await trainNlac({ ...training, model: seededModel(), run });
+  run.close();
+  const model = seededModel();
+  let restored = 0;
+  const restore = model.restoreConversation.bind(model);
+  model.restoreConversation = (json) => {
+    restored++;
+    return restore(json);
+  };
+  const again = RunDirectory.resume(path, model, options());
+  const episodes = (await again.restore())!.trajectories[Symbol.iterator]();
+  expect(restored).toBe(0);
+  expect([episodes.next().value!.id, episodes.next().value!.id, restored]).toEqual([0, 1, 2]);
+  const more = await trainNlac({ ...training, model, run: again });
+  expect([more.episodes, restored]).toEqual([4, 6]);
+  again.close();
+  // The replay buffer knows how many there must be.
+  const first = readFileSync(join(path, "trajectories.jsonl"), "utf8").split("\n", 1)[0]!;
+  const { size } = statSync(join(path, "trajectories.jsonl"));
+  writeFileSync(join(path, "trajectories.jsonl"), `${first}\n`.padEnd(size, " "));
+  const fewer = RunDirectory.resume(path, model, options());
+  await expect(trainNlac({ ...training, model, run: fewer })).rejects.toMatchObject({
+    code: "ERR_CHECKPOINT",
+  });
+  fewer.close();
 });

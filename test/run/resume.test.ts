@@ -57,7 +57,7 @@ function fingerprint(path: string): Record<string, unknown> {
         .digest("hex");
     }
   }
-  const metrics = readRecords<MetricsRow>(join(path, "metrics.jsonl")).map(({ step, values }) => ({
+  const metrics = [...readRecords<MetricsRow>(join(path, "metrics.jsonl"))].map(({ step, values }) => ({
     step,
     values: Object.fromEntries(
       Object.entries(values).filter(([name]) => !name.startsWith("time/") && name !== "tokens/cached"),

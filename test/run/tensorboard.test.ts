@@ -41,6 +41,14 @@ test("every record's length and checksums are in place", () => {
   expect(records).toBe(4);
 });
 
+test("a file shorter than the checkpoint knew it, or on a full disk, is refused with its name", () => {
+  const path = join(writeSome(), "events.out.tfevents.1.nlac");
+  expect(() => new EventWriter(path, 100_000)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  expect(() => new EventWriter("/dev/full")).toThrow(
+    expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining("/dev/full") }),
+  );
+});
+
 const python = join(
   process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache"),
   "nlac",

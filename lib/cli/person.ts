@@ -1,0 +1,49 @@
+/** A person at a terminal, or a pipe in their place, who answers line by line. */
+
+import { createInterface, type Interface } from "node:readline";
+
+export class Person {
+  readonly #output: NodeJS.WritableStream;
+  readonly #reader: Interface;
+  readonly #lines: AsyncIterator<string>;
+  readonly #interrupt = new AbortController();
+  #closed = false;
+
+  /** Reads `input` until `close`. At a terminal, Ctrl-C comes here and does not end the process. */
+  constructor(input: NodeJS.ReadableStream, output: NodeJS.WritableStream) {
+    this.#output = output;
+    this.#reader = createInterface({ input, output });
+    // From the start: the lines of a pipe come at once, before they are asked for.
+    this.#lines = this.#reader[Symbol.asyncIterator]();
+    this.#reader.on("SIGINT", () => {
+      this.#interrupt.abort();
+      this.#reader.close();
+    });
+    this.#reader.on("close", () => {
+      this.#closed = true;
+    });
+  }
+
+  /** Fires at Ctrl-C. */
+  get signal(): AbortSignal {
+    return this.#interrupt.signal;
+  }
+
+  /** The next line; undefined at Ctrl-D or the pipe's end, and after Ctrl-C. */
+  async ask(question: string): Promise<string | undefined> {
+    if (this.#closed) {
+      this.#output.write(question);
+    } else {
+      this.#reader.setPrompt(question);
+      this.#reader.prompt();
+    }
+    const line = await this.#lines.next();
+    if (!line.done) return line.value;
+    this.#output.write("\n"); // the question's line has no end yet
+    return undefined;
+  }
+
+  close(): void {
+    this.#reader.close();
+  }
+}

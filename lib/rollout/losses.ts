@@ -1,0 +1,42 @@
+/** What training and evaluation share where they take losses. */
+
+import { throwIfAborted } from "../errors.ts";
+import type { DistilledText, ScoredText, Support } from "../model.ts";
+
+/**
+ * Where L1 is taken. A corrected thought is not a text that the teacher's distribution belongs to: a reasoning
+ * model gets the sampled token's cross entropy instead of the KL.
+ */
+export function supportOf(config: { reasoning: boolean; support: Support }): Support {
+  return config.reasoning ? "sampled" : config.support;
+}
+
+/** Tokens that are sent to the learner at once: about one of its micro batches. */
+const groupTokens = 2048;
+
+/** Losses of `texts`, computed a few at a time so that a stop is heard within seconds. Throws ERR_ABORTED. */
+export async function inGroups<T extends ScoredText | DistilledText>(
+  texts: readonly T[],
+  signal: AbortSignal,
+  losses: (group: T[]) => Promise<Float32Array[]>,
+): Promise<Float32Array[]> {
+  const all: Float32Array[] = [];
+  const length = (text: T) =>
+    text.response.length + ("prompt" in text ? text.prompt.length : text.student.length);
+  for (let start = 0; start < texts.length; ) {
+    throwIfAborted(signal);
+    let end = start + 1;
+    let tokens = length(texts[start]!);
+    while (end < texts.length && tokens + length(texts[end]!) <= groupTokens) tokens += length(texts[end++]!);
+    all.push(...(await losses(texts.slice(start, end))));
+    start = end;
+  }
+  return all;
+}
+
+/** NaN of nothing. */
+export function mean(values: ArrayLike<number>): number {
+  let sum = 0;
+  for (let i = 0; i < values.length; i++) sum += values[i]!;
+  return values.length === 0 ? Number.NaN : sum / values.length;
+}

@@ -1,0 +1,72 @@
+import type * as Fs from "node:fs";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, relative } from "node:path";
+import { expect, test, vi } from "vitest";
+import { ReplayBuffer } from "../../lib/replay/buffer.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+/** What a run did to the disk, in order: "sync PATH", "rename PATH", "remove PATH". */
+const { done } = vi.hoisted(() => ({ done: [] as string[] }));
+
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof Fs>();
+  const opened = new Map<number, string>();
+  return {
+    ...fs,
+    openSync: (path: string, ...rest: [string]) => {
+      const fd = fs.openSync(path, ...rest);
+      opened.set(fd, path);
+      return fd;
+    },
+    fsyncSync: (fd: number) => {
+      fs.fsyncSync(fd);
+      done.push(`sync ${opened.get(fd)}`);
+    },
+    renameSync: (from: string, to: string) => {
+      fs.renameSync(from, to);
+      done.push(`rename ${to}`);
+    },
+    rmSync: (path: string, options: Fs.RmOptions) => {
+      if (fs.existsSync(path)) done.push(`remove ${path}`);
+      fs.rmSync(path, options);
+    },
+  };
+});
+
+test("a checkpoint, and that it is the latest, are on disk before an older one is removed", async () => {
+  const path = join(mkdtempSync(join(tmpdir(), "nlac-durable-")), "run");
+  const run = RunDirectory.create(path, {
+    signal: new AbortController().signal,
+    progress: { phase() {}, advance() {}, show() {}, overall() {} },
+    description: {},
+    keepCheckpoints: 1,
+  });
+  const replay = new ReplayBuffer({ capacity: 2, alpha: 1, beta: 0, seed: 0 });
+  const checkpoint = { state: {}, model: new ScriptedModel(() => ""), replay };
+  await run.checkpoint(checkpoint, true);
+  done.length = 0;
+  await run.checkpoint(checkpoint, true);
+  replay.dispose();
+  const names = done.map((what) => {
+    const [verb, where] = what.split(" ") as [string, string];
+    return `${verb} ${relative(path, where).replace(/\.\d+\.partial$/, "") || "."}`;
+  });
+  run.close();
+  const order = [
+    "sync trajectories.jsonl",
+    "sync checkpoints/.000001/state.json",
+    "sync checkpoints/.000001",
+    "rename checkpoints/000001",
+    "sync checkpoints",
+    "sync latest",
+    "rename latest",
+    "sync .",
+    "remove checkpoints/000000",
+  ];
+  // Each after the one before it.
+  const places = order.map((what) => names.lastIndexOf(what));
+  expect(places).not.toContain(-1);
+  expect(places).toEqual([...places].sort((a, b) => a - b));
+});

@@ -9,6 +9,9 @@ import { malformed, type Parsed, sections } from "./parsing.ts";
 
 export type ActionFormat = Environment["actionFormat"];
 
+/** What stands for the action in the form. */
+const placeholder = "What you say or do, on one line.";
+
 /** How an action is written; shared by the policy and the refiner. */
 export function actionFormatText(format: ActionFormat): string {
   switch (format) {
@@ -17,7 +20,7 @@ export function actionFormatText(format: ActionFormat): string {
         "Thought:",
         "<One line of reasoning that leads to what you do next.>",
         "Action:",
-        "<What you say or do, on one line.>",
+        `<${placeholder}>`,
       ].join("\n");
     case "tool":
       return [
@@ -77,6 +80,9 @@ export function parseAction(text: string, format: ActionFormat): Parsed<{ action
   const body = parts.sections.Action;
   if (format === "text") {
     if (body.includes("\n")) return malformed('what stands after "Action:" must be a single line');
+    // A small model copies the form instead of filling it in.
+    if (body.replace(/^<(.*)>$/, "$1") === placeholder)
+      return malformed('what stands after "Action:" must be an action, not the form\'s own words');
     return { ok: true, action: { text: body, thought } };
   }
   const tool = parseToolCall(body);

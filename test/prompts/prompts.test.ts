@@ -129,6 +129,8 @@ describe("actions", () => {
     ["text", "Is it alive?", "Thought"],
     ["text", "Thought:\nx\nAction:\n", "nothing stands"],
     ["text", "Thought:\nx\nAction:\na\nb", "single line"],
+    ["text", "Thought:\nx\nAction:\n<What you say or do, on one line.>", "the form's own words"],
+    ["text", "Thought:\nx\nAction:\nWhat you say or do, on one line.", "the form's own words"],
     ["tool", "Thought:\nx\nAction:\nfind(1)", "JSON"],
     ["tool", "Thought:\nx\nAction:\n[1]", "object"],
     ["tool", 'Thought:\nx\nAction:\n{"name":"f"}', "exactly the keys"],

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Builds the native half into build/<cpu|cuda|sanitize|fuzz> with CMake, against the libtorch that nlac
+// Builds the native half into build/<cpu|cuda|sanitize-…|fuzz> with CMake, against the libtorch that nlac
 // itself would load. Run with --help for the options.
 import { copyFileSync, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +11,7 @@ const HELP = `usage: node scripts/build-native.mjs [options]
   --cuda            the CUDA build (build/cuda); default is the CPU build (build/cpu)
   --cuda-objects    only compile every CUDA kernel
   --tests           also the C++ unit tests
-  --sanitize LIST   the torch-free tests with sanitizers, e.g. address,undefined (build/sanitize)
+  --sanitize LIST   the torch-free tests with sanitizers, address,undefined or thread (build/sanitize-LIST)
   --fuzz            the libFuzzer targets, with clang (build/fuzz)
   --target NAME     only this target; may be repeated
   --jobs N          compiler processes at once
@@ -27,6 +27,14 @@ export async function importLib(path) {
   if (!existsSync(source)) return import(join(root, "dist", `${path}.js`));
   const { createJiti } = await import("jiti");
   return createJiti(import.meta.url).import(source);
+}
+
+/** Name and definitions of the torch-free tests' build with sanitizers, e.g. "address,undefined". */
+export function sanitizedBuild(sanitizers) {
+  return {
+    name: `sanitize-${sanitizers.replaceAll(",", "-")}`,
+    definitions: { NLAC_TORCH: "OFF", NLAC_TESTS: "ON", NLAC_SANITIZE: sanitizers },
+  };
 }
 
 async function main() {
@@ -50,10 +58,9 @@ async function main() {
 
   const cuda = values.cuda || values["cuda-objects"];
   const plain = values.sanitize !== undefined || values.fuzz;
-  const name = values.fuzz ? "fuzz" : values.sanitize !== undefined ? "sanitize" : cuda ? "cuda" : "cpu";
-  const definitions = {};
-  if (values.sanitize !== undefined)
-    Object.assign(definitions, { NLAC_TORCH: "OFF", NLAC_TESTS: "ON", NLAC_SANITIZE: values.sanitize });
+  const sanitized = values.sanitize === undefined ? undefined : sanitizedBuild(values.sanitize);
+  const name = values.fuzz ? "fuzz" : (sanitized?.name ?? (cuda ? "cuda" : "cpu"));
+  const definitions = { ...sanitized?.definitions };
   if (values.fuzz) Object.assign(definitions, { NLAC_FUZZ: "ON", CMAKE_CXX_COMPILER: "clang++" });
   // Compiling and linking for CUDA needs no more of torch than the CPU half; running does.
   if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu" }).torch;

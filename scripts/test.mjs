@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 // `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and closes
 // with one line that adds all of them up. `--ci` also compiles every CUDA kernel, links the CUDA addon, and
-// runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+// runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { importLib } from "./build-native.mjs";
+import { importLib, sanitizedBuild } from "./build-native.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 const ci = process.argv.includes("--ci");
@@ -161,9 +161,11 @@ if (built) await runNativeTests("C++", join(root, "build", "cpu"));
 await runVitest();
 
 if (ci) {
-  const definitions = { NLAC_TORCH: "OFF", NLAC_TESTS: "ON", NLAC_SANITIZE: "address,undefined" };
-  if (await check("sanitizer build", () => buildNative({ name: "sanitize", definitions, root, report })))
-    await runNativeTests("sanitized", join(root, "build", "sanitize"));
+  for (const sanitizers of ["address,undefined", "thread"]) {
+    const build = sanitizedBuild(sanitizers);
+    if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))
+      await runNativeTests(build.name, join(root, "build", build.name));
+  }
   if (provided) await compileCuda({ buildNative, setup, report });
 }
 

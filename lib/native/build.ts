@@ -10,7 +10,7 @@ import { type Env, packageRoot } from "./paths.ts";
 import { type Reporter, silent } from "./report.ts";
 
 export interface BuildOptions {
-  /** The folder below build/: "cpu", "cuda", "sanitize", "fuzz". */
+  /** The folder below build/: "cpu", "cuda", "sanitize-thread", "fuzz". */
   name: string;
   /** Passed to CMake as -DKEY=VALUE. */
   definitions: Record<string, string>;

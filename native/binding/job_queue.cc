@@ -32,10 +32,15 @@ bool JobQueue::close(std::unique_ptr<Job> last) {
     if (closed_) return false;
     closed_ = true;
     abandoned.swap(jobs_);
+  }
+  for (auto& job : abandoned) job->abandon();
+  abandoned.clear();
+  {
+    std::lock_guard lock(mutex_);
     if (last) jobs_.push_back(std::move(last));
+    ending_ = true;
   }
   changed_.notify_one();
-  for (auto& job : abandoned) job->abandon();
   return true;
 }
 
@@ -48,7 +53,7 @@ void JobQueue::loop() {
     std::unique_ptr<Job> job;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
+      changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();

@@ -30,8 +30,9 @@ class JobQueue {
 
   // False when the queue is closed; `job` is then left as it was.
   bool push(std::unique_ptr<Job>&& job);
-  // Lets the running job finish, abandons the queued ones, runs `last` (may be null) and ends the thread.
-  // Does not wait. Returns false, and drops `last`, when the queue was closed before.
+  // Abandons the queued jobs, lets the running one finish, runs `last` (may be null) and ends the thread: when
+  // `last` begins, every other job has been run or abandoned and is gone. Does not wait. Returns false, and
+  // drops `last`, when the queue was closed before.
   bool close(std::unique_ptr<Job> last);
   // Waits for the thread to end; call close() first. May be called again.
   void join();
@@ -42,8 +43,9 @@ class JobQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> jobs_;
-  bool closed_ = false;
-  std::thread thread_;  // last, so that it starts when everything else is there
+  bool closed_ = false;  // takes no more jobs
+  bool ending_ = false;  // what is left in jobs_ is all there will be
+  std::thread thread_;   // last, so that it starts when everything else is there
 };
 
 }  // namespace nlac::binding

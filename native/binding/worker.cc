@@ -15,7 +15,7 @@ std::atomic<int> wanted_threads{0};   // of torch's operations; 0: never set
 
 }  // namespace
 
-// The worker's last word: its thread runs nothing after this.
+// The worker's last word: its thread runs nothing after this, and every job's own word was posted before.
 class Worker::Ended final : public Delivery {
  public:
   explicit Ended(Worker* worker) : worker_(worker) {}

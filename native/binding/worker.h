@@ -45,8 +45,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   void post(std::unique_ptr<Delivery> delivery);
 
-  // Lets the running job finish, rejects queued ones, runs `last` on the worker's thread and ends it. `last`
-  // is dropped if the worker was closed before. The promise resolves when the thread has ended.
+  // Rejects queued jobs with ERR_DISPOSED, lets the running one finish, runs `last` on the worker's thread and
+  // ends it. `last` is dropped if the worker was closed before. The promise resolves when the thread has ended
+  // and every other promise has settled.
   Napi::Promise close(Napi::Env env, std::function<void()> last);
   // The same without a promise, for finalizers.
   void close_silently(std::function<void()> last);
@@ -126,7 +127,7 @@ class Worker::Completion final : public Delivery {
   std::optional<Failure> failure;
 
  private:
-  Worker* worker_;  // in the registry until its last delivery
+  Worker* worker_;  // in the registry until it has ended, which the queue makes the last delivery
   Napi::Promise::Deferred deferred_;
   Convert convert_;
   std::function<void(bool)> settled_;

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -47,14 +48,29 @@ at::Tensor ungrouped(const at::Tensor& x) {
   return x.permute({2, 0, 1, 3}).reshape({x.size(2), x.size(0) * x.size(1), x.size(3)});
 }  // the inverse of grouped_queries, as a copy
 
-// Softmax over keys [kv_heads, length, head_dim] of queries [kv_heads, group, new, head_dim], causal from the
-// end, in wide precision.
-at::Tensor reference_probabilities(const at::Tensor& q, const at::Tensor& keys) {
-  const int64_t fresh = q.size(2), length = keys.size(1);
-  at::Tensor scores = at::matmul(q.to(wide(q)), keys.to(wide(q)).unsqueeze(1).transpose(-2, -1));
-  scores.mul_(1.0 / std::sqrt(static_cast<double>(q.size(3))));
-  const auto hidden = at::ones({fresh, length}, q.options().dtype(at::kBool)).triu_(length - fresh + 1);
-  return at::softmax(scores.masked_fill_(hidden, -INFINITY), -1);
+// Float32 scores that blockwise attention makes at a time, in bytes.
+constexpr int64_t block_score_bytes = int64_t{128} << 20;
+
+int64_t queries_at_once(const at::Tensor& q, const at::Tensor& keys) {
+  return std::max<int64_t>(1, block_score_bytes / (4 * q.size(1) * keys.size(1)));
+}
+
+double score_scale(const at::Tensor& q) { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
+
+// a [batch, m, k] · b [batch, k, n] of one type, summed and returned in wide precision.
+at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_cuda() && a.scalar_type() == at::kBFloat16) return at::bmm(a, b, at::kFloat);
+  return at::bmm(a.to(wide(a)), b.to(wide(b)));
+}
+
+// Scaled scores of queries [kv_heads, group, count, head_dim] with keys [kv_heads, seen, head_dim], whose last
+// `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a key lies ahead.
+at::Tensor block_scores(const at::Tensor& queries, const at::Tensor& keys) {
+  const int64_t count = queries.size(2), seen = keys.size(1);
+  at::Tensor scores = wide_product(queries.flatten(1, 2), keys.transpose(1, 2)).mul_(score_scale(queries));
+  const auto ahead = at::ones({count, count}, queries.options().dtype(at::kBool)).triu_(1);
+  scores.unflatten(1, {-1, count}).narrow(-1, seen - count, count).masked_fill_(ahead, -INFINITY);
+  return scores;
 }
 
 Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -106,27 +122,60 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
 
 }  // namespace
 
-at::Tensor reference_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values) {
-  const at::Tensor probabilities = reference_probabilities(grouped_queries(q, keys.size(0)), keys);
-  return ungrouped(at::matmul(probabilities, values.to(wide(q)).unsqueeze(1))).to(q.scalar_type());
+AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                                   int64_t block) {
+  const int64_t fresh = q.size(0), past = keys.size(1) - fresh, kv_heads = keys.size(0);
+  const at::Tensor queries = grouped_queries(q, kv_heads);
+  AttendedBlocks result;
+  result.output = at::empty(q.sizes(), q.options());
+  result.logsumexp = at::empty(queries.sizes().slice(0, 3), q.options().dtype(wide(q)));
+  const at::Tensor output = grouped_queries(result.output, kv_heads);
+  for (int64_t first = 0; first < fresh; first += block) {
+    const int64_t count = std::min(block, fresh - first), seen = past + first + count;
+    at::Tensor weights = block_scores(queries.narrow(2, first, count), keys.narrow(1, 0, seen));
+    const at::Tensor largest = weights.amax(-1, true);
+    weights.sub_(largest).exp_();
+    const at::Tensor sum = weights.sum(-1, true);
+    const at::Tensor attended =
+        wide_product(weights.to(q.scalar_type()), values.narrow(1, 0, seen)).div_(sum);
+    output.narrow(2, first, count).copy_(attended.unflatten(1, {-1, count}));
+    result.logsumexp.narrow(2, first, count)
+        .copy_((largest + sum.log()).squeeze(-1).unflatten(1, {-1, count}));
+  }
+  return result;
 }
 
-AttentionGradients reference_attention_backward(const at::Tensor& grad, const at::Tensor& q,
+AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at::Tensor& q,
                                                 const at::Tensor& keys, const at::Tensor& values,
-                                                const at::Tensor& output) {
-  const auto type = wide(q);
-  const int64_t kv_heads = keys.size(0);
-  const at::Tensor queries = grouped_queries(q, kv_heads), k = keys.to(type).unsqueeze(1),
-                   v = values.to(type).unsqueeze(1), upstream = grouped_queries(grad, kv_heads).to(type);
-  const at::Tensor probabilities = reference_probabilities(queries, keys);
-  const at::Tensor at_probabilities = at::matmul(upstream, v.transpose(-2, -1));
-  const at::Tensor along = (upstream * grouped_queries(output, kv_heads).to(type)).sum(-1, true);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2)));
-  const at::Tensor at_scores = probabilities * (at_probabilities - along) * scale;
-  const auto over_group = [&](const at::Tensor& x) { return x.sum(1).to(q.scalar_type()); };
-  return {ungrouped(at::matmul(at_scores, k)).to(q.scalar_type()),
-          over_group(at::matmul(at_scores.transpose(-2, -1), queries.to(type))),
-          over_group(at::matmul(probabilities.transpose(-2, -1), upstream))};
+                                                const AttendedBlocks& attended, int64_t block) {
+  const int64_t fresh = q.size(0), past = keys.size(1) - fresh, kv_heads = keys.size(0);
+  const auto type = q.scalar_type();
+  const at::Tensor queries = grouped_queries(q, kv_heads), upstream = grouped_queries(grad, kv_heads),
+                   output = grouped_queries(attended.output, kv_heads);
+  const auto options = q.options().dtype(wide(q));
+  AttentionGradients result{at::empty(q.sizes(), q.options()), at::zeros(keys.sizes(), options),
+                            at::zeros(values.sizes(), options)};
+  const at::Tensor at_queries = grouped_queries(result.q, kv_heads);
+  for (int64_t first = 0; first < fresh; first += block) {
+    const int64_t count = std::min(block, fresh - first), seen = past + first + count;
+    // [kv_heads, group * count, …]: a group's heads and their queries meet the same keys.
+    const auto rows = [&](const at::Tensor& x) { return x.narrow(2, first, count).flatten(1, 2); };
+    const auto visible = [&](const at::Tensor& x) { return x.narrow(1, 0, seen); };
+    const at::Tensor probabilities = block_scores(queries.narrow(2, first, count), visible(keys))
+                                         .sub_(rows(attended.logsumexp).unsqueeze(-1))
+                                         .exp_();
+    const at::Tensor along = (rows(upstream).to(wide(q)) * rows(output)).sum(-1, true);
+    const at::Tensor at_scores = wide_product(rows(upstream), visible(values).transpose(1, 2))
+                                     .sub_(along)
+                                     .mul_(probabilities)
+                                     .mul_(score_scale(q))
+                                     .to(type);
+    at_queries.narrow(2, first, count)
+        .copy_(wide_product(at_scores, visible(keys)).unflatten(1, {-1, count}));
+    visible(result.keys).add_(wide_product(at_scores.transpose(1, 2), rows(queries)));
+    visible(result.values).add_(wide_product(probabilities.to(type).transpose(1, 2), rows(upstream)));
+  }
+  return result;
 }
 
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -148,7 +197,10 @@ Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
       output.copy_(ungrouped(attended));
       result.logsumexp.push_back(logsumexp);
     } else {
-      output.copy_(reference_attention(queries, keys, values));
+      const AttendedBlocks attended =
+          blockwise_attention(queries, keys, values, queries_at_once(queries, keys));
+      output.copy_(attended.output);
+      result.logsumexp.push_back(attended.logsumexp);
     }
     start += length;
   }
@@ -170,8 +222,9 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, length); };
     const at::Tensor keys = part(k).transpose(0, 1), values = part(v).transpose(0, 1);
     if (!q.is_cpu()) {
-      const AttentionGradients gradients =
-          reference_attention_backward(part(grad), part(q), keys, values, part(attended.output));
+      const AttentionGradients gradients = blockwise_attention_backward(
+          part(grad), part(q), keys, values, {part(attended.output), attended.logsumexp[i]},
+          queries_at_once(q, keys));
       part(grad_q).copy_(gradients.q);
       part(grad_k).copy_(gradients.keys.transpose(0, 1));
       part(grad_v).copy_(gradients.values.transpose(0, 1));
@@ -196,7 +249,7 @@ void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor
   const int64_t fresh = q.size(0), length = keys.size(1), past = length - fresh;
   const int64_t kv_heads = keys.size(0), group = q.size(1) / kv_heads;
   if (!q.is_cpu()) {
-    output.copy_(reference_attention(q, keys, values));
+    output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys)).output);
     return;
   }
   if (fresh == 1) {

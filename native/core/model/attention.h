@@ -38,18 +38,27 @@ struct CachedSequence {
 void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const std::vector<CachedSequence>& sequences, at::Tensor output);
 
-// Plain arithmetic for any device, and what the others are tested against: query i of q sees the first
-// keys.size(1) - q.size(0) + i + 1 keys. q [new, heads, head_dim], keys and values [kv_heads, length,
-// head_dim], length ≥ new → [new, heads, head_dim].
-at::Tensor reference_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values);
-
-// Its gradients, in q's type, given `output` (what it returned) and the gradient there, shaped like q.
-struct AttentionGradients {
-  at::Tensor q;             // [new, heads, head_dim]
-  at::Tensor keys, values;  // [kv_heads, length, head_dim]
+// The same arithmetic by libtorch's operators, which any device has: `block` queries at a time, whose scores
+// exist alone; backward makes them again from the logsumexp. Memory is linear in the length, and the heads of
+// a group share their keys and values without copies. Products take factors of q's type and sum in float32
+// (float64 for float64).
+//
+// Query i of q [fresh, heads, head_dim] sees the first length - fresh + i + 1 of keys and values [kv_heads,
+// length, head_dim], length ≥ fresh.
+struct AttendedBlocks {
+  at::Tensor output;     // [fresh, heads, head_dim], q's type
+  at::Tensor logsumexp;  // [kv_heads, group, fresh] of the scaled scores, f32 or f64
 };
-AttentionGradients reference_attention_backward(const at::Tensor& grad, const at::Tensor& q,
+AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                                   int64_t block);
+
+// Its gradients, given the gradient at `attended.output`, shaped like it.
+struct AttentionGradients {
+  at::Tensor q;             // [fresh, heads, head_dim], q's type
+  at::Tensor keys, values;  // [kv_heads, length, head_dim], f32 or f64
+};
+AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at::Tensor& q,
                                                 const at::Tensor& keys, const at::Tensor& values,
-                                                const at::Tensor& output);
+                                                const AttendedBlocks& attended, int64_t block);
 
 }  // namespace nlac

@@ -402,6 +402,7 @@ NLAC_AVX512_INLINE void by_16(int64_t n, const F& f) {
 NLAC_AVX512_INLINE __m512 load16(const Bits* p, __mmask16 mask) {
   return widen(_mm256_maskz_loadu_epi16(mask, p));
 }
+NLAC_AVX512_INLINE __m512 load16(const float* p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
 NLAC_AVX512_INLINE void store16(Bits* p, __mmask16 mask, __m512 values) {
   _mm256_mask_storeu_epi16(p, mask, (__m256i)_mm512_cvtneps_pbh(values));
 }
@@ -410,23 +411,23 @@ NLAC_AVX512_INLINE __m512 rounded(__m512 values) { return widen((__m256i)_mm512_
 // Rows a thread takes at least, so that few rows are not shared out at the price of waking the others.
 int64_t rows_at_once(int64_t n) { return std::max<int64_t>(1, 16384 / n); }
 
-NLAC_AVX512 float inverse_rms(const Bits* x, int64_t n, float eps) {
+template <typename In>
+NLAC_AVX512 float inverse_rms(const In* x, int64_t n, float eps) {
   __m512 sum = _mm512_setzero_ps();
-  by_16(
-      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-        const __m512 value = load16(x + i, mask);
-        sum = _mm512_fmadd_ps(value, value, sum);
-      });
+  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    const __m512 value = load16(x + i, mask);
+    sum = _mm512_fmadd_ps(value, value, sum);
+  });
   return 1.0f / std::sqrt(_mm512_reduce_add_ps(sum) / static_cast<float>(n) + eps);
 }
 
-NLAC_AVX512 void rms_norm_row(const Bits* x, int64_t n, const Bits* weight, float eps, Bits* y) {
+template <typename In>
+NLAC_AVX512 void rms_norm_row(const In* x, int64_t n, const Bits* weight, float eps, Bits* y) {
   const __m512 scale = _mm512_set1_ps(inverse_rms(x, n, eps));
-  by_16(
-      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-        store16(y + i, mask,
-                _mm512_mul_ps(rounded(_mm512_mul_ps(load16(x + i, mask), scale)), load16(weight + i, mask)));
-      });
+  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    store16(y + i, mask,
+            _mm512_mul_ps(rounded(_mm512_mul_ps(load16(x + i, mask), scale)), load16(weight + i, mask)));
+  });
 }
 
 NLAC_AVX512 void rms_norm_backward_row(const Bits* grad, const Bits* x, const Bits* residual, int64_t n,
@@ -434,25 +435,22 @@ NLAC_AVX512 void rms_norm_backward_row(const Bits* grad, const Bits* x, const Bi
   const float factor = inverse_rms(x, n, eps);
   const __m512 scale = _mm512_set1_ps(factor);
   __m512 dot = _mm512_setzero_ps();
-  by_16(
-      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-        const __m512 upstream = load16(grad + i, mask),
-                     normalised = _mm512_mul_ps(load16(x + i, mask), scale);
-        dot = _mm512_fmadd_ps(_mm512_mul_ps(upstream, load16(weight + i, mask)), normalised, dot);
-        if (grad_weight)
-          _mm512_mask_storeu_ps(
-              grad_weight + i, mask,
-              _mm512_fmadd_ps(upstream, normalised, _mm512_maskz_loadu_ps(mask, grad_weight + i)));
-      });
+  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    const __m512 upstream = load16(grad + i, mask), normalised = _mm512_mul_ps(load16(x + i, mask), scale);
+    dot = _mm512_fmadd_ps(_mm512_mul_ps(upstream, load16(weight + i, mask)), normalised, dot);
+    if (grad_weight)
+      _mm512_mask_storeu_ps(
+          grad_weight + i, mask,
+          _mm512_fmadd_ps(upstream, normalised, _mm512_maskz_loadu_ps(mask, grad_weight + i)));
+  });
   const __m512 along = _mm512_set1_ps(_mm512_reduce_add_ps(dot) / static_cast<float>(n));
-  by_16(
-      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-        const __m512 normalised = _mm512_mul_ps(load16(x + i, mask), scale);
-        const __m512 direct = _mm512_mul_ps(load16(grad + i, mask), load16(weight + i, mask));
-        __m512 result = _mm512_mul_ps(_mm512_fnmadd_ps(normalised, along, direct), scale);
-        if (residual) result = _mm512_add_ps(result, load16(residual + i, mask));
-        store16(grad_x + i, mask, result);
-      });
+  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    const __m512 normalised = _mm512_mul_ps(load16(x + i, mask), scale);
+    const __m512 direct = _mm512_mul_ps(load16(grad + i, mask), load16(weight + i, mask));
+    __m512 result = _mm512_mul_ps(_mm512_fnmadd_ps(normalised, along, direct), scale);
+    if (residual) result = _mm512_add_ps(result, load16(residual + i, mask));
+    store16(grad_x + i, mask, result);
+  });
 }
 
 NLAC_AVX512_INLINE __m512 sigmoid(__m512 x) {
@@ -461,23 +459,21 @@ NLAC_AVX512_INLINE __m512 sigmoid(__m512 x) {
 }
 
 NLAC_AVX512 void gated_silu_row(const Bits* gate, const Bits* up, int64_t n, Bits* y) {
-  by_16(
-      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-        const __m512 g = load16(gate + i, mask);
-        store16(y + i, mask, _mm512_mul_ps(_mm512_mul_ps(g, sigmoid(g)), load16(up + i, mask)));
-      });
+  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    const __m512 g = load16(gate + i, mask);
+    store16(y + i, mask, _mm512_mul_ps(_mm512_mul_ps(g, sigmoid(g)), load16(up + i, mask)));
+  });
 }
 
 NLAC_AVX512 void gated_silu_backward_row(const Bits* grad, const Bits* gate, const Bits* up, int64_t n,
                                          Bits* grad_gate, Bits* grad_up) {
   const __m512 one = _mm512_set1_ps(1.0f);
-  by_16(
-      n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
-        const __m512 g = load16(gate + i, mask), upstream = load16(grad + i, mask), s = sigmoid(g);
-        const __m512 slope = _mm512_mul_ps(s, _mm512_fmadd_ps(g, _mm512_sub_ps(one, s), one));
-        store16(grad_up + i, mask, _mm512_mul_ps(upstream, _mm512_mul_ps(g, s)));
-        store16(grad_gate + i, mask, _mm512_mul_ps(_mm512_mul_ps(upstream, load16(up + i, mask)), slope));
-      });
+  by_16(n, [&](int64_t i, __mmask16 mask) NLAC_AVX512 __attribute__((always_inline)) {
+    const __m512 g = load16(gate + i, mask), upstream = load16(grad + i, mask), s = sigmoid(g);
+    const __m512 slope = _mm512_mul_ps(s, _mm512_fmadd_ps(g, _mm512_sub_ps(one, s), one));
+    store16(grad_up + i, mask, _mm512_mul_ps(upstream, _mm512_mul_ps(g, s)));
+    store16(grad_gate + i, mask, _mm512_mul_ps(_mm512_mul_ps(upstream, load16(up + i, mask)), slope));
+  });
 }
 
 NLAC_AVX512 void rotate_row(Bits* x, int64_t heads, int64_t half, const float* cos, const float* sin,
@@ -495,12 +491,20 @@ NLAC_AVX512 void rotate_row(Bits* x, int64_t heads, int64_t half, const float* c
   }
 }
 
-}  // namespace
-
-void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
+template <typename In>
+void rms_norm_any(const In* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
   at::parallel_for(0, rows, rows_at_once(n), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) rms_norm_row(x + r * n, n, weight, eps, y + r * n);
   });
+}
+
+}  // namespace
+
+void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
+  rms_norm_any(x, rows, n, weight, eps, y);
+}
+void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
+  rms_norm_any(x, rows, n, weight, eps, y);
 }
 
 void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, int64_t rows, int64_t n,
@@ -691,6 +695,7 @@ void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {
 void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*,
                      const Bits*, Bits*, float*, float*) {}
 void rms_norm(const Bits*, int64_t, int64_t, const Bits*, float, Bits*) {}
+void rms_norm(const float*, int64_t, int64_t, const Bits*, float, Bits*) {}
 void rms_norm_backward(const Bits*, const Bits*, const Bits*, int64_t, int64_t, const Bits*, float, Bits*,
                        float*) {}
 void gated_silu(const Bits*, int64_t, int64_t, Bits*) {}

@@ -46,6 +46,7 @@ void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits
 // What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise; one rounding at the
 // end.
 void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
+void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
 // grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null: left
 // out).
 void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, int64_t rows, int64_t n,

@@ -69,6 +69,10 @@ at::Tensor after_attention(const LayerWeights& layer, const at::Tensor& x, const
   return linear_forward(attended.flatten(1), layer.output, layer.output_bias).add_(x);
 }
 
+at::ScalarType residual_type(const Weights& weights) {
+  return weights.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
 void require_ids(const Weights& weights, const ModelConfig& config, const at::Tensor& ids) {
   NLAC_REQUIRE(ids.dim() == 1 && ids.scalar_type() == at::kLong, "ERR_SHAPE",
                "ids must be [tokens] int64, got ", ids.toString(), " of ", ids.dim(), " dimensions");
@@ -152,7 +156,8 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids,
   const Rope& table = rope(longest, ids.device());
   const at::Tensor positions = at::tensor(position_list, at::kLong).to(ids.device());
 
-  at::Tensor x = weights.embedding.index_select(0, ids);
+  // The residual stream is float32: few tokens pass at a time, and each layer would round it twice.
+  at::Tensor x = weights.embedding.index_select(0, ids).to(residual_type(weights));
   for (int64_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& layer = weights.layers[l];
     const Split now = split_qkv(project(layer, config_, table, positions, x).qkv, config_);
@@ -162,8 +167,8 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids,
       sequences.push_back(
           {slice.cache->keys[l], slice.cache->values[l], slice.cache->length, slice.new_tokens});
     cached_attention(now.q, now.k, now.v, sequences, attended);
-    x = after_attention(layer, x, attended);
-    x = layer_output(layer, x, gate_and_up(layer, config_, x));
+    add_linear(attended.flatten(1), layer.output, layer.output_bias, x);
+    add_linear(gated_silu(gate_and_up(layer, config_, x)), layer.down, layer.down_bias, x);
   }
   for (const CacheSlice& slice : slices) slice.cache->length += slice.new_tokens;
   return rms_norm(x, weights.norm, config_.rms_norm_eps);

@@ -27,8 +27,8 @@ struct KvCache {
 
 // One sequence's share of a packed inference step.
 struct CacheSlice {
-  KvCache* cache;       // new keys and values are appended; not owned
-  int64_t new_tokens;   // how many rows of the packed stream are this sequence's
+  KvCache* cache;      // new keys and values are appended; not owned
+  int64_t new_tokens;  // how many rows of the packed stream are this sequence's
 };
 
 struct Rope {
@@ -41,7 +41,8 @@ class Decoder {
   explicit Decoder(const ModelConfig& config) : config_(config) {}
   const ModelConfig& config() const { return config_; }
 
-  // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each cache.
+  // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each cache. The
+  // residual stream is float32 whatever the weights are, so bfloat16 is a little nearer to float32 than forward().
   // Returns the final-normed hidden states [tokens, hidden] in the weights' type. No gradients.
   at::Tensor infer(const Weights& weights, const at::Tensor& ids, const std::vector<CacheSlice>& slices);
 

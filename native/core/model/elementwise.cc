@@ -24,14 +24,20 @@ bf16::Bits* mutable_bits(const at::Tensor& x) { return static_cast<bf16::Bits*>(
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (has_kernel(x)) {
-    const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), x.options());
-    bf16::rms_norm(bits(rows), x.numel() / x.size(-1), x.size(-1), bits(weight), static_cast<float>(eps),
-                   mutable_bits(result));
+  if (has_kernel(weight)) {
+    const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), weight.options());
+    const auto run = [&](const auto* values) {
+      bf16::rms_norm(values, x.numel() / x.size(-1), x.size(-1), bits(weight), static_cast<float>(eps),
+                     mutable_bits(result));
+    };
+    if (x.scalar_type() == at::kFloat)
+      run(rows.const_data_ptr<float>());
+    else
+      run(bits(rows));
     return result;
   }
   const at::Tensor values = x.to(wide(x));
-  return (values * inverse_rms(values, eps)).to(x.scalar_type()) * weight;
+  return (values * inverse_rms(values, eps)).to(weight.scalar_type()) * weight;
 }
 
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,

@@ -8,8 +8,8 @@
 
 namespace nlac {
 
-// x [..., n] normalised over its last dimension in float32 (f64 for f64), rounded to x's type, times weight
-// [n]: the order of roundings is Hugging Face's.
+// x [..., n], of weight's type or float32, normalised over its last dimension in float32 (f64 for f64), rounded
+// to weight's type, times weight [n]: the order of roundings is Hugging Face's.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // Returns the gradient at x, plus `residual` of x's shape (undefined: none); adds into `grad_weight` [n] (f32

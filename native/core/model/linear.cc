@@ -1,5 +1,6 @@
 #include "core/model/linear.h"
 
+#include "core/loss/products.h"
 #include "core/model/bf16_kernels.h"
 
 namespace nlac {
@@ -42,9 +43,16 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const a
   return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
 }
 
+void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum) {
+  const bool exact = has_kernel(x) && x.size(0) <= few_rows && sum.scalar_type() == at::kFloat;
+  sum.add_(exact ? run_kernel<float>(x, weight, bias, at::kFloat) : linear_forward(x, weight, bias));
+}
+
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
   if (has_kernel(x)) return run_kernel<float>(x, weight, {}, at::kFloat);
-  return at::linear(x.to(at::kFloat), weight.to(at::kFloat));
+  at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(at::kFloat));
+  product_logits(x, weight, y);
+  return y;
 }
 
 at::Tensor linear_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,

@@ -10,7 +10,11 @@ namespace nlac {
 // x [rows, in] · weightᵀ [in, out] + bias [out] (undefined: none) → [rows, out], all of one type.
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// The same without a bias, for bf16 too summed and returned in float32: logits.
+// sum [rows, out] += the same; a wider sum is added to without rounding the product first, where that is free.
+void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum);
+
+// linear_forward without a bias, whatever the type summed and returned in float32: logits. Nothing of the weight's
+// size is made.
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 
 // Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others

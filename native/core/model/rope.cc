@@ -72,14 +72,9 @@ Rope Rope::make(const ModelConfig& config, int64_t positions, at::Device device)
   float* frequency = frequencies.data_ptr<float>();
   double attention_factor = 1.0;
   switch (config.rope_scaling) {
-    case RopeScaling::none:
-      break;
-    case RopeScaling::linear:
-      frequencies.div_(config.rope_factor);
-      break;
-    case RopeScaling::llama3:
-      scale_llama3(config, frequency, half);
-      break;
+    case RopeScaling::none: break;
+    case RopeScaling::linear: frequencies.div_(config.rope_factor); break;
+    case RopeScaling::llama3: scale_llama3(config, frequency, half); break;
     case RopeScaling::yarn:
       scale_yarn(config, frequency, half);
       attention_factor = yarn_attention_factor(config);

@@ -4,8 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <latch>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -89,16 +91,70 @@ TEST_CASE("close finishes the running job, abandons the queued ones and runs the
   CHECK(abandoned == 3);
 }
 
+TEST_CASE("the last job waits for every abandonment, however long one takes") {
+  using namespace std::chrono_literals;
+  std::latch started(1), proceed(1);
+  std::atomic<bool> last_ran = false;
+  std::atomic<int> abandoned = 0, gone = 0, seen_abandoned = -1, seen_gone = -1;
+  JobQueue queue;
+  REQUIRE(queue.push(job([&] {
+    started.count_down();
+    proceed.wait();
+  })));
+  // What a job holds is gone with it, and counted so.
+  const auto token = [&] { return std::shared_ptr<void>(nullptr, [&](void*) { ++gone; }); };
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(queue.push(job([held = token()] {},
+                           [&, i] {
+                             // The thread is free from here on: it would run the last job now if it were there to be found.
+                             if (i == 0) proceed.count_down();
+                             for (int waited = 0; waited < 20 && !last_ran; ++waited)
+                               std::this_thread::sleep_for(1ms);
+                             ++abandoned;
+                           })));
+  started.wait();
+  REQUIRE(queue.close(job([&] {
+    last_ran = true;
+    seen_abandoned = abandoned.load();
+    seen_gone = gone.load();
+  })));
+  queue.join();
+  CHECK(last_ran);
+  CHECK(seen_abandoned == 3);
+  CHECK(seen_gone == 3);
+}
+
+TEST_CASE("of several that close at once, one does") {
+  for (int round = 0; round < 50; ++round) {
+    constexpr int closers = 3;
+    std::atomic<int> closed = 0, last_ran = 0;
+    std::latch go(closers);
+    JobQueue queue;
+    std::vector<std::thread> threads;
+    for (int c = 0; c < closers; ++c)
+      threads.emplace_back([&] {
+        go.arrive_and_wait();
+        if (queue.close(job([&] { ++last_ran; }))) ++closed;
+      });
+    for (auto& thread : threads) thread.join();
+    queue.join();
+    CHECK(closed == 1);
+    CHECK(last_ran == 1);
+  }
+}
+
 TEST_CASE("an idle queue ends when it is destroyed") {
   bool started = false;
-  { JobQueue queue([&] { started = true; }); }
+  {
+    JobQueue queue([&] { started = true; });
+  }
   CHECK(started);
 }
 
 TEST_CASE("every accepted job runs or is abandoned exactly once, however close races with push") {
   for (int round = 0; round < 50; ++round) {
     constexpr int producers = 4, jobs_each = 50;
-    std::atomic<int> accepted = 0, ran = 0, abandoned = 0;
+    std::atomic<int> accepted = 0, ran = 0, abandoned = 0, before_last = -1;
     std::latch go(producers + 1);
     JobQueue queue;
     std::vector<std::thread> threads;
@@ -110,10 +166,11 @@ TEST_CASE("every accepted job runs or is abandoned exactly once, however close r
       });
     go.arrive_and_wait();
     for (int i = 0; i < round; ++i) std::this_thread::yield();
-    queue.close(nullptr);
+    REQUIRE(queue.close(job([&] { before_last = ran + abandoned; })));
     for (auto& thread : threads) thread.join();
     queue.join();
     CHECK(ran + abandoned == accepted);
+    CHECK(before_last == accepted);
     CHECK(accepted <= producers * jobs_each);
   }
 }

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/io/safetensors.h"
@@ -331,7 +332,10 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
       rows.push_back(decoder.infer(model.weights, ids.narrow(0, i, 1), {{&cache, 1}}));
     const at::Tensor whole = logits(decoder.forward(model.weights, ids, {ids.size(0)}), model.weights.head);
     const at::Tensor stepped = logits(at::cat(rows), model.weights.head);
-    for (const auto& [path_name, result] : {std::pair{"whole", whole}, std::pair{"stepped", stepped}}) {
+    // The whole pass is training's, whose residual stream is bfloat16 as transformers' is: the largest difference
+    // is then one early position's, the same for both but for the order of sums.
+    for (const auto& [path_name, result, largest_room] :
+         {std::tuple{"whole", whole, 1.01}, {"stepped", stepped, 1.0}}) {
       const at::Tensor off = result.index_select(1, reference.at("columns")) - expected;
       const at::Tensor top_off = result.gather(1, top) - reference.at("top_logits");
       const double largest = std::max(off.abs().max().item<double>(), top_off.abs().max().item<double>());
@@ -343,10 +347,9 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
         CHECK(largest < 2e-3);
         CHECK(agreement == 1.0);
       } else {
-        // Room for luck: equally good orders of summation differ by a tenth in the median, and the largest is
-        // one early position's, which amplifies any rounding.
-        CHECK(off.abs().max().item<double>() <= 1.25 * reference.at("bfloat16_largest").item<double>());
-        CHECK(median <= 1.15 * reference.at("bfloat16_median").item<double>());
+        CHECK(off.abs().max().item<double>() <=
+              largest_room * reference.at("bfloat16_largest").item<double>());
+        CHECK(median <= reference.at("bfloat16_median").item<double>());
         CHECK(agreement >= reference.at("bfloat16_agreement").item<double>());
       }
     }

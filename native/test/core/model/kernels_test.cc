@@ -1,8 +1,12 @@
 // The bfloat16 CPU kernels behind linear.h, elementwise.h and attention.h against float64 runs of the same
-// functions, which take libtorch's operators. On a processor without the kernels both sides are libtorch's.
+// functions, which take libtorch's operators; attention, however it is computed, against its formula. On a
+// processor without the kernels both sides are libtorch's.
+#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -28,8 +32,59 @@ double half_steps(const at::Tensor& result, const at::Tensor& exact, double floo
   return largest((result.to(at::kDouble) - exact) / step);
 }
 
-double relative(const at::Tensor& result, const at::Tensor& exact) {
-  return ((result.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
+double relative(const at::Tensor& result, const at::Tensor& exact, double floor = 0) {
+  return (result.to(at::kDouble) - exact).norm().item<double>() /
+         std::max(exact.norm().item<double>(), floor);
+}
+
+// Causal attention as the formula says it, in float64, with autograd's gradients. q [fresh, heads, head_dim],
+// k and v [length, kv_heads, head_dim], the queries being the last.
+struct Formula {
+  at::Tensor output, q, k, v;
+};
+Formula formula(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& grad) {
+  const auto leaf = [](const at::Tensor& x) { return x.to(at::kDouble, false, true).requires_grad_(); };
+  const std::vector<at::Tensor> inputs{leaf(q), leaf(k), leaf(v)};
+  const int64_t group = q.size(1) / k.size(1), fresh = q.size(0), length = k.size(0);
+  const auto of_heads = [&](const at::Tensor& x) { return x.repeat_interleave(group, 1); };
+  const at::Tensor scores =
+      at::einsum("qhd,khd->hqk", {inputs[0], of_heads(inputs[1])}) / std::sqrt(q.size(2));
+  const at::Tensor ahead = at::ones({fresh, length}, at::kBool).triu(length - fresh + 1);
+  const at::Tensor output = at::einsum(
+      "hqk,khd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), of_heads(inputs[2])});
+  const auto gradients = torch::autograd::grad({output}, inputs, {grad.to(at::kDouble)});
+  return {output.detach(), gradients[0], gradients[1], gradients[2]};
+}
+
+// Stands in for libtorch's allocator on the CPU and remembers the largest request.
+class Watch final : public c10::Allocator {
+ public:
+  explicit Watch(c10::Allocator* real) : real_(real) {}
+  c10::DataPtr allocate(size_t bytes) override {
+    size_t before = largest.load();
+    while (before < bytes && !largest.compare_exchange_weak(before, bytes)) {
+    }
+    return real_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    real_->copy_data(to, from, bytes);
+  }
+  std::atomic<size_t> largest = 0;
+
+ private:
+  c10::Allocator* real_;
+};
+
+// Bytes of the largest tensor that `body` makes.
+template <typename Body>
+size_t largest_allocation(const Body& body) {
+  c10::Allocator* const real = c10::GetCPUAllocator();
+  Watch watch(real);
+  c10::SetCPUAllocator(&watch);
+  body();
+  c10::SetCPUAllocator(real);
+  return watch.largest;
 }
 
 struct Threads {
@@ -56,9 +111,23 @@ TEST_CASE("products of few rows: any shape, one rounding, rows independent of th
       CHECK(largest(in_float - expected) < 1e-5 * size);
       CHECK(half_steps(linear_forward(x, weight, {}), expected, 0.01 * size) < 1.1);
       CHECK(half_steps(linear_forward(x, weight, bias), expected + bias.to(at::kDouble), 0.01 * size) < 2.1);
+      at::Tensor sum = at::full({rows, out}, 1e-3);
+      add_linear(x, weight, bias, sum);
+      CHECK(half_steps(sum, expected + bias.to(at::kDouble) + 1e-3, 0.01 * size) < 2.1);
       CHECK(at::equal(in_float.narrow(0, rows - 1, 1), linear_in_float(all.narrow(0, rows - 1, 1), weight)));
     }
   }
+}
+
+TEST_CASE("logits in float32 need no wider copy of the vocabulary matrix") {
+  at::manual_seed(8);
+  // Not bfloat16, so that the path without a kernel is taken on every processor.
+  const at::Tensor x = at::randn({3, 40}, at::kDouble), weight = at::randn({20011, 40}, at::kDouble);
+  at::Tensor result;
+  const size_t bytes = largest_allocation([&] { result = linear_in_float(x, weight); });
+  CHECK((result.scalar_type() == at::kFloat));
+  CHECK(largest(result - at::linear(x, weight)) < 5e-5);
+  CHECK(bytes < weight.numel() * sizeof(float) / 2);
 }
 
 TEST_CASE("weight gradients add to what is there, in float32") {
@@ -89,6 +158,9 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
                      more = random({rows, n});
     const auto d = [](const at::Tensor& t) { return t.to(at::kDouble); };
     CHECK(half_steps(rms_norm(x, weight, 1e-5), rms_norm(d(x), d(weight), 1e-5), 1e-3) < 2.2);
+    const at::Tensor stream = at::randn({rows, n}) * 3, normed = rms_norm(stream, weight, 1e-5);
+    CHECK((normed.scalar_type() == at::kBFloat16));
+    CHECK(half_steps(normed, rms_norm(d(stream), d(weight), 1e-5), 1e-3) < 2.2);
     at::Tensor sum = at::ones({n}), exact_sum = at::ones({n}, at::kDouble);
     const at::Tensor back = rms_norm_backward(grad, x, weight, 1e-5, sum, more);
     const at::Tensor exact = rms_norm_backward(d(grad), d(x), d(weight), 1e-5, exact_sum, d(more));
@@ -163,7 +235,20 @@ TEST_CASE("attention over packed sequences, forward and backward") {
       return std::pair{attended.output, at_all};
     };
     const auto [output, gradients] = run(qkv, grad);
-    const auto [exact, exact_gradients] = run(qkv.to(at::kDouble), grad.to(at::kDouble));
+    const auto [all_q, all_k, all_v] = parts(qkv);
+    at::Tensor exact = at::empty_like(output, at::kDouble),
+               exact_gradients = at::empty_like(qkv, at::kDouble);
+    int64_t start = 0;
+    for (const int64_t length : lengths) {
+      const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, length); };
+      const Formula one = formula(part(all_q), part(all_k), part(all_v), part(grad));
+      part(exact).copy_(one.output);
+      part(exact_gradients).copy_(at::cat({one.q, one.k, one.v}, 1));
+      start += length;
+    }
+    const auto [double_output, double_gradients] = run(qkv.to(at::kDouble), grad.to(at::kDouble));
+    CHECK(relative(double_output, exact) < 1e-13);
+    CHECK(relative(double_gradients, exact_gradients) < 1e-13);
     CHECK(relative(output, exact) < 4e-3);
     CHECK(largest(output - exact) < 0.02 * largest(exact));
     const auto [q, k, v] = parts(gradients);
@@ -179,21 +264,87 @@ TEST_CASE("attention over packed sequences, forward and backward") {
   }
 }
 
-TEST_CASE("the plain attention that other devices run, forward and backward") {
+TEST_CASE("the blockwise attention that other devices run is the formula, with its gradients") {
   at::manual_seed(6);
-  const int64_t n = 37;
-  const at::Tensor q = at::randn({n, 6, 32}, at::kDouble), k = at::randn({n, 2, 32}, at::kDouble),
-                   v = at::randn({n, 2, 32}, at::kDouble), grad = at::randn({n, 6, 32}, at::kDouble);
-  const Attended attended = packed_attention(q, k, v, {n});
-  at::Tensor grad_q = at::empty_like(q), grad_k = at::empty_like(k), grad_v = at::empty_like(v);
-  packed_attention_backward(grad, q, k, v, attended, {n}, grad_q, grad_k, grad_v);
+  for (const auto& [heads, kv_heads, head_dim] : {std::tuple{4, 4, 8}, {6, 2, 32}, {5, 1, 64}}) {
+    CAPTURE(heads);
+    const std::vector<int64_t> lengths{1, 2, 31, 64, 101};
+    const at::Tensor qkv = at::randn({199, heads + 2 * kv_heads, head_dim}, at::kDouble) * 1.5;
+    const at::Tensor grad = at::randn({199, heads, head_dim}, at::kDouble);
+    for (const auto& [dtype, allowed] :
+         {std::pair{at::kDouble, 1e-13}, {at::kFloat, 3e-6}, {at::kBFloat16, 1e-2}}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      // Views of one matrix, as the decoder has them.
+      const at::Tensor all = qkv.to(dtype), upstream = grad.to(dtype);
+      int64_t start = 0;
+      for (const int64_t length : lengths) {
+        const auto part = [&](int64_t first, int64_t count) {
+          return all.narrow(0, start, length).narrow(1, first, count);
+        };
+        const at::Tensor q = part(0, heads), k = part(heads, kv_heads), v = part(heads + kv_heads, kv_heads),
+                         at_output = upstream.narrow(0, start, length);
+        const Formula exact = formula(q, k, v, at_output);
+        for (const int64_t block : {1, 7, 32, 64, 1000}) {
+          CAPTURE(length);
+          CAPTURE(block);
+          const at::Tensor keys = k.transpose(0, 1), values = v.transpose(0, 1);
+          const AttendedBlocks attended = blockwise_attention(q, keys, values, block);
+          CHECK((attended.output.scalar_type() == dtype));
+          CHECK(relative(attended.output, exact.output) < allowed);
+          const AttentionGradients gradients =
+              blockwise_attention_backward(at_output, q, keys, values, attended, block);
+          CHECK((gradients.q.scalar_type() == dtype));
+          // Those of q and k are differences of what v's is made of; among few keys little of it is left.
+          const double floor = exact.v.norm().item<double>();
+          CHECK(relative(gradients.q, exact.q, floor) < allowed);
+          CHECK(relative(gradients.keys.transpose(0, 1), exact.k, floor) < allowed);
+          CHECK(relative(gradients.values.transpose(0, 1), exact.v) < allowed);
+          // The last queries alone, as after a cache.
+          const int64_t fresh = (length + 2) / 3;
+          const at::Tensor last =
+              blockwise_attention(q.narrow(0, length - fresh, fresh), keys, values, block).output;
+          CHECK(relative(last, exact.output.narrow(0, length - fresh, fresh)) < allowed);
+        }
+        start += length;
+      }
+    }
+  }
+}
+
+TEST_CASE("extreme scores leave blockwise attention finite") {
+  at::manual_seed(7);
+  const at::Tensor q = at::randn({20, 2, 16}) * 1e4, k = at::randn({20, 2, 16}) * 1e4,
+                   v = at::randn({20, 2, 16}), grad = at::randn({20, 2, 16});
   const at::Tensor keys = k.transpose(0, 1), values = v.transpose(0, 1);
-  const at::Tensor output = reference_attention(q, keys, values);
-  CHECK(largest(output - attended.output) < 1e-12);
-  const AttentionGradients gradients = reference_attention_backward(grad, q, keys, values, output);
-  CHECK(largest(gradients.q - grad_q) < 1e-12);
-  CHECK(largest(gradients.keys.transpose(0, 1) - grad_k) < 1e-12);
-  CHECK(largest(gradients.values.transpose(0, 1) - grad_v) < 1e-12);
+  const AttendedBlocks attended = blockwise_attention(q, keys, values, 8);
+  CHECK(relative(attended.output, formula(q, k, v, grad).output) < 1e-5);
+  const AttentionGradients gradients = blockwise_attention_backward(grad, q, keys, values, attended, 8);
+  for (const at::Tensor& gradient : {gradients.q, gradients.keys, gradients.values})
+    CHECK(gradient.isfinite().all().item<bool>());
+}
+
+TEST_CASE("attention makes nothing that grows with the square of the length") {
+  const auto bytes = [](const auto& attend, at::ScalarType dtype, int64_t length) {
+    const auto make = [&](int64_t heads) { return at::ones({length, heads, 32}, dtype); };
+    const at::Tensor q = make(4), k = make(2), v = make(2);
+    return largest_allocation([&] { attend(q, k, v); });
+  };
+  const auto blockwise = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const at::Tensor keys = k.transpose(0, 1), values = v.transpose(0, 1);
+    const AttendedBlocks attended = blockwise_attention(q, keys, values, 16);
+    blockwise_attention_backward(q, q, keys, values, attended, 16);
+  };
+  const auto packed = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const std::vector<int64_t> lengths{q.size(0)};
+    const Attended attended = packed_attention(q, k, v, lengths);
+    packed_attention_backward(q, q, k, v, attended, lengths, at::empty_like(q), at::empty_like(k),
+                              at::empty_like(v));
+  };
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    CHECK(bytes(blockwise, dtype, 2048) <= 2 * bytes(blockwise, dtype, 1024));
+    CHECK(bytes(packed, dtype, 2048) <= 2 * bytes(packed, dtype, 1024));
+  }
 }
 
 TEST_CASE("attention over caches: one token, several, and both in one step") {
@@ -228,9 +379,10 @@ TEST_CASE("attention over caches: one token, several, and both in one step") {
       CHECK(at::equal(s.values.narrow(1, s.past, s.fresh), v.narrow(0, start, s.fresh).transpose(0, 1)));
       CHECK(at::equal(s.keys.narrow(1, s.past + s.fresh, 3), slack[i]));
       const int64_t length = s.past + s.fresh;
-      const at::Tensor exact = reference_attention(q.narrow(0, start, s.fresh).to(at::kDouble),
-                                                   s.keys.narrow(1, 0, length).to(at::kDouble),
-                                                   s.values.narrow(1, 0, length).to(at::kDouble));
+      const at::Tensor queries = q.narrow(0, start, s.fresh),
+                       held = s.keys.narrow(1, 0, length).transpose(0, 1);
+      const at::Tensor exact =
+          formula(queries, held, s.values.narrow(1, 0, length).transpose(0, 1), queries).output;
       CHECK(relative(output.narrow(0, start, s.fresh), exact) < 4e-3);
       start += s.fresh;
     }

@@ -31,7 +31,7 @@ describe("options", () => {
       expect(make({ alpha })).toBe("ERR_VALUE");
     for (const beta of [-0.1, 1.1, Number.NaN]) expect(make({ beta })).toBe("ERR_VALUE");
     for (const seed of [-1, 0.5, -1n, 1n << 64n]) expect(make({ seed })).toBe("ERR_VALUE");
-    expect(make({ device: "cuda" })).toBe("ERR_DEVICE");
+    for (const device of ["tpu", "cuda:", "cuda:999", 1]) expect(make({ device })).toBe("ERR_DEVICE");
     expect(make({ gamma: 1 })).toBe("ERR_VALUE");
     expect(make({ seed: (1n << 64n) - 1n })).toBe("no error");
   });
@@ -198,6 +198,40 @@ describe("save and load", () => {
         expect(codeOf(() => sampler.load(path))).toBe("ERR_CHECKPOINT");
       }
       expect(sampler.get([3])).toEqual(Float32Array.of(2));
+    });
+  });
+});
+
+// A GPU is there where the tests were told to use it.
+const cuda = process.env.NLAC_TEST_DEVICE === "cuda";
+
+describe("cuda", () => {
+  it.skipIf(cuda)("is an error where it cannot be had, never a silent run on the CPU", async () => {
+    await inDirectory((directory) => {
+      const path = join(directory, "sampler.bin");
+      using sampler = new PrioritizedSampler({ capacity: 4 });
+      sampler.save(path);
+      expect(codeOf(() => new PrioritizedSampler({ capacity: 4, device: "cuda" }))).toBe("ERR_DEVICE");
+      expect(codeOf(() => PrioritizedSampler.load(path, { device: "cuda" }))).toBe("ERR_DEVICE");
+      expect(codeOf(() => PrioritizedSampler.load(path, { gpu: 0 } as never))).toBe("ERR_VALUE");
+    });
+  });
+
+  it.runIf(cuda)("draws what the CPU draws, and goes on from its file", async () => {
+    await inDirectory((directory) => {
+      const path = join(directory, "sampler.bin");
+      const options = { capacity: 5000, alpha: 0.6, beta: 0.4, seed: 9 };
+      using onCpu = new PrioritizedSampler(options);
+      using onGpu = new PrioritizedSampler({ ...options, device: "cuda" });
+      const indices = Int32Array.from({ length: 9000 }, (_, i) => (i * 7919) % 5000);
+      const priorities = Float32Array.from(indices, (_, i) => (i % 5 === 0 ? 0 : 1 / (1 + (i % 97))));
+      for (const sampler of [onCpu, onGpu]) sampler.set(indices, priorities);
+      expect(onGpu.total()).toBe(onCpu.total());
+      expect(onGpu.sample(300)).toEqual(onCpu.sample(300));
+      onCpu.save(path);
+      const expected = onCpu.sample(300, { stratified: true });
+      using loaded = PrioritizedSampler.load(path, { device: "cuda" });
+      expect(loaded.sample(300, { stratified: true })).toEqual(expected);
     });
   });
 });

@@ -1,6 +1,7 @@
 /**
  * Prioritized sampling over native memory: index i is drawn with probability p_i^alpha / Σ p_j^alpha (Schaul et
- * al., 2016, "Prioritized Experience Replay", equation 1). Calls take microseconds and are synchronous.
+ * al., 2016, "Prioritized Experience Replay", equation 1). Calls take microseconds and are synchronous. With
+ * typed arrays given, and arrays to write `into`, they make no new ones.
  */
 
 import { callNative, checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../checks.ts";
@@ -17,8 +18,8 @@ export interface SamplerOptions {
   beta?: number | undefined;
   /** Draw number d is a function of the seed, d and the priorities alone. Default 0. */
   seed?: number | bigint | undefined;
-  /** Default "cpu", the only one there is. */
-  device?: "cpu" | undefined;
+  /** "cpu", "cuda" or "cuda:N": where the priorities lie. The draws are the same on each. Default "cpu". */
+  device?: string | undefined;
 }
 
 /** What `sample` draws. Every array holds `count` elements. */
@@ -39,18 +40,21 @@ export interface SampleOptions {
 
 const largestCapacity = 2 ** 27;
 
-/** Every method throws ERR_DISPOSED after `dispose`. */
+/** Every method throws ERR_DISPOSED after `dispose`, and ERR_DEVICE for a fault of its GPU. */
 export class PrioritizedSampler implements Disposable {
+  readonly #device: string;
   #native: NativeSampler;
 
-  /** Throws ERR_VALUE for an option out of its range, ERR_DEVICE for a device other than the CPU. */
+  /** Throws ERR_VALUE for an option out of its range, ERR_DEVICE for a device that is not there. */
   constructor(options: SamplerOptions) {
+    this.#device = options.device ?? "cpu";
     this.#native = options instanceof Loaded ? options.native : create(options);
   }
 
-  /** A sampler from a file that `save` wrote. Throws ERR_IO, ERR_CHECKPOINT. */
-  static load(path: string): PrioritizedSampler {
-    return new PrioritizedSampler(new Loaded(path));
+  /** A sampler from a file that `save` wrote, on any device. Throws ERR_IO, ERR_CHECKPOINT, ERR_DEVICE. */
+  static load(path: string, options: Pick<SamplerOptions, "device"> = {}): PrioritizedSampler {
+    checkKeys(options, "The options of load", ["device"], "ERR_VALUE");
+    return new PrioritizedSampler(new Loaded(path, options.device ?? "cpu"));
   }
 
   get capacity(): number {
@@ -71,7 +75,8 @@ export class PrioritizedSampler implements Disposable {
   }
 
   /**
-   * Sets priorities, not yet raised to alpha. Of an index given twice, the later priority holds.
+   * Sets priorities, not yet raised to alpha. Of an index given twice, the later priority holds. The sums over them
+   * are brought up to date once, by the next `total` or `sample`.
    *
    * @param indices [n] integers
    * @param priorities [n], rounded to float32
@@ -127,7 +132,7 @@ export class PrioritizedSampler implements Disposable {
    *   as it was
    */
   load(path: string): void {
-    const { native } = new Loaded(path);
+    const { native } = new Loaded(path, this.#device);
     if (native.capacity !== this.capacity) {
       const saved = native.capacity;
       native.dispose();
@@ -154,9 +159,11 @@ export class PrioritizedSampler implements Disposable {
 class Loaded implements SamplerOptions {
   readonly native: NativeSampler;
   readonly capacity: number;
-  constructor(path: string) {
-    this.native = callNative(() => loadAddon().loadSampler(path));
+  readonly device: string;
+  constructor(path: string, device: string) {
+    this.native = callNative(() => loadAddon({ device }).loadSampler(path, device));
     this.capacity = this.native.capacity;
+    this.device = device;
   }
 }
 
@@ -167,10 +174,7 @@ function create(options: SamplerOptions): NativeSampler {
   checkNumber(alpha, "alpha", 0);
   checkNumber(beta, "beta", 0, 1);
   const bits = checkSeed(seed, "seed");
-  if (device !== "cpu") {
-    throw new NlacError("ERR_DEVICE", `A sampler lives on the "cpu", not on ${shown(device)}.`);
-  }
-  return callNative(() => loadAddon().createSampler(capacity, alpha, beta, bits));
+  return callNative(() => loadAddon({ device }).createSampler(capacity, alpha, beta, bits, device));
 }
 
 /** Int32Array would turn 0.5 into 0 and 2^32 into 0: such are refused. Bounds are the core's to check. */

@@ -1,17 +1,45 @@
-// NativeSampler of lib/native/addon.ts: the sum tree, called synchronously (microseconds a call).
+// NativeSampler of lib/native/addon.ts: the priority tree, called synchronously (microseconds a call). set
+// and sample read and write the caller's typed arrays in place, and allocate nothing.
 
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "binding/addon_data.h"
 #include "binding/convert.h"
 #include "core/error.h"
+#include "core/replay/cuda_sum_tree.h"
 #include "core/replay/sum_tree.h"
 
 namespace nlac::binding {
 namespace {
+
+// A typed array's memory, for the length of a call.
+template <typename T>
+struct Span {
+  T* data;
+  size_t length;
+};
+
+// One question to Node-API answers all there is to ask; Napi::TypedArray would ask it several times.
+template <typename T>
+Span<T> to_span(Napi::Value value, napi_typedarray_type expected, const char* name, const char* class_name) {
+  napi_typedarray_type type;
+  size_t length = 0;
+  void* data = nullptr;
+  const napi_status status =
+      napi_get_typedarray_info(value.Env(), value, &type, &length, &data, nullptr, nullptr);
+  NLAC_REQUIRE(status == napi_ok && type == expected, "ERR_VALUE", name, " must be ", class_name);
+  return {static_cast<T*>(data), length};
+}
+
+Span<int32_t> to_indices(Napi::Value value) {
+  return to_span<int32_t>(value, napi_int32_array, "indices", "an Int32Array");
+}
+
+Span<float> to_floats(Napi::Value value, const char* name) {
+  return to_span<float>(value, napi_float32_array, name, "a Float32Array");
+}
 
 class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
  public:
@@ -29,21 +57,18 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
   explicit SamplerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<SamplerHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
       throw Napi::TypeError::New(info.Env(), "A NativeSampler is made by createSampler or loadSampler.");
-    tree_ = std::make_unique<SumTree>(std::move(*info[0].As<Napi::External<SumTree>>().Data()));
-    account(info.Env(), bytes_a_leaf * tree_->capacity());
+    tree_ = std::move(*info[0].As<Napi::External<std::unique_ptr<PriorityTree>>>().Data());
+    account(info.Env(), tree_->host_bytes());
   }
 
   void Finalize(Napi::Env env) override { account(env, -accounted_); }
 
-  static Napi::Value make(Napi::Env env, SumTree tree) {
-    return AddonData::of(env).sampler.New({Napi::External<SumTree>::New(env, &tree)});
+  static Napi::Value make(Napi::Env env, std::unique_ptr<PriorityTree> tree) {
+    return AddonData::of(env).sampler.New({Napi::External<std::unique_ptr<PriorityTree>>::New(env, &tree)});
   }
 
  private:
-  // A float32 priority and about two float64 nodes.
-  static constexpr int64_t bytes_a_leaf = 20;
-
-  SumTree& tree() {
+  PriorityTree& tree() {
     NLAC_REQUIRE(tree_, "ERR_DISPOSED", "the sampler was disposed");
     return *tree_;
   }
@@ -55,19 +80,19 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
 
   void set(const Napi::CallbackInfo& info) {
     guarded(info.Env(), [&] {
-      const auto indices = to_ids(info[0], "indices");
-      const auto priorities = to_float32_array(info[1], "priorities");
-      NLAC_REQUIRE(indices.size() == priorities.ElementLength(), "ERR_SHAPE", "there are ", indices.size(),
-                   " indices and ", priorities.ElementLength(), " priorities");
-      tree().set(indices.data(), priorities.Data(), static_cast<int64_t>(indices.size()));
+      const auto indices = to_indices(info[0]);
+      const auto priorities = to_floats(info[1], "priorities");
+      NLAC_REQUIRE(indices.length == priorities.length, "ERR_SHAPE", "there are ", indices.length,
+                   " indices and ", priorities.length, " priorities");
+      tree().set(indices.data, priorities.data, static_cast<int64_t>(indices.length));
     });
   }
 
   Napi::Value get(const Napi::CallbackInfo& info) {
     return guarded(info.Env(), [&]() -> Napi::Value {
-      const auto indices = to_ids(info[0], "indices");
-      auto priorities = Napi::Float32Array::New(info.Env(), indices.size());
-      tree().get(indices.data(), priorities.Data(), static_cast<int64_t>(indices.size()));
+      const auto indices = to_indices(info[0]);
+      auto priorities = Napi::Float32Array::New(info.Env(), indices.length);
+      tree().get(indices.data, priorities.Data(), static_cast<int64_t>(indices.length));
       return priorities;
     });
   }
@@ -102,17 +127,14 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
     guarded(info.Env(), [&] {
       const int64_t count = to_integer(info[0], "count");
       const bool stratified = to_boolean(info[1], "stratified");
-      auto indices = to_int32_array(info[2], "indices");
-      auto probabilities = to_float32_array(info[3], "probabilities");
-      auto weights = to_float32_array(info[4], "weights");
+      const auto indices = to_indices(info[2]);
+      const auto probabilities = to_floats(info[3], "probabilities");
+      const auto weights = to_floats(info[4], "weights");
       NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative, it is ", count);
       const auto wanted = static_cast<size_t>(count);
-      NLAC_REQUIRE(indices.ElementLength() == wanted && probabilities.ElementLength() == wanted &&
-                       weights.ElementLength() == wanted,
+      NLAC_REQUIRE(indices.length == wanted && probabilities.length == wanted && weights.length == wanted,
                    "ERR_SHAPE", "the output arrays must hold ", count, " elements each");
-      std::vector<int64_t> wide(wanted);
-      tree().sample(count, stratified, wide.data(), probabilities.Data(), weights.Data());
-      std::copy(wide.begin(), wide.end(), indices.Data());
+      tree().sample(count, stratified, indices.data, probabilities.data, weights.data);
     });
   }
 
@@ -125,21 +147,34 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
     account(info.Env(), -accounted_);
   }
 
-  std::unique_ptr<SumTree> tree_;
+  std::unique_ptr<PriorityTree> tree_;
   int64_t accounted_ = 0;
 };
 
+// A tree of `from`, options or a file's state, on the device that `value` names.
+template <typename From>
+std::unique_ptr<PriorityTree> make_tree(Napi::Value value, From from) {
+  const at::Device device = to_device(value, "device");
+  if (device.is_cpu()) return std::make_unique<SumTree>(std::move(from));
+#ifdef NLAC_CUDA
+  return std::make_unique<CudaSumTree>(std::move(from), device.index());
+#else
+  fail("ERR_DEVICE", "This addon was built without CUDA. Run `npx nlac setup --cuda`.");
+#endif
+}
+
 Napi::Value create_sampler(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
-    return SamplerHandle::make(info.Env(),
-                               SumTree(to_integer(info[0], "capacity"), to_number(info[1], "alpha"),
-                                       to_number(info[2], "beta"), to_seed(info[3], "seed")));
+    const TreeOptions options{to_integer(info[0], "capacity"), to_number(info[1], "alpha"),
+                              to_number(info[2], "beta"), to_seed(info[3], "seed")};
+    return SamplerHandle::make(info.Env(), make_tree(info[4], options));
   });
 }
 
 Napi::Value load_sampler(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(),
-                 [&] { return SamplerHandle::make(info.Env(), SumTree::load(to_string(info[0], "path"))); });
+  return guarded(info.Env(), [&] {
+    return SamplerHandle::make(info.Env(), make_tree(info[1], load_tree(to_string(info[0], "path"))));
+  });
 }
 
 }  // namespace

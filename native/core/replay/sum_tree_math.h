@@ -1,12 +1,17 @@
-// The sum tree's arithmetic, the same on the CPU and in a CUDA kernel: shape, node sums, descent. Additions
-// happen in one fixed order and no product is followed by a sum, so that both give the same bits.
+// The sum tree's arithmetic, the same on the CPU and in a CUDA kernel: masses, shape, node sums, descent.
+// All of it is additions in one fixed order, correctly rounded divisions, and products that are part of an
+// fma, which no compiler joins with what follows: so every processor gives the same bits.
 //
-// A node has 16 children that lie side by side: 128 bytes, two cache lines, a level. Level 0 holds the
-// leaves' masses p^alpha, the last level the root alone. A node's sum is always made from its children, never
-// incremented, so it cannot drift.
+// A node has 16 children that lie side by side. Level 0 holds the leaves' masses p^alpha, the last level
+// the root alone. A node's sum is always made from its children, never incremented, so it cannot drift.
+// Beside the masses of an inner node's children lie their starts: where each begins when they are laid end
+// to end. A draw needs the starts alone.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include "core/host_device.h"
 
@@ -17,12 +22,16 @@ constexpr int tree_max_levels = 8;  // 2^27 leaves: 2^27, 2^23, 2^19, 2^15, 2^11
 constexpr int64_t tree_max_capacity = int64_t{1} << 27;
 
 // All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to whole
-// nodes; padding is 0 and so is never drawn.
+// nodes; padding is 0 and so is never drawn. What is kept for inner nodes only (starts, least masses)
+// leaves out the leaves, and is otherwise laid out alike.
 struct TreeShape {
   int levels;                       // the root's level is levels - 1
   int64_t offset[tree_max_levels];  // where a level starts; multiples of 16
   int64_t size[tree_max_levels];    // its entries, padding included
   int64_t total;                    // entries of all levels
+
+  NLAC_HOST_DEVICE int64_t inner() const { return total - size[0]; }
+  NLAC_HOST_DEVICE int64_t inner_offset(int level) const { return offset[level] - size[0]; }
 };
 
 NLAC_HOST_DEVICE inline TreeShape make_tree_shape(int64_t capacity) {
@@ -43,11 +52,100 @@ NLAC_HOST_DEVICE inline TreeShape make_tree_shape(int64_t capacity) {
   return shape;
 }
 
-NLAC_HOST_DEVICE inline double node_sum(const double* children) {
-  double a[8];
-  for (int i = 0; i < 8; ++i) a[i] = children[i] + children[i + 8];
-  for (int i = 0; i < 4; ++i) a[i] += a[i + 4];
-  return (a[0] + a[2]) + (a[1] + a[3]);
+// --- masses ------------------------------------------------------------------------------------------
+
+// log2 m = Σ log[k]·s^(2k+1) with s = (m - 1) / (m + 1), and 2^f = Σ exp[k]·f^k: the series, as far as they
+// matter to 1e-14 for m in [√½, √2) and |f| ≤ ½.
+struct PowerTerms {
+  static constexpr int logs = 9, exps = 12;
+  double log[logs], exp[exps];
+};
+
+constexpr PowerTerms make_power_terms() {
+  constexpr double ln2 = 0.693147180559945309417;
+  PowerTerms terms{};
+  for (int k = 0; k < PowerTerms::logs; ++k) terms.log[k] = 2 / (ln2 * (2 * k + 1));
+  terms.exp[0] = 1;
+  for (int k = 1; k < PowerTerms::exps; ++k) terms.exp[k] = terms.exp[k - 1] * ln2 / k;
+  return terms;
+}
+
+// What power() does to the bits of a double.
+constexpr uint64_t power_root_half = 0x3FE6A09E667F3BCD;  // √½
+constexpr uint64_t power_one = 0x3FF0000000000000;
+constexpr uint64_t power_two_52 = 0x4330000000000000;
+constexpr double power_shift = 0x1.8p52;   // added to a small number, leaves its integer part in the low bits
+constexpr double power_least = 0x1p-1022;  // so that what is positive stays positive
+// The largest log2 of a mass: the sum of 2^27 such is still finite.
+constexpr double power_largest_log = 996;
+
+// base^exponent to about 1e-14 for a normal base > 0 and exponent·log2 base ≤ 996; never below 2^-1022, and
+// exactly 1 for base 1 or exponent 0.
+NLAC_HOST_DEVICE inline double power(double base, double exponent) {
+  constexpr PowerTerms terms = make_power_terms();
+  uint64_t bits;
+  memcpy(&bits, &base, 8);
+  // base = 2^whole · m with m in [√½, √2).
+  const uint64_t biased = (bits + (power_one - power_root_half)) >> 52;
+  const uint64_t whole_bits = biased | power_two_52, m_bits = bits - (biased << 52) + power_one;
+  double whole, m;
+  memcpy(&whole, &whole_bits, 8);
+  memcpy(&m, &m_bits, 8);
+  whole -= 0x1p52 + 1023;
+  const double s = (m - 1) / (m + 1), square = s * s;
+  double series = terms.log[PowerTerms::logs - 1];
+  for (int k = PowerTerms::logs - 2; k >= 0; --k) series = fma(series, square, terms.log[k]);
+  const double log2 = fma(s, series, whole);
+  if (!(log2 * exponent >= -1022)) return power_least;
+  const double shifted = fma(log2, exponent, power_shift);
+  const double f = fma(log2, exponent, power_shift - shifted);
+  double result = terms.exp[PowerTerms::exps - 1];
+  for (int k = PowerTerms::exps - 2; k >= 0; --k) result = fma(result, f, terms.exp[k]);
+  uint64_t shifted_bits;
+  memcpy(&shifted_bits, &shifted, 8);
+  const uint64_t scale_bits = (shifted_bits << 52) + power_one;
+  double scale;
+  memcpy(&scale, &scale_bits, 8);
+  return result * scale;
+}
+
+// p^alpha, 0 for priority 0 whatever alpha: a leaf never set is never drawn.
+NLAC_HOST_DEVICE inline double mass_of(float priority, double alpha) {
+  if (!(priority > 0)) return 0;
+  return alpha == 1 ? static_cast<double>(priority) : power(priority, alpha);
+}
+
+// The importance weight of a leaf of mass `mass`: (n·P)^-beta over its maximum. n and the total cancel, the
+// rarest leaf gets 1. `least` is 0 where beta is.
+NLAC_HOST_DEVICE inline float weight_of(double mass, double least, double beta) {
+  return least > 0 ? static_cast<float>(power(mass / least, -beta)) : 1.0f;
+}
+
+// --- nodes -------------------------------------------------------------------------------------------
+
+// Makes of 16 masses their running sums: each half's sums, then the lower half's total added to the upper
+// half, halves of 2, 4, 8 and 16. So they never decrease, and stay the same exactly where a mass is 0.
+NLAC_HOST_DEVICE inline void running_sums(double* x) {
+  for (int half = 1; half < tree_fanout; half *= 2) {
+    for (int i = half; i < tree_fanout; ++i) {
+      if (i & half) x[i] += x[(i & -half) - 1];
+    }
+  }
+}
+
+// The masses' sum; `starts` [16] gets where each child starts, +inf from where on no mass follows, so that no
+// target reaches there. Null: not wanted.
+NLAC_HOST_DEVICE inline double node_sum(const double* children, double* starts) {
+  double sums[tree_fanout];
+  for (int i = 0; i < tree_fanout; ++i) sums[i] = children[i];
+  running_sums(sums);
+  const double total = sums[tree_fanout - 1];
+  if (starts == nullptr) return total;
+  starts[0] = 0;
+  for (int i = 1; i < tree_fanout; ++i) {
+    starts[i] = sums[i - 1] < total ? sums[i - 1] : std::numeric_limits<double>::infinity();
+  }
+  return total;
 }
 
 // The least positive child; 0 where there is none.
@@ -60,26 +158,24 @@ NLAC_HOST_DEVICE inline double node_least(const double* children) {
   return least;
 }
 
-// Finds the child in which `target`, in [0, node's sum), falls and leaves in `target` what remains of it
-// there. The running sum never decreases, so a child of mass 0 is never where it first exceeds the target.
-// Should rounding have put the target at or past the end, the last child of positive mass is taken.
-NLAC_HOST_DEVICE inline int choose_child(const double* children, double* target) {
-  double sum = 0, before = 0;
+// Finds the inner child in which `target` ≥ 0 falls and leaves in `target` what remains of it there: the last
+// whose start is not past it. Its mass is positive, also where rounding has put the target past the end.
+NLAC_HOST_DEVICE inline int choose_child(const double* starts, double* target) {
   int chosen = 0;
-  for (int i = 0; i < tree_fanout; ++i) {
-    sum += children[i];
-    const bool passed = sum <= *target;
-    before = passed ? sum : before;
-    chosen += passed ? 1 : 0;
-  }
-  if (chosen < tree_fanout) {
-    *target -= before;
-    return chosen;
-  }
-  int last = tree_fanout - 1;
-  while (last > 0 && !(children[last] > 0)) --last;
-  *target = children[last];
-  return last;
+  for (int step = tree_fanout / 2; step > 0; step /= 2) chosen += starts[chosen + step] <= *target ? step : 0;
+  *target -= starts[chosen];
+  return chosen;
+}
+
+// The leaf, of a node's 16 masses, in which `target` ≥ 0 falls; of positive mass likewise.
+NLAC_HOST_DEVICE inline int choose_leaf(const double* masses, double target) {
+  double sums[tree_fanout];
+  for (int i = 0; i < tree_fanout; ++i) sums[i] = masses[i];
+  running_sums(sums);
+  int chosen = 0;
+  for (int i = 0; i < tree_fanout; ++i)
+    chosen += sums[i] <= target && sums[i] < sums[tree_fanout - 1] ? 1 : 0;
+  return chosen;
 }
 
 // --- set() by many threads at once -------------------------------------------------------------------
@@ -96,10 +192,11 @@ NLAC_HOST_DEVICE inline int choose_child(const double* children, double* target)
 
 struct TreeMemory {
   double* tree;       // [shape.total]
-  double* least;      // [shape.total - shape.size[0]], as SumTree holds it; null: not kept
+  double* starts;     // [shape.inner()]
+  double* least;      // [shape.inner()], the least positive mass under each node; null: not kept
   float* raw;         // [capacity]
   uint32_t* claims;   // [capacity]; 0 between sets
-  uint32_t* pending;  // [shape.total - shape.size[0]], for each inner node; 0 between sets
+  uint32_t* pending;  // [shape.inner()], for each inner node; 0 between sets
 };
 
 // First pass, for entry `entry` with a valid index and priority.
@@ -110,35 +207,33 @@ NLAC_HOST_DEVICE inline void claim_leaf(const TreeShape& shape, const TreeMemory
   int64_t node = leaf;
   for (int level = 1; level < shape.levels; ++level) {
     node /= tree_fanout;
-    if (Atomics::add(memory.pending + shape.offset[level] - shape.size[0] + node, 1u) != 0) return;
+    if (Atomics::add(memory.pending + shape.inner_offset(level) + node, 1u) != 0) return;
   }
 }
 
-// Second pass. With `write` false only the first pass's marks are taken back.
+// Second pass.
 template <typename Atomics>
 NLAC_HOST_DEVICE inline void write_leaf(const TreeShape& shape, const TreeMemory& memory, int64_t leaf,
-                                        uint32_t entry, float priority, double mass, bool write) {
+                                        uint32_t entry, float priority, double mass) {
   if (!Atomics::take(memory.claims + leaf, entry + 1)) return;
-  if (write) {
-    memory.raw[leaf] = priority;
-    memory.tree[leaf] = mass;
-  }
+  memory.raw[leaf] = priority;
+  memory.tree[leaf] = mass;
   int64_t node = leaf;
   for (int level = 1; level < shape.levels; ++level) {
     node /= tree_fanout;
-    const int64_t inner = shape.offset[level] - shape.size[0] + node;
-    if (Atomics::subtract(memory.pending + inner, 1u) != 1) return;
-    if (!write) continue;
+    if (Atomics::subtract(memory.pending + shape.inner_offset(level) + node, 1u) != 1) return;
     double children[tree_fanout];
-    const int64_t first = shape.offset[level - 1] + node * tree_fanout;
-    for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(memory.tree + first + i);
-    memory.tree[shape.offset[level] + node] = node_sum(children);
+    const int64_t first = node * tree_fanout;
+    const double* masses = memory.tree + shape.offset[level - 1] + first;
+    for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(masses + i);
+    double* starts = level > 1 ? memory.starts + shape.inner_offset(level - 1) + first : nullptr;
+    memory.tree[shape.offset[level] + node] = node_sum(children, starts);
     if (memory.least == nullptr) continue;
     if (level > 1) {
-      for (int i = 0; i < tree_fanout; ++i)
-        children[i] = Atomics::read(memory.least + first - shape.size[0] + i);
+      const double* least = memory.least + shape.inner_offset(level - 1) + first;
+      for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(least + i);
     }
-    memory.least[inner] = node_least(children);
+    memory.least[shape.inner_offset(level) + node] = node_least(children);
   }
 }
 
@@ -150,18 +245,19 @@ constexpr uint64_t draw_stream = 0x7265706C6179;
 // Where draw `index` of `count` looks, given its uniform number in [0, 1).
 NLAC_HOST_DEVICE inline double draw_target(double uniform, int64_t index, int64_t count, bool stratified,
                                            double total) {
-  return stratified ? (static_cast<double>(index) + uniform) * (total / static_cast<double>(count))
-                    : uniform * total;
+  return stratified ? fma(static_cast<double>(index) + uniform, total / static_cast<double>(count), 0.0)
+                    : fma(uniform, total, 0.0);
 }
 
 // The leaf under `target`.
-NLAC_HOST_DEVICE inline int64_t descend(const double* tree, const TreeShape& shape, double target) {
+NLAC_HOST_DEVICE inline int64_t descend(const double* tree, const double* starts, const TreeShape& shape,
+                                        double target) {
   int64_t node = 0;
-  for (int level = shape.levels - 2; level >= 0; --level) {
+  for (int level = shape.levels - 2; level >= 1; --level) {
     const int64_t first = node * tree_fanout;
-    node = first + choose_child(tree + shape.offset[level] + first, &target);
+    node = first + choose_child(starts + shape.inner_offset(level) + first, &target);
   }
-  return node;
+  return node * tree_fanout + choose_leaf(tree + node * tree_fanout, target);
 }
 
 }  // namespace nlac

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -35,19 +37,20 @@ class SharedTree {
   explicit SharedTree(int64_t capacity)
       : shape(make_tree_shape(capacity)),
         tree(shape.total),
-        least(shape.total - shape.size[0]),
+        starts(shape.inner()),
+        least(shape.inner()),
         raw(capacity),
         claims(capacity),
-        pending(least.size()),
-        memory{tree.data(), least.data(), raw.data(), claims.data(), pending.data()} {}
+        pending(shape.inner()),
+        memory{tree.data(), starts.data(), least.data(), raw.data(), claims.data(), pending.data()} {}
 
-  void set(const std::vector<int64_t>& indices, const std::vector<float>& priorities, bool write = true) {
+  void set(const std::vector<int32_t>& indices, const std::vector<float>& priorities, double alpha) {
     in_parallel(indices.size(), [&](size_t i) {
       claim_leaf<ThreadAtomics>(shape, memory, indices[i], static_cast<uint32_t>(i));
     });
     in_parallel(indices.size(), [&](size_t i) {
       write_leaf<ThreadAtomics>(shape, memory, indices[i], static_cast<uint32_t>(i), priorities[i],
-                                priorities[i], write);
+                                mass_of(priorities[i], alpha));
     });
   }
 
@@ -58,7 +61,7 @@ class SharedTree {
   }
 
   TreeShape shape;
-  std::vector<double> tree, least;
+  std::vector<double> tree, starts, least;
   std::vector<float> raw;
   std::vector<uint32_t> claims, pending;
   TreeMemory memory;
@@ -102,23 +105,83 @@ TEST_CASE("a tree's shape covers every leaf and ends in one root") {
   }
 }
 
-TEST_CASE("a node's sum and least child") {
-  std::vector<double> children(tree_fanout);
-  CHECK(node_sum(children.data()) == 0);
+TEST_CASE("powers are right to 1e-14 over all that a mass may be") {
+  double worst = 0;
+  for (const double alpha : {0.01, 0.1, 0.5, 0.6, 0.9, 1.5, 2.0, 6.0}) {
+    for (uint64_t i = 0; i < 40000; ++i) {
+      const auto words = philox(12, 0, i);
+      uint32_t bits = words[0] & 0x7FFFFFFFu;  // any positive float: subnormal ones too
+      float priority;
+      std::memcpy(&priority, &bits, 4);
+      if (!(priority > 0 && priority <= largest_priority(alpha))) continue;
+      const long double exact = std::pow(static_cast<long double>(priority), static_cast<long double>(alpha));
+      if (exact < 0x1p-1000L) continue;
+      const double mass = mass_of(priority, alpha);
+      worst = std::max(worst, static_cast<double>(std::abs(mass / exact - 1)));
+    }
+  }
+  CHECK(worst > 0);
+  CHECK(worst < 1.2e-13);  // 6·log2 p has 13 bits before the point, which cost it as many behind
+}
+
+TEST_CASE("masses at their limits") {
+  constexpr float largest = std::numeric_limits<float>::max(),
+                  smallest = std::numeric_limits<float>::denorm_min();
+  for (const double alpha : {0.0, 1e-300, 0.1, 0.5, 1.0, 3.0, 1e300}) {
+    CAPTURE(alpha);
+    CHECK(mass_of(0, alpha) == 0);
+    CHECK(mass_of(-0.0f, alpha) == 0);
+    CHECK(mass_of(1, alpha) == 1);
+    CHECK(mass_of(smallest, alpha) > 0);
+    const double most = mass_of(largest_priority(alpha), alpha);
+    CHECK(most >= 1);
+    CHECK(std::isfinite(most * static_cast<double>(tree_max_capacity)));
+  }
+  CHECK(mass_of(largest, 0) == 1);
+  CHECK(mass_of(smallest, 0) == 1);
+  CHECK(mass_of(smallest, 1) == smallest);
+  CHECK(mass_of(largest, 1) == largest);
+  CHECK(largest_priority(1) == largest);
+  CHECK(largest_priority(10) < largest);
+}
+
+TEST_CASE("importance weights are 1 for the rarest and fall from there") {
+  CHECK(weight_of(5, 5, 0.4) == 1);
+  CHECK(weight_of(5, 0, 0.4) == 1);
+  CHECK(weight_of(8, 1, 1) == 0.125f);
+  CHECK(weight_of(32, 2, 0.5) == 0.25f);
+}
+
+TEST_CASE("a node's sum, starts and least child") {
+  std::vector<double> children(tree_fanout), starts(tree_fanout);
+  CHECK(node_sum(children.data(), nullptr) == 0);
   CHECK(node_least(children.data()) == 0);
   double sum = 0;
   for (int i = 0; i < tree_fanout; ++i) sum += children[i] = 1 + i;
-  CHECK(node_sum(children.data()) == sum);  // small integers add exactly in any order
+  CHECK(node_sum(children.data(), starts.data()) == sum);  // small integers add exactly in any order
   CHECK(node_least(children.data()) == 1);
+  double start = 0;
+  for (int i = 0; i < tree_fanout; ++i) {
+    CHECK(starts[i] == start);
+    start += children[i];
+  }
   children[0] = 0;
   CHECK(node_least(children.data()) == 2);
 }
 
 TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither") {
-  std::vector<double> children(tree_fanout);
-  const auto choose = [&](double target) { return choose_child(children.data(), &target); };
+  std::vector<double> children(tree_fanout), starts(tree_fanout);
+  const auto choose = [&](double target) {
+    const int leaf = choose_leaf(children.data(), target);
+    node_sum(children.data(), starts.data());
+    double rest = target;
+    const int child = choose_child(starts.data(), &rest);
+    CHECK(child == leaf);
+    CHECK(rest >= 0);
+    return child;
+  };
   children[3] = 0.1, children[9] = 0.2;
-  const double sum = node_sum(children.data());
+  const double sum = node_sum(children.data(), nullptr);
   CHECK(choose(0) == 3);
   CHECK(choose(std::nextafter(0.1, 0)) == 3);
   CHECK(choose(0.1) == 9);
@@ -127,10 +190,10 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
   CHECK(choose(std::nextafter(sum, 1)) == 9);
   CHECK(choose(1e300) == 9);
   double target = 0.1 + 0.05;
-  choose_child(children.data(), &target);
+  choose_child(starts.data(), &target);
   CHECK(target == doctest::Approx(0.05));
 
-  // Masses of very different sizes: the running sum rounds, the choice must stay on a positive child.
+  // Masses of very different sizes: the running sums round, the choice must stay on a positive child.
   for (uint64_t trial = 0; trial < 20000; ++trial) {
     for (int i = 0; i < tree_fanout; ++i) {
       const auto words = philox(1, trial, static_cast<uint64_t>(i));
@@ -138,13 +201,10 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
                         ? std::ldexp(uniform(2, trial, static_cast<uint64_t>(i)), int(words[1] % 120) - 60)
                         : 0;
     }
-    const double total = node_sum(children.data());
+    const double total = node_sum(children.data(), nullptr);
     if (total == 0) continue;
-    for (double at : {0.0, uniform(3, trial, 0) * total, std::nextafter(total, 0.0), total}) {
-      double rest = at;
-      const int chosen = choose_child(children.data(), &rest);
-      REQUIRE(children[chosen] > 0);
-      REQUIRE(rest >= 0);
+    for (const double at : {0.0, uniform(3, trial, 0) * total, std::nextafter(total, 0.0), total}) {
+      REQUIRE(children[choose(at)] > 0);
     }
   }
 }
@@ -152,12 +212,13 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
 TEST_CASE("threads that set one tree together leave what the sampler's own set leaves") {
   for (const int64_t capacity : {1, 40, 5000}) {
     CAPTURE(capacity);
+    constexpr double alpha = 0.6, beta = 0.5;
     SharedTree shared(capacity);
-    SumTree tree(capacity, 1, 0.5, 31);
+    SumTree tree(TreeOptions{capacity, alpha, beta, 31});
     uint64_t drawn = 0;
     for (uint64_t round = 0; round < 60; ++round) {
       const size_t count = 1 + philox(6, 0, round)[0] % 2000;
-      std::vector<int64_t> indices(count);
+      std::vector<int32_t> indices(count);
       std::vector<float> priorities(count);
       for (size_t i = 0; i < count; ++i) {
         const auto words = philox(6, round + 1, i);
@@ -165,27 +226,23 @@ TEST_CASE("threads that set one tree together leave what the sampler's own set l
         indices[i] = words[0] % (words[1] % 2 == 0 ? capacity : std::min<int64_t>(capacity, 5));
         priorities[i] = words[2] % 4 == 0 ? 0.0f : static_cast<float>(words[3]) * 0x1p-20f;
       }
-      const std::vector<double> before = shared.tree;
-      shared.set(indices, priorities, false);
-      REQUIRE(shared.tree == before);
-      REQUIRE(shared.marks_are_clear());
-
-      shared.set(indices, priorities);
+      shared.set(indices, priorities, alpha);
       tree.set(indices.data(), priorities.data(), static_cast<int64_t>(count));
       REQUIRE(shared.marks_are_clear());
       REQUIRE(shared.tree.back() == tree.total());
       if (tree.total() == 0) continue;
 
       constexpr int64_t draws = 200;
-      int64_t expected[draws];
+      int32_t expected[draws];
       float probabilities[draws], weights[draws];
       tree.sample(draws, round % 2 == 0, expected, probabilities, weights);
       for (int64_t i = 0; i < draws; ++i) {
         const double u = uniform(31, draw_stream, drawn + static_cast<uint64_t>(i));
         const double target = draw_target(u, i, draws, round % 2 == 0, shared.tree.back());
-        const int64_t leaf = descend(shared.tree.data(), shared.shape, target);
+        const int64_t leaf = descend(shared.tree.data(), shared.starts.data(), shared.shape, target);
         REQUIRE(leaf == expected[i]);
-        REQUIRE(static_cast<float>(std::pow(shared.tree[leaf] / shared.least.back(), -0.5)) == weights[i]);
+        REQUIRE(static_cast<float>(shared.tree[leaf] / shared.tree.back()) == probabilities[i]);
+        REQUIRE(weight_of(shared.tree[leaf], shared.least.back(), beta) == weights[i]);
       }
       drawn += draws;
     }

@@ -49,19 +49,19 @@ class Scratch {
 };
 
 struct Draws {
-  std::vector<int64_t> indices;
+  std::vector<int32_t> indices;
   std::vector<float> probabilities, weights;
 };
 
 Draws draw(SumTree& tree, int64_t count, bool stratified = false) {
-  Draws draws{std::vector<int64_t>(count), std::vector<float>(count), std::vector<float>(count)};
+  Draws draws{std::vector<int32_t>(count), std::vector<float>(count), std::vector<float>(count)};
   tree.sample(count, stratified, draws.indices.data(), draws.probabilities.data(), draws.weights.data());
   return draws;
 }
 
-void set_one(SumTree& tree, int64_t index, float priority) { tree.set(&index, &priority, 1); }
+void set_one(SumTree& tree, int32_t index, float priority) { tree.set(&index, &priority, 1); }
 
-float get_one(const SumTree& tree, int64_t index) {
+float get_one(SumTree& tree, int32_t index) {
   float priority = -1;
   tree.get(&index, &priority, 1);
   return priority;
@@ -97,34 +97,35 @@ std::pair<double, int64_t> chi_square(const std::vector<int64_t>& counts,
 }  // namespace
 
 TEST_CASE("arguments out of range are refused with their code") {
-  CHECK(code_of([] { SumTree(0, 1, 0, 0); }) == "ERR_VALUE");
-  CHECK(code_of([] { SumTree((int64_t{1} << 27) + 1, 1, 0, 0); }) == "ERR_VALUE");
-  CHECK(code_of([] { SumTree(4, -0.1, 0, 0); }) == "ERR_VALUE");
-  CHECK(code_of([] { SumTree(4, std::nan(""), 0, 0); }) == "ERR_VALUE");
-  CHECK(code_of([] { SumTree(4, 1, 1.5, 0); }) == "ERR_VALUE");
-  CHECK(code_of([] { SumTree(4, 1, std::nan(""), 0); }) == "ERR_VALUE");
-  SumTree tree(4, 1, 0, 0);
+  CHECK(code_of([] { SumTree(TreeOptions{0, 1, 0, 0}); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(TreeOptions{(int64_t{1} << 27) + 1, 1, 0, 0}); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(TreeOptions{4, -0.1, 0, 0}); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(TreeOptions{4, std::nan(""), 0, 0}); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(TreeOptions{4, 1, 1.5, 0}); }) == "ERR_VALUE");
+  CHECK(code_of([] { SumTree(TreeOptions{4, 1, std::nan(""), 0}); }) == "ERR_VALUE");
+  SumTree tree(TreeOptions{4, 1, 0, 0});
   CHECK(code_of([&] { draw(tree, 1); }) == "ERR_EMPTY");
   CHECK(code_of([&] { get_one(tree, 4); }) == "ERR_INDEX");
   CHECK(code_of([&] { get_one(tree, -1); }) == "ERR_INDEX");
 }
 
 TEST_CASE("a bad entry anywhere leaves the tree as it was") {
-  SumTree tree(100, 0.5, 0, 7);
+  SumTree tree(TreeOptions{100, 0.5, 0, 7});
   set_one(tree, 3, 2.0f);
   const double before = tree.total();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float bad : {std::nanf(""), infinity, -infinity, -1.0f, -1e-30f}) {
-    const int64_t indices[] = {5, 3, 6};
+    const int32_t indices[] = {5, 3, 6};
     const float priorities[] = {1.0f, 9.0f, bad};
     CHECK(code_of([&] { tree.set(indices, priorities, 3); }) == "ERR_PRIORITY");
   }
-  for (const int64_t bad : {int64_t{-1}, int64_t{100}, std::numeric_limits<int64_t>::max()}) {
-    const int64_t indices[] = {5, 3, bad};
+  for (const int32_t bad :
+       {-1, 100, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
+    const int32_t indices[] = {5, 3, bad};
     const float priorities[] = {1.0f, 9.0f, 1.0f};
     CHECK(code_of([&] { tree.set(indices, priorities, 3); }) == "ERR_INDEX");
   }
-  SumTree steep(4, 10, 0, 0);
+  SumTree steep(TreeOptions{4, 10, 0, 0});
   CHECK(code_of([&] { set_one(steep, 0, 3e38f); }) == "ERR_PRIORITY");
   CHECK(tree.total() == before);
   CHECK(get_one(tree, 5) == 0);
@@ -132,8 +133,8 @@ TEST_CASE("a bad entry anywhere leaves the tree as it was") {
 }
 
 TEST_CASE("of several priorities for one leaf the last stays") {
-  SumTree tree(1000, 1, 0, 0);
-  const int64_t indices[] = {7, 8, 7, 7, 999, 999};
+  SumTree tree(TreeOptions{1000, 1, 0, 0});
+  const int32_t indices[] = {7, 8, 7, 7, 999, 999};
   const float priorities[] = {5, 1, 3, 2, 4, 0};
   tree.set(indices, priorities, 6);
   CHECK(get_one(tree, 7) == 2);
@@ -142,16 +143,59 @@ TEST_CASE("of several priorities for one leaf the last stays") {
   CHECK(tree.total() == 3);
 }
 
+TEST_CASE("sums are the same whether they are asked for after every set or once") {
+  constexpr int64_t capacity = 70000;
+  SumTree eager(TreeOptions{capacity, 0.3, 0.5, 21}), late(TreeOptions{capacity, 0.3, 0.5, 21});
+  // More changes than a tree remembers, few at a time and all at once.
+  for (const int64_t count : {1, 40, 3000, 150000, 2, 70000, 500}) {
+    std::vector<int32_t> indices(count);
+    std::vector<float> priorities(count);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto w = philox(21, static_cast<uint64_t>(count), static_cast<uint64_t>(i));
+      indices[i] = w[0] % capacity;
+      priorities[i] = w[1] % 3 == 0 ? 0.0f : static_cast<float>(w[2]);
+    }
+    eager.set(indices.data(), priorities.data(), count);
+    eager.total();
+    late.set(indices.data(), priorities.data(), count);
+  }
+  CHECK(late.total() == eager.total());
+  const Draws a = draw(eager, 3000), b = draw(late, 3000);
+  CHECK(a.indices == b.indices);
+  CHECK(a.probabilities == b.probabilities);
+  CHECK(a.weights == b.weights);
+}
+
+TEST_CASE("every capacity around whole nodes holds, adds and draws its last leaf") {
+  for (const int64_t capacity :
+       {int64_t{1}, int64_t{2}, int64_t{15}, int64_t{16}, int64_t{17}, int64_t{255}, int64_t{257},
+        int64_t{4097}, (int64_t{1} << 20) + 1, tree_max_capacity - 1}) {
+    CAPTURE(capacity);
+    SumTree tree(TreeOptions{capacity, 1, 0, 2});
+    const auto last = static_cast<int32_t>(capacity - 1);
+    CHECK(code_of([&] { set_one(tree, last + 1, 1); }) == "ERR_INDEX");
+    set_one(tree, 0, 1);
+    set_one(tree, last, 2);
+    CHECK(tree.total() == (capacity == 1 ? 2 : 3));
+    const Draws draws = draw(tree, 300);
+    const auto ends = std::count(draws.indices.begin(), draws.indices.end(), last);
+    CHECK(ends + (capacity == 1 ? 0 : std::count(draws.indices.begin(), draws.indices.end(), 0)) == 300);
+    CHECK(ends > 150);
+    set_one(tree, last, 0);
+    CHECK(tree.total() == (capacity == 1 ? 0 : 1));
+  }
+}
+
 TEST_CASE("a million random operations agree with a plain array") {
   constexpr int64_t capacity = 5000;
   const double alpha = 0.7;
-  SumTree tree(capacity, alpha, 0, 42);
+  SumTree tree(TreeOptions{capacity, alpha, 0, 42});
   std::vector<float> model(capacity);
   int64_t operations = 0;
   for (uint64_t round = 0; operations < 1000000; ++round) {
     const auto words = philox(9, 0, round);
     const int64_t count = 1 + words[0] % 600;
-    std::vector<int64_t> indices(count);
+    std::vector<int32_t> indices(count);
     std::vector<float> priorities(count);
     for (int64_t i = 0; i < count; ++i) {
       const auto w = philox(9, 1 + round, static_cast<uint64_t>(i));
@@ -165,7 +209,7 @@ TEST_CASE("a million random operations agree with a plain array") {
     if (round % 50 != 0) continue;
     const auto expected = static_cast<double>(exact_total(model, alpha));
     REQUIRE(std::abs(tree.total() - expected) <= 1e-12 * expected);
-    std::vector<int64_t> all(capacity);
+    std::vector<int32_t> all(capacity);
     std::iota(all.begin(), all.end(), 0);
     std::vector<float> got(capacity);
     tree.get(all.data(), got.data(), capacity);
@@ -186,9 +230,9 @@ TEST_CASE("the root does not drift, however often leaves change") {
   // NLAC_TEST_UPDATES=100000000 runs the whole length.
   const char* asked = std::getenv("NLAC_TEST_UPDATES");
   const int64_t updates = asked != nullptr ? std::atoll(asked) : 2000000;
-  SumTree tree(capacity, 1, 0, 0);
+  SumTree tree(TreeOptions{capacity, 1, 0, 0});
   std::vector<float> model(capacity);
-  std::vector<int64_t> indices(batch);
+  std::vector<int32_t> indices(batch);
   std::vector<float> priorities(batch);
   for (int64_t done = 0; done < updates; done += batch) {
     for (int64_t i = 0; i < batch; ++i) {
@@ -199,6 +243,7 @@ TEST_CASE("the root does not drift, however often leaves change") {
       model[indices[i]] = priorities[i];
     }
     tree.set(indices.data(), priorities.data(), batch);
+    tree.total();  // makes the sums anew
   }
   for (int64_t i = 0; i < capacity; ++i) {
     if (model[i] > 1) set_one(tree, i, model[i] = 0.5f);
@@ -213,7 +258,7 @@ TEST_CASE("leaves are drawn as often as their probabilities say") {
   constexpr int64_t capacity = 300, count = 1000, rounds = 2000;
   for (const double alpha : {0.1, 1.0}) {
     for (const bool stratified : {false, true}) {
-      SumTree tree(capacity, alpha, 0, 1234);
+      SumTree tree(TreeOptions{capacity, alpha, 0, 1234});
       std::vector<float> model(capacity);
       for (int64_t i = 0; i < capacity; ++i) {
         model[i] = i % 7 == 0 ? 0.0f : static_cast<float>(0.01 + uniform(77, 0, static_cast<uint64_t>(i)));
@@ -221,7 +266,7 @@ TEST_CASE("leaves are drawn as often as their probabilities say") {
       }
       std::vector<int64_t> counts(capacity);
       for (int64_t round = 0; round < rounds; ++round) {
-        for (const int64_t index : draw(tree, count, stratified).indices) ++counts[index];
+        for (const int32_t index : draw(tree, count, stratified).indices) ++counts[index];
       }
       const auto [statistic, cells] = chi_square(counts, model, alpha, count * rounds);
       const auto freedom = static_cast<double>(cells - 1);
@@ -235,7 +280,7 @@ TEST_CASE("leaves are drawn as often as their probabilities say") {
 }
 
 TEST_CASE("a stratified sample takes one draw from each stratum") {
-  SumTree tree(64, 1, 0, 3);
+  SumTree tree(TreeOptions{64, 1, 0, 3});
   for (int64_t i = 0; i < 64; ++i) set_one(tree, i, 1);
   const Draws draws = draw(tree, 64, true);
   for (int64_t i = 0; i < 64; ++i) CHECK(draws.indices[i] == i);
@@ -244,10 +289,10 @@ TEST_CASE("a stratified sample takes one draw from each stratum") {
 TEST_CASE("the only positive leaf is always drawn, wherever it lies") {
   for (const int64_t capacity : {1, 16, 17, 1000}) {
     for (const int64_t leaf : {int64_t{0}, capacity / 2, capacity - 1}) {
-      SumTree tree(capacity, 0.3, 1, 5);
+      SumTree tree(TreeOptions{capacity, 0.3, 1, 5});
       set_one(tree, leaf, 1e-30f);
       const Draws draws = draw(tree, 100);
-      CHECK(std::all_of(draws.indices.begin(), draws.indices.end(), [&](int64_t i) { return i == leaf; }));
+      CHECK(std::all_of(draws.indices.begin(), draws.indices.end(), [&](int32_t i) { return i == leaf; }));
       CHECK(draws.probabilities[0] == 1);
       CHECK(draws.weights[0] == 1);
     }
@@ -255,7 +300,7 @@ TEST_CASE("the only positive leaf is always drawn, wherever it lies") {
 }
 
 TEST_CASE("alpha 0 draws every positive leaf alike and still never one of priority 0") {
-  SumTree tree(10, 0, 0, 1);
+  SumTree tree(TreeOptions{10, 0, 0, 1});
   set_one(tree, 2, 1e-20f);
   set_one(tree, 5, 1e20f);
   set_one(tree, 6, 0);
@@ -271,14 +316,14 @@ TEST_CASE("alpha 0 draws every positive leaf alike and still never one of priori
 TEST_CASE("importance weights follow their formula") {
   constexpr int64_t capacity = 500;
   const double alpha = 0.6, beta = 0.4;
-  SumTree tree(capacity, alpha, beta, 8);
+  SumTree tree(TreeOptions{capacity, alpha, beta, 8});
   std::vector<float> model(capacity);
   for (int round = 0; round < 3; ++round) {
     for (int64_t i = 0; i < capacity; ++i) {
       const auto key = static_cast<uint64_t>(i + capacity * round);
       model[i] = philox(4, 0, key)[0] % 3 == 0 ? 0 : static_cast<float>(0.001 + uniform(4, 1, key));
     }
-    std::vector<int64_t> all(capacity);
+    std::vector<int32_t> all(capacity);
     std::iota(all.begin(), all.end(), 0);
     tree.set(all.data(), model.data(), capacity);
     const auto total = static_cast<double>(exact_total(model, alpha));
@@ -294,7 +339,7 @@ TEST_CASE("importance weights follow their formula") {
       REQUIRE(draws.weights[i] <= 1);
     }
   }
-  SumTree flat(capacity, alpha, 0, 8);
+  SumTree flat(TreeOptions{capacity, alpha, 0, 8});
   set_one(flat, 1, 3);
   set_one(flat, 2, 1);
   const Draws draws = draw(flat, 50);
@@ -303,13 +348,13 @@ TEST_CASE("importance weights follow their formula") {
 
 TEST_CASE("draws depend on the seed and their number alone") {
   const auto filled = [](uint64_t seed) {
-    SumTree tree(1000, 0.5, 0, seed);
+    SumTree tree(TreeOptions{1000, 0.5, 0, seed});
     for (int64_t i = 0; i < 1000; ++i) set_one(tree, i, static_cast<float>(1 + i % 13));
     return tree;
   };
   SumTree whole = filled(11), parts = filled(11), other = filled(12);
   const Draws at_once = draw(whole, 300);
-  std::vector<int64_t> joined;
+  std::vector<int32_t> joined;
   for (const int64_t count : {1, 99, 0, 200}) {
     const Draws draws = draw(parts, count);
     joined.insert(joined.end(), draws.indices.begin(), draws.indices.end());
@@ -324,13 +369,13 @@ TEST_CASE("draws depend on the seed and their number alone") {
 TEST_CASE("a saved tree continues where it was") {
   const Scratch scratch;
   for (const int64_t capacity : {1, 17, 4000}) {
-    SumTree tree(capacity, 0.1, 0.5, 99);
+    SumTree tree(TreeOptions{capacity, 0.1, 0.5, 99});
     for (int64_t i = 0; i < (capacity + 1) / 2; ++i) set_one(tree, i, static_cast<float>(i + 1) / 3);
     draw(tree, 77);
     const std::string path = scratch.file("tree");
     tree.save(path);
     CHECK(scratch.entries() == 1);  // nothing is left beside it
-    SumTree loaded = SumTree::load(path);
+    SumTree loaded(load_tree(path));
     CHECK(loaded.capacity() == capacity);
     CHECK(loaded.alpha() == 0.1);
     CHECK(loaded.beta() == 0.5);
@@ -352,14 +397,14 @@ TEST_CASE("a saved tree continues where it was") {
 TEST_CASE("a torn or altered file is refused") {
   const Scratch scratch;
   const std::string path = scratch.file("tree"), damaged = scratch.file("damaged");
-  SumTree tree(50, 0.1, 0, 1);
+  SumTree tree(TreeOptions{50, 0.1, 0, 1});
   for (int64_t i = 0; i < 20; ++i) set_one(tree, i, static_cast<float>(i));
   tree.save(path);
   std::ifstream in(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), {});
   const auto code_with = [&](const std::string& content) {
     std::ofstream(damaged, std::ios::binary) << content;
-    return code_of([&] { SumTree::load(damaged); });
+    return code_of([&] { load_tree(damaged); });
   };
   CHECK(code_with(bytes) == "no error");
   for (size_t length = 0; length < bytes.size(); ++length) {
@@ -373,8 +418,8 @@ TEST_CASE("a torn or altered file is refused") {
       REQUIRE(code_with(altered) == "ERR_CHECKPOINT");
     }
   }
-  CHECK(code_of([&] { SumTree::load(scratch.file("absent")); }) == "ERR_IO");
-  CHECK(code_of([&] { SumTree::load(std::filesystem::path(path).parent_path().string()); }) == "ERR_IO");
+  CHECK(code_of([&] { load_tree(scratch.file("absent")); }) == "ERR_IO");
+  CHECK(code_of([&] { load_tree(std::filesystem::path(path).parent_path().string()); }) == "ERR_IO");
   CHECK(code_of([&] { tree.save(scratch.file("no/such/directory")); }) == "ERR_IO");
 }
 
@@ -385,11 +430,11 @@ TEST_CASE("the largest tree takes memory only where it is used") {
     return pages * ::sysconf(_SC_PAGESIZE);
   };
   const auto before = resident();
-  SumTree tree(int64_t{1} << 27, 0.1, 0.5, 0);
+  SumTree tree(TreeOptions{int64_t{1} << 27, 0.1, 0.5, 0});
   for (int64_t i = 0; i < 1000; ++i) set_one(tree, i, 1);
   set_one(tree, (int64_t{1} << 27) - 1, 1);
   CHECK(resident() - before < int64_t{128} << 20);
   CHECK(tree.total() == doctest::Approx(1001).epsilon(1e-12));
   const Draws draws = draw(tree, 1000);
-  for (const int64_t index : draws.indices) REQUIRE(get_one(tree, index) == 1);
+  for (const int32_t index : draws.indices) REQUIRE(get_one(tree, index) == 1);
 }

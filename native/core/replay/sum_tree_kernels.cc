@@ -1,0 +1,61 @@
+#include "core/replay/sum_tree_kernels.h"
+
+#include "core/instruction_set.h"
+
+#ifdef NLAC_X86_VARIANTS
+#include <immintrin.h>
+#endif
+
+// Vectors never cross a function that is not inlined, so their calling convention does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#ifdef __clang__
+#define NLAC_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define NLAC_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Longs{__VA_ARGS__})
+#endif
+
+#define NLAC_VARIANT baseline
+#define NLAC_LANES 8
+#define NLAC_INTRINSICS 0
+#include "core/replay/sum_tree_kernels.inc"
+#undef NLAC_VARIANT
+#undef NLAC_LANES
+#undef NLAC_INTRINSICS
+
+#ifdef NLAC_X86_VARIANTS
+NLAC_BEGIN_AVX2
+#define NLAC_VARIANT avx2
+#define NLAC_LANES 4
+#define NLAC_INTRINSICS 256
+#include "core/replay/sum_tree_kernels.inc"
+#undef NLAC_VARIANT
+#undef NLAC_LANES
+#undef NLAC_INTRINSICS
+NLAC_END_VARIANT
+
+NLAC_BEGIN_AVX512
+#define NLAC_VARIANT avx512
+#define NLAC_LANES 8
+#define NLAC_INTRINSICS 512
+#include "core/replay/sum_tree_kernels.inc"
+#undef NLAC_VARIANT
+#undef NLAC_LANES
+#undef NLAC_INTRINSICS
+NLAC_END_VARIANT
+#endif
+
+namespace nlac::tree_kernels {
+
+const std::vector<const Kernels*>& all_kernels() {
+  static const auto all = runnable<Kernels>({
+#ifdef NLAC_X86_VARIANTS
+      {InstructionSet::avx512, &avx512::table},
+      {InstructionSet::avx2, &avx2::table},
+#endif
+      {InstructionSet::baseline, &baseline::table},
+  });
+  return all;
+}
+
+}  // namespace nlac::tree_kernels

@@ -1,8 +1,8 @@
 /** Checks of arguments, shared by the classes that front the addon. `where` names the argument in messages. */
 
 import { fromNative, NlacError } from "./errors.ts";
-import type { Support } from "./model.ts";
-import type { NativeSupport } from "./native/addon.ts";
+import type { Divergence, StepOptions, Support } from "./model.ts";
+import type { NativeAdamWOptions, NativeDivergence, NativeSupport } from "./native/addon.ts";
 
 /** Throws ERR_VALUE unless `value` is a number in [least, most]. */
 export function checkNumber(value: unknown, where: string, least: number, most = Number.MAX_VALUE): number {
@@ -33,6 +33,12 @@ export function checkInteger(
   throw new NlacError("ERR_VALUE", `${where} must be an integer ${range}; it is ${shown(value)}.`);
 }
 
+/** Throws ERR_VALUE unless `value` is true or false. */
+export function checkBoolean(value: unknown, where: string): boolean {
+  if (typeof value === "boolean") return value;
+  throw new NlacError("ERR_VALUE", `${where} must be true or false; it is ${shown(value)}.`);
+}
+
 /** A seed of 64 unsigned bits, from a non-negative safe integer or a bigint. */
 export function checkSeed(value: unknown, where: string): bigint {
   if (typeof value === "number" && Number.isSafeInteger(value) && value >= 0) return BigInt(value);
@@ -60,6 +66,53 @@ export function checkSupport(support: Support): NativeSupport {
     );
   }
   return { kind: "top_k", k: checkInteger(support.topK, "support.topK", 1) };
+}
+
+const divergences: ReadonlyMap<unknown, NativeDivergence["kind"]> = new Map([
+  ["forwardKl", "forward_kl"],
+  ["crossEntropy", "cross_entropy"],
+  ["reverseKl", "reverse_kl"],
+]);
+
+/** A divergence as the addon wants it. Throws ERR_VALUE. */
+export function checkDivergence(divergence: Divergence, support: Support): NativeDivergence {
+  const kind = divergences.get(divergence);
+  if (kind === undefined && (typeof divergence !== "object" || divergence === null)) {
+    throw new NlacError(
+      "ERR_VALUE",
+      `divergence must be "forwardKl", "crossEntropy", "reverseKl" or { jensenShannon }; it is ${shown(divergence)}.`,
+    );
+  }
+  if (support === "sampled" && kind !== "forward_kl" && kind !== "cross_entropy") {
+    throw new NlacError(
+      "ERR_VALUE",
+      'The support "sampled" gives the cross entropy on the sampled token; this divergence needs "full" or { topK }.',
+    );
+  }
+  if (kind !== undefined) return { kind, beta: 0 };
+  const { jensenShannon } = divergence as { jensenShannon: number };
+  return {
+    kind: "jensen_shannon",
+    beta: checkNumber(jensenShannon, "divergence.jensenShannon", 1e-6, 1 - 1e-6),
+  };
+}
+
+/** AdamW's options, as the addon wants them. Throws ERR_VALUE. */
+export function checkAdamWOptions(options: Omit<StepOptions, "state">): NativeAdamWOptions {
+  const [beta1, beta2] = options.betas ?? [0.9, 0.999];
+  return {
+    learningRate: checkNumber(options.learningRate, "learningRate", 0),
+    beta1: checkBeta(beta1, "betas[0]"),
+    beta2: checkBeta(beta2, "betas[1]"),
+    epsilon: checkNumber(options.epsilon ?? 1e-8, "epsilon", Number.MIN_VALUE),
+    weightDecay: checkNumber(options.weightDecay ?? 0, "weightDecay", 0),
+    maxGradNorm: checkNumber(options.maxGradNorm ?? 1, "maxGradNorm", 0),
+  };
+}
+
+function checkBeta(beta: unknown, where: string): number {
+  if (checkNumber(beta, where, 0, 1) === 1) throw new NlacError("ERR_VALUE", `${where} must be below 1.`);
+  return beta as number;
 }
 
 /** Throws `code` for a key of `value` that is not in `known`: a misspelt option must not be ignored. */

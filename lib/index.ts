@@ -18,6 +18,7 @@ export {
 } from "./learner.ts";
 export type {
   DistilledText,
+  Divergence,
   GenerateOptions,
   GenerateRequest,
   Generation,
@@ -30,15 +31,23 @@ export type {
   Which,
 } from "./model.ts";
 export {
+  type AdamWInputs,
   type DType,
   type EmaOptions,
   type LinearTokenKlInputs,
+  type LinearTokenLogProbsInputs,
   type LinearTokenNllInputs,
+  type LinearTokenSurrogateInputs,
+  type Losses,
+  type LossGradients,
+  type LossOptions,
   type LossTensors,
   ops,
+  type SurrogateDetails,
   Tensor,
   type TensorData,
   type TensorOptions,
+  type TokenLogProbs,
 } from "./ops.ts";
 export { defineRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";

@@ -8,7 +8,9 @@ import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import {
   callNative,
+  checkAdamWOptions,
   checkChoice,
+  checkDivergence,
   checkInteger,
   checkKeys,
   checkNumber,
@@ -393,6 +395,7 @@ export class Learner implements LanguageModel, AsyncDisposable {
    * KL(p_θ̄(· | teacher, y_<t) ‖ p_θ(· | student, y_<t)) per token of the response: L1 of the method (NLAC, the
    * language Bellman backup's loss). The gradient reaches θ only and adds up until `step`.
    *
+   * @param options.divergence in place of that KL another one of the two distributions; see `Divergence`
    * @param options.support "full" vocabulary, { topK } of the teacher with a tail bucket, or "sampled": the
    *   cross entropy of the response's own tokens
    * @returns unweighted losses per text, [response tokens], nats
@@ -411,8 +414,9 @@ export class Learner implements LanguageModel, AsyncDisposable {
     });
     const temperature = checkTemperature(options.temperature ?? 1);
     const support = checkSupport(options.support ?? "full");
+    const divergence = checkDivergence(options.divergence ?? "forwardKl", options.support ?? "full");
     return this.#run(() =>
-      this.#native.tokenKl(distilled, temperature, support, options.withGradient ?? true),
+      this.#native.tokenKl(distilled, temperature, support, options.withGradient ?? true, divergence),
     );
   }
 
@@ -423,16 +427,7 @@ export class Learner implements LanguageModel, AsyncDisposable {
    * @throws NlacError ERR_VALUE
    */
   async step(options: StepOptions): Promise<StepResult> {
-    const [beta1, beta2] = options.betas ?? [0.9, 0.999];
-    const native = {
-      learningRate: checkNumber(options.learningRate, "learningRate", 0),
-      beta1: checkBeta(beta1, "betas[0]"),
-      beta2: checkBeta(beta2, "betas[1]"),
-      epsilon: checkNumber(options.epsilon ?? 1e-8, "epsilon", Number.MIN_VALUE),
-      weightDecay: checkNumber(options.weightDecay ?? 0, "weightDecay", 0),
-      maxGradNorm: checkNumber(options.maxGradNorm ?? 1, "maxGradNorm", 0),
-      state: options.state ?? "",
-    };
+    const native = { ...checkAdamWOptions(options), state: options.state ?? "" };
     return this.#run(() => this.#native.step(native));
   }
 
@@ -448,12 +443,19 @@ export class Learner implements LanguageModel, AsyncDisposable {
     return this.#run(() => this.#native.dropCaches());
   }
 
-  /** θ̄ ← tau·θ + (1 - tau)·θ̄, in float32. `tau` in [0, 1]; else ERR_VALUE. */
+  /**
+   * θ̄ ← tau·θ + (1 - tau)·θ̄, in float32. θ̄ is made, equal to θ, by its first use: here, or wherever `weights` is
+   * "target" or `tokenKl` needs a teacher. That must come before the first step. Later only a tau of 1 makes it.
+   *
+   * @param tau in [0, 1]
+   * @throws NlacError ERR_VALUE, also for a tau below 1 when θ has moved and there is no θ̄
+   */
   async updateTarget(tau: number): Promise<void> {
     checkNumber(tau, "tau", 0, 1);
     return this.#run(() => this.#native.updateTarget(tau));
   }
 
+  /** ‖θ̄ - θ‖ / ‖θ‖. Throws ERR_VALUE when θ has moved and there is no θ̄. */
   async targetDistance(): Promise<number> {
     return this.#run(() => this.#native.targetDistance());
   }
@@ -728,9 +730,4 @@ function checkWeight(weight: number | undefined, where: string): number {
 
 function checkTemperature(temperature: number): number {
   return checkNumber(temperature, "temperature", Number.MIN_VALUE);
-}
-
-function checkBeta(beta: unknown, where: string): number {
-  if (checkNumber(beta, where, 0, 1) === 1) throw new NlacError("ERR_VALUE", `${where} must be below 1.`);
-  return beta as number;
 }

@@ -71,11 +71,20 @@ export interface DistilledText {
 /** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */
 export type Support = "full" | "sampled" | { topK: number };
 
+/**
+ * How far the student's distribution q is from the teacher's p: KL(p ‖ q), the paper's; its part -Σ p log q, with the
+ * same gradient; KL(q ‖ p); or β·KL(p ‖ m) + (1 - β)·KL(q ‖ m) with m = β·p + (1 - β)·q, β from 1e-6 to 1 - 1e-6
+ * (Agarwal et al., "On-policy distillation of language models", 2024). The last two do not go with a sampled token.
+ */
+export type Divergence = "forwardKl" | "crossEntropy" | "reverseKl" | { jensenShannon: number };
+
 export interface TokenKlOptions {
   /** Of both softmaxes. Default 1. */
   temperature?: number;
   /** Default "full". */
   support?: Support;
+  /** Default "forwardKl". */
+  divergence?: Divergence;
   /** Default true; false computes losses only. */
   withGradient?: boolean;
 }

@@ -294,16 +294,30 @@ describe("losses and steps", () => {
 
     const [online] = await model.logits([[...prompt, ...response]]);
     const [target] = await model.logits([[...teacher, ...response]], { weights: "target" });
-    const kl = (temperature: number) =>
+    const divergence = (temperature: number, term: (lp: number, lq: number) => number) =>
       response.map((_, t) => {
         const p = logSoftmax(target!, teacher.length + t - 1, vocab, temperature);
         const q = logSoftmax(online!, prompt.length + t - 1, vocab, temperature);
-        return p.reduce((sum, lp, v) => sum + Math.exp(lp) * (lp - q[v]!), 0);
+        return p.reduce((sum, lp, v) => sum + term(lp, q[v]!), 0);
       });
+    const kl = (temperature: number) => divergence(temperature, (lp, lq) => Math.exp(lp) * (lp - lq));
     const [full] = await model.tokenKl([text], options);
     expectClose(full!, kl(1));
     const [warm] = await model.tokenKl([text], { ...options, temperature: 2 });
     expectClose(warm!, kl(2));
+    const [reverse] = await model.tokenKl([text], { ...options, divergence: "reverseKl" });
+    expectClose(
+      reverse!,
+      divergence(1, (lp, lq) => Math.exp(lq) * (lq - lp)),
+    );
+    const [mixed] = await model.tokenKl([text], { ...options, divergence: { jensenShannon: 0.25 } });
+    expectClose(
+      mixed!,
+      divergence(1, (lp, lq) => {
+        const lm = Math.log(0.25 * Math.exp(lp) + 0.75 * Math.exp(lq));
+        return 0.25 * Math.exp(lp) * (lp - lm) + 0.75 * Math.exp(lq) * (lq - lm);
+      }),
+    );
     const [some] = await model.tokenKl([text], { ...options, support: { topK: 8 } });
     for (const [t, value] of some!.entries()) {
       expect(value).toBeGreaterThanOrEqual(-1e-6);
@@ -338,11 +352,27 @@ describe("losses and steps", () => {
     await model.updateTarget(1);
     expect(await model.targetDistance()).toBe(0);
   });
+
+  it("refuses a target that nobody asked for before the first step", async () => {
+    await using model = await tinyLearner();
+    await model.tokenNll([{ prompt, response }]);
+    await model.step({ learningRate: 0.01 });
+    for (const use of [
+      model.updateTarget(0.005),
+      model.targetDistance(),
+      model.logits([prompt], { weights: "target" }),
+      model.tokenKl([{ student: prompt, teacher: prompt, response }]),
+    ])
+      expect(await codeOf(use)).toBe("ERR_VALUE");
+    await model.updateTarget(1);
+    expect(await model.targetDistance()).toBe(0);
+  });
 });
 
 describe("save, resume and export", () => {
   const text = { prompt: ids("ab"), response: ids("cdef") };
   const train = async (model: Learner, rounds: number) => {
+    await model.updateTarget(0); // θ̄ begins before the first step
     for (let i = 0; i < rounds; i++) {
       await model.tokenNll([text]);
       await model.step({ learningRate: 0.01, weightDecay: 0.1 });
@@ -490,6 +520,12 @@ describe("bad arguments", () => {
     ],
     ["a KL at temperature 0", (m) => m.tokenKl([], { temperature: 0 }), /temperature/],
     ["another support", (m) => m.tokenKl([], { support: "some" as never }), /support/],
+    ["another divergence", (m) => m.tokenKl([], { divergence: "kl" as never }), /divergence/],
+    [
+      "a divergence on a sampled token",
+      (m) => m.tokenKl([], { divergence: "reverseKl", support: "sampled" }),
+      /sampled/,
+    ],
     ["a top k of 0", (m) => m.tokenKl([], { support: { topK: 0 } }), /topK/],
     ["no learning rate", (m) => m.step({} as never), /learningRate/],
     ["a beta of 1", (m) => m.step({ learningRate: 0, betas: [0.9, 1] }), /betas\[1\]/],
@@ -594,6 +630,27 @@ describe("dispose", () => {
     expect(model.encode("a")).toEqual([97]);
   });
 
+  it("settles every call before dispose resolves, however many wait", async () => {
+    for (let round = 0; round < 5; round++) {
+      const model = await tinyLearner();
+      const settled: string[] = [];
+      const note = (name: string) => (outcome: unknown) => {
+        settled.push(outcome instanceof NlacError ? outcome.code : name);
+      };
+      const text = new Array(200).fill(1);
+      const calls = Array.from({ length: 300 }, () =>
+        model.logits([text]).then(note("done"), note("failed")),
+      );
+      await calls[0];
+      const disposed = model.dispose().then(note("disposed"));
+      await Promise.all([...calls, disposed]);
+      expect(settled).toHaveLength(301);
+      expect(settled).toContain("ERR_DISPOSED");
+      expect(settled).not.toContain("failed");
+      expect(settled.at(-1)).toBe("disposed");
+    }
+  });
+
   it("leaves other learners alone", async () => {
     const [a, b] = await Promise.all([tinyLearner(), tinyLearner()]);
     await a.dispose();
@@ -661,6 +718,31 @@ describe("processes and threads", () => {
       console.log(logits.length);
       await model.dispose();`;
     expect(await inChild(body)).toMatchObject({ code: 0, stdout: `${vocab}\n` });
+  });
+
+  it("a worker thread can be ended amid calls that throw", async () => {
+    const body = `
+      const source = "(" + (async (root) => {
+        const { parentPort } = require("node:worker_threads");
+        const { createJiti } = require("jiti");
+        const { PrioritizedSampler } = await createJiti(root + "x.js").import("./lib/replay/sampler.ts");
+        const sampler = new PrioritizedSampler({ capacity: 1 });
+        parentPort.postMessage("started");
+        for (;;) {
+          try {
+            sampler.get(Int32Array.of(1));
+          } catch {}
+        }
+      }) + ")(" + ${JSON.stringify(JSON.stringify(root))} + ")";
+      for (let i = 0; i < 8; i++) {
+        const worker = new Worker(source, { eval: true, execArgv: [] });
+        await new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject));
+        await new Promise((resolve) => setTimeout(resolve, 5 * i));
+        await worker.terminate();
+      }
+      console.log("ended");
+      await model.dispose();`;
+    expect(await inChild(body)).toMatchObject({ code: 0, stdout: "ended\n" });
   });
 
   it("a learner that is garbage gives its thread back", async () => {

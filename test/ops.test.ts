@@ -216,6 +216,195 @@ describe("linearTokenNll", () => {
     expect(code({ temperature: 0 })).toBe("ERR_VALUE");
     expect(code({ hidden: hidden })).toBe("ERR_VALUE");
     expect(code({ targets: undefined })).toBe("ERR_VALUE");
+    expect(code({ zLoss: -1 })).toBe("ERR_VALUE");
+    expect(code({ entropyCoefficient: Number.NaN })).toBe("ERR_VALUE");
+    expect(code({ withEntropies: 1 })).toBe("ERR_VALUE");
+    expect(code({ withGradient: "no" })).toBe("ERR_VALUE");
+    expect(code({ workspaceBytes: -1 })).toBe("ERR_VALUE");
+    expect(code({ gradWeight: f32(weight, [h, v]) })).toBe("ERR_SHAPE");
+    expect(code({ gradWeight: Tensor.from(weight, [v, h], { dtype: "bfloat16" }) })).toBe("ERR_VALUE");
+    expect(() => ops.linearTokenNll({ ...good, labelSmoothing: 0.1 } as never)).toThrow(
+      /linearTokenNll has no "labelSmoothing"/,
+    );
+  });
+
+  it("takes z-loss and entropy into the loss and its gradient", () => {
+    const [zLoss, entropyCoefficient, temperature] = [0.05, 0.3, 0.8];
+    const parts = (x: number[], w: number[]) =>
+      logProbabilities(x, w, { h, v }, temperature).map((row, i) => {
+        // log Σ exp(logits / T) is any logit / T less its log probability.
+        let logit = 0;
+        for (let k = 0; k < h; k++) logit += x[i * h + k]! * w[k]!;
+        return {
+          nll: -row[Number(targets[i]!)]!,
+          entropy: -row.reduce((sum, lp) => sum + Math.exp(lp) * lp, 0),
+          logSum: logit / temperature - row[0]!,
+        };
+      });
+    const losses = (x: number[], w: number[]) =>
+      parts(x, w).map((part) => part.nll + zLoss * part.logSum ** 2 - entropyCoefficient * part.entropy);
+    const objective = (x: number[], w: number[]) =>
+      losses(x, w).reduce((sum, loss, i) => sum + loss * weights[i]!, 0);
+    const result = ops.linearTokenNll({
+      hidden: f32(hidden, [rows, h]),
+      weight: f32(weight, [v, h]),
+      targets: Tensor.from(targets, [rows]),
+      weights: f32(weights, [rows]),
+      ...{ zLoss, entropyCoefficient, temperature, withEntropies: true },
+    });
+    const [x, w] = [Array.from(hidden), Array.from(weight)];
+    const used = (values: number[]) => values.map((value, i) => (weights[i] === 0 ? 0 : value));
+    expectClose(array(result.losses), used(losses(x, w)));
+    expectClose(array(result.entropies!), used(parts(x, w).map((part) => part.entropy)));
+    expectClose(array(result.logProbs), used(parts(x, w).map((part) => -part.nll)));
+    expectClose(
+      array(result.gradHidden),
+      numericGradient(x, (at) => objective(at, w)),
+      2e-4,
+    );
+    expectClose(
+      array(result.gradWeight),
+      numericGradient(w, (at) => objective(x, at)),
+      2e-4,
+    );
+  });
+
+  it("adds the matrix's gradient into a tensor of the caller's, or leaves gradients out", () => {
+    const inputs = {
+      hidden: f32(hidden, [rows, h]),
+      weight: f32(weight, [v, h]),
+      targets: Tensor.from(targets, [rows]),
+      weights: f32(weights, [rows]),
+    };
+    const once = array(ops.linearTokenNll(inputs).gradWeight);
+    const gradWeight = f32(new Float32Array(v * h).fill(1), [v, h]);
+    expect(ops.linearTokenNll({ ...inputs, gradWeight }).gradWeight).toBe(gradWeight);
+    ops.linearTokenNll({ ...inputs, gradWeight });
+    expectClose(
+      array(gradWeight),
+      once.map((x) => 1 + 2 * x),
+    );
+    const without = ops.linearTokenNll({ ...inputs, gradWeight, withGradient: false });
+    expect(Object.keys(without).sort()).toEqual(["logProbs", "losses"]);
+    expectClose(
+      array(gradWeight),
+      once.map((x) => 1 + 2 * x),
+    );
+  });
+});
+
+describe("linearTokenLogProbs", () => {
+  const [rows, h, v] = [4, 3, 7];
+  const inputs = () => ({
+    hidden: f32(numbers(rows * h, 5), [rows, h]),
+    weight: f32(numbers(v * h, 6), [v, h]),
+    targets: Tensor.from(BigInt64Array.of(6n, 0n, 2n, 2n), [rows]),
+  });
+
+  it("gives log probabilities, and the gradients of a loss whose gradient at them is given", () => {
+    const plain = ops.linearTokenLogProbs({ ...inputs(), withEntropies: true });
+    expect(Object.keys(plain).sort()).toEqual(["entropies", "logProbs"]);
+    const weights = f32(new Float32Array(rows).fill(1), [rows]);
+    const nll = ops.linearTokenNll({ ...inputs(), weights });
+    expectClose(
+      array(plain.logProbs),
+      array(nll.losses).map((x) => -x),
+    );
+    // Of Σ -logProbs, whose gradient at each is -1.
+    const gradLogProbs = f32(new Float32Array(rows).fill(-1), [rows]);
+    const back = ops.linearTokenLogProbs({ ...inputs(), gradLogProbs });
+    expectClose(array(back.gradHidden), array(nll.gradHidden));
+    expectClose(array(back.gradWeight), array(nll.gradWeight));
+    // A gradient of 0 is not a mask: the log probability is there all the same.
+    const zero = ops.linearTokenLogProbs({ ...inputs(), gradLogProbs: f32(new Float32Array(rows), [rows]) });
+    expectClose(array(zero.logProbs), array(plain.logProbs));
+    expect(array(zero.gradHidden).every((x) => x === 0)).toBe(true);
+    const masked = ops.linearTokenLogProbs({
+      ...inputs(),
+      weights: f32(Float32Array.of(1, 0, 1, 1), [rows]),
+    });
+    expect(array(masked.logProbs)[1]).toBe(0);
+  });
+
+  it("names what does not fit", () => {
+    const code = (changes: object) => codeOf(() => ops.linearTokenLogProbs({ ...inputs(), ...changes }));
+    expect(code({})).toBe("no error");
+    expect(code({ gradLogProbs: f32(Float32Array.of(1), [1]) })).toBe("ERR_SHAPE");
+    expect(code({ gradLogProbs: f32(Float32Array.of(1, 1, Number.NaN, 1), [rows]) })).toBe("ERR_VALUE");
+    expect(code({ zLoss: 0 })).toBe("ERR_VALUE");
+  });
+});
+
+describe("linearTokenSurrogate", () => {
+  const [rows, h, v] = [6, 4, 9];
+  const hidden = numbers(rows * h, 7);
+  const weight = numbers(v * h, 8);
+  const targets = BigInt64Array.of(1n, 8n, 0n, 4n, 4n, 3n);
+  const weights = Float32Array.of(1, 0.5, 1, 0, 2, 1);
+  const advantages = Float32Array.of(1, 1, -1, 1, -0.5, 0.25);
+  const current = logProbabilities(Array.from(hidden), Array.from(weight), { h, v }).map(
+    (row, i) => row[Number(targets[i]!)]!,
+  );
+  // Ratios of e^0.5, e^-0.5, e^-0.5, …: over, free (the advantage is positive), under, masked, free, free.
+  const oldLogProbs = Float32Array.from([0.5, -0.5, -0.5, 0, 0.1, 0], (d, i) => current[i]! - d);
+  const referenceLogProbs = Float32Array.from([0.2, 0, -0.3, 0, 1, -1], (d, i) => current[i]! + d);
+  const inputs = () => ({
+    hidden: f32(hidden, [rows, h]),
+    weight: f32(weight, [v, h]),
+    targets: Tensor.from(targets, [rows]),
+    weights: f32(weights, [rows]),
+    oldLogProbs: f32(oldLogProbs, [rows]),
+    advantages: f32(advantages, [rows]),
+  });
+  const settings = { clipLow: 0.2, clipHigh: 0.3, klCoefficient: 0.1 };
+  const losses = (x: number[], w: number[]) =>
+    logProbabilities(x, w, { h, v }).map((row, i) => {
+      const logProb = row[Number(targets[i]!)]!;
+      const ratio = Math.exp(logProb - oldLogProbs[i]!);
+      const held = Math.min(Math.max(ratio, 0.8), 1.3);
+      const d = referenceLogProbs[i]! - logProb;
+      return -Math.min(ratio * advantages[i]!, held * advantages[i]!) + 0.1 * (Math.exp(d) - d - 1);
+    });
+
+  it("gives the clipped objective with its KL, what was clipped, and the gradients", () => {
+    const result = ops.linearTokenSurrogate({
+      ...inputs(),
+      ...settings,
+      referenceLogProbs: f32(referenceLogProbs, [rows]),
+    });
+    const [x, w] = [Array.from(hidden), Array.from(weight)];
+    const objective = (a: number[], b: number[]) =>
+      losses(a, b).reduce((sum, loss, i) => sum + loss * weights[i]!, 0);
+    expectClose(
+      array(result.losses),
+      losses(x, w).map((loss, i) => (weights[i] === 0 ? 0 : loss)),
+    );
+    expect(Array.from(result.clipped.toArray() as Int32Array)).toEqual([1, 0, -1, 0, 0, 0]);
+    expectClose(
+      array(result.ratios),
+      current.map((logProb, i) => (weights[i] === 0 ? 0 : Math.exp(logProb - oldLogProbs[i]!))),
+    );
+    expectClose(
+      array(result.gradHidden),
+      numericGradient(x, (at) => objective(at, w)),
+      2e-4,
+    );
+    expectClose(
+      array(result.gradWeight),
+      numericGradient(w, (at) => objective(x, at)),
+      2e-4,
+    );
+  });
+
+  it("names what does not fit", () => {
+    const code = (changes: object) => codeOf(() => ops.linearTokenSurrogate({ ...inputs(), ...changes }));
+    expect(code({})).toBe("no error");
+    expect(code({ clipLow: 1.5 })).toBe("ERR_VALUE");
+    expect(code({ clipHigh: -0.1 })).toBe("ERR_VALUE");
+    expect(code({ klCoefficient: 0.1 })).toBe("ERR_VALUE");
+    expect(code({ advantages: f32(Float32Array.of(1), [1]) })).toBe("ERR_SHAPE");
+    expect(code({ oldLogProbs: undefined })).toBe("ERR_VALUE");
+    expect(code({ clip: 0.2 })).toBe("ERR_VALUE");
   });
 });
 
@@ -269,6 +458,45 @@ describe("linearTokenKl", () => {
     );
   });
 
+  it.each([
+    { divergence: "crossEntropy" as const, of: (p: number, q: number) => -Math.exp(p) * q },
+    { divergence: "reverseKl" as const, of: (p: number, q: number) => Math.exp(q) * (q - p) },
+    {
+      divergence: { jensenShannon: 0.3 },
+      of: (p: number, q: number) => {
+        const m = Math.log(0.3 * Math.exp(p) + 0.7 * Math.exp(q));
+        return 0.3 * Math.exp(p) * (p - m) + 0.7 * Math.exp(q) * (q - m);
+      },
+    },
+  ])("gives the divergence $divergence and the student's gradients", ({ divergence, of }) => {
+    const result = ops.linearTokenKl({ ...inputs(), divergence });
+    const [x, w] = [Array.from(data.studentHidden), Array.from(data.studentWeight)];
+    const p = logProbabilities(Array.from(data.teacherHidden), Array.from(data.teacherWeight), teacher);
+    const losses = (hidden: number[], weight: number[]) =>
+      logProbabilities(hidden, weight, student).map((row, i) =>
+        row.reduce((sum, q, token) => sum + of(p[i]![token]!, q), 0),
+      );
+    const objective = (hidden: number[], weight: number[]) =>
+      losses(hidden, weight).reduce((sum, loss, i) => sum + loss * data.weights[i]!, 0);
+    expectClose(
+      array(result.losses),
+      losses(x, w).map((loss, i) => (data.weights[i] === 0 ? 0 : loss)),
+    );
+    expectClose(
+      array(result.gradHidden),
+      numericGradient(x, (at) => objective(at, w)),
+      2e-4,
+    );
+    expectClose(
+      array(result.gradWeight),
+      numericGradient(w, (at) => objective(x, at)),
+      2e-4,
+    );
+    // The bucket of what the k best leave loses a little, and nothing where they leave nothing.
+    const few = array(ops.linearTokenKl({ ...inputs(), divergence, support: { topK: student.v } }).losses);
+    expectClose(few, array(result.losses));
+  });
+
   it("bounds itself from below with fewer tokens, and is the cross entropy on the sampled one", () => {
     const [full, few, all] = [
       ops.linearTokenKl(inputs()),
@@ -293,6 +521,15 @@ describe("linearTokenKl", () => {
     expect(code({ support: "sampled" })).toBe("ERR_VALUE");
     expect(code({ support: { topK: 0 } })).toBe("ERR_VALUE");
     expect(code({ support: "none" })).toBe("ERR_VALUE");
+    expect(code({ divergence: "toString" })).toBe("ERR_VALUE");
+    expect(code({ divergence: {} })).toBe("ERR_VALUE");
+    for (const jensenShannon of [0, 1, Number.NaN]) {
+      expect(code({ divergence: { jensenShannon } })).toBe("ERR_VALUE");
+    }
+    const targets = Tensor.from(BigInt64Array.of(1n, 2n, 8n), [rows]);
+    expect(code({ support: "sampled", targets, divergence: "crossEntropy" })).toBe("no error");
+    expect(code({ support: "sampled", targets, divergence: "reverseKl" })).toBe("ERR_VALUE");
+    expect(code({ support: "sampled", targets, divergence: { jensenShannon: 0.5 } })).toBe("ERR_VALUE");
     expect(code({ temperature: Number.NaN })).toBe("ERR_VALUE");
   });
 });

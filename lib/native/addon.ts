@@ -53,13 +53,21 @@ export interface NativeSupport {
   k: number;
 }
 
-export interface NativeStepOptions {
+export interface NativeDivergence {
+  kind: "forward_kl" | "cross_entropy" | "reverse_kl" | "jensen_shannon";
+  beta: number; // of jensen_shannon
+}
+
+export interface NativeAdamWOptions {
   learningRate: number;
   beta1: number;
   beta2: number;
   epsilon: number;
   weightDecay: number;
   maxGradNorm: number;
+}
+
+export interface NativeStepOptions extends NativeAdamWOptions {
   state: string;
 }
 
@@ -94,6 +102,7 @@ export interface NativeLearner {
     temperature: number,
     support: NativeSupport,
     withGradient: boolean,
+    divergence: NativeDivergence,
   ): Promise<Float32Array[]>;
   discardGradients(): Promise<void>;
   discardMoments(state: string): Promise<void>;
@@ -135,6 +144,34 @@ export interface NativeTensor {
   dispose(): void;
 }
 
+export interface NativeLossOptions {
+  temperature: number;
+  withGradient: boolean;
+  workspaceBytes: number; // 0: the device's default
+  gradWeight: NativeTensor | undefined; // added into; undefined: made, and handed back
+}
+
+export interface NativeTokenLossOptions extends NativeLossOptions {
+  hidden: NativeTensor;
+  weight: NativeTensor;
+  targets: NativeTensor;
+  weights: NativeTensor;
+  zLoss: number;
+  entropyCoefficient: number;
+  withEntropies: boolean;
+}
+
+/** What was not asked for, or was the caller's already, is not there. */
+export interface NativeLossTensors {
+  losses?: NativeTensor;
+  gradHidden?: NativeTensor;
+  gradWeight?: NativeTensor;
+  logProbs?: NativeTensor;
+  entropies?: NativeTensor;
+  ratios?: NativeTensor;
+  clipped?: NativeTensor;
+}
+
 export interface Addon {
   torchVersion(): string;
   cudaAvailable(): boolean;
@@ -145,8 +182,8 @@ export interface Addon {
   resumeLearner(directory: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings and flat arrays of one of these. */
   ggufMetadata(path: string): Record<string, unknown>;
-  createSampler(capacity: number, alpha: number, beta: number, seed: bigint): NativeSampler;
-  loadSampler(path: string): NativeSampler;
+  createSampler(capacity: number, alpha: number, beta: number, seed: bigint, device: string): NativeSampler;
+  loadSampler(path: string, device: string): NativeSampler;
   tensorFrom(
     data: Float32Array | Float64Array | BigInt64Array | Int32Array,
     shape: number[],
@@ -154,22 +191,51 @@ export interface Addon {
     device: string,
   ): NativeTensor;
   linearTokenKl(
-    studentHidden: NativeTensor,
-    studentWeight: NativeTensor,
-    teacherHidden: NativeTensor,
-    teacherWeight: NativeTensor,
-    weights: NativeTensor,
-    temperature: number,
-    support: NativeSupport,
-    targets: NativeTensor | undefined,
-  ): { losses: NativeTensor; gradHidden: NativeTensor; gradWeight: NativeTensor };
-  linearTokenNll(
-    hidden: NativeTensor,
-    weight: NativeTensor,
-    targets: NativeTensor,
-    weights: NativeTensor,
-    temperature: number,
-  ): { losses: NativeTensor; gradHidden: NativeTensor; gradWeight: NativeTensor };
+    inputs: NativeLossOptions & {
+      studentHidden: NativeTensor;
+      studentWeight: NativeTensor;
+      teacherHidden: NativeTensor;
+      teacherWeight: NativeTensor;
+      weights: NativeTensor;
+      targets: NativeTensor | undefined;
+      divergence: NativeDivergence;
+      support: NativeSupport;
+    },
+  ): NativeLossTensors;
+  linearTokenNll(inputs: NativeTokenLossOptions): NativeLossTensors;
+  linearTokenLogProbs(
+    inputs: NativeTokenLossOptions & { gradLogProbs: NativeTensor | undefined },
+  ): NativeLossTensors;
+  linearTokenSurrogate(
+    inputs: NativeTokenLossOptions & {
+      oldLogProbs: NativeTensor;
+      advantages: NativeTensor;
+      referenceLogProbs: NativeTensor | undefined;
+      clipLow: number;
+      clipHigh: number;
+      klCoefficient: number;
+    },
+  ): NativeLossTensors;
   /** `seed` and `step`, unsigned 64 bits, determine the stochastic rounding of bfloat16 targets. */
-  ema(target: NativeTensor[], online: NativeTensor[], tau: number, seed: bigint, step: bigint): void;
+  ema(
+    target: NativeTensor[],
+    online: NativeTensor[],
+    shadow: NativeTensor[], // empty: none
+    tau: number,
+    seed: bigint,
+    step: bigint,
+  ): void;
+  adamw(
+    inputs: NativeAdamWOptions & {
+      parameters: NativeTensor[];
+      masters: NativeTensor[];
+      gradients: NativeTensor[];
+      m: NativeTensor[];
+      v: NativeTensor[];
+      step: number;
+      target: NativeTensor[]; // empty: no moving average
+      shadow: NativeTensor[]; // empty: none
+      tau: number;
+    },
+  ): { gradNorm: number; skipped: boolean };
 }

@@ -101,6 +101,29 @@ Support to_support(Napi::Value value) {
   return {SupportKind::top_k, fields.integer("k")};
 }
 
+Divergence to_divergence(Napi::Value value) {
+  const Fields fields(value, "divergence");
+  const std::string kind = fields.string("kind");
+  if (kind == "forward_kl") return {DivergenceKind::forward_kl, 0};
+  if (kind == "cross_entropy") return {DivergenceKind::cross_entropy, 0};
+  if (kind == "reverse_kl") return {DivergenceKind::reverse_kl, 0};
+  NLAC_REQUIRE(kind == "jensen_shannon", "ERR_VALUE",
+               "divergence.kind must be forward_kl, cross_entropy, reverse_kl or jensen_shannon, not \"",
+               kind, "\"");
+  return {DivergenceKind::jensen_shannon, fields.number("beta")};
+}
+
+AdamWOptions to_adamw_options(const Fields& fields) {
+  AdamWOptions options;
+  options.learning_rate = fields.number("learningRate");
+  options.beta1 = fields.number("beta1");
+  options.beta2 = fields.number("beta2");
+  options.epsilon = fields.number("epsilon");
+  options.weight_decay = fields.number("weightDecay");
+  options.max_grad_norm = fields.number("maxGradNorm");
+  return options;
+}
+
 at::Device to_device(Napi::Value value, const std::string& where) {
   const std::string name = to_string(value, where);
   if (name == "cpu") return at::kCPU;
@@ -154,6 +177,13 @@ Napi::Int32Array from_ids(Napi::Env env, const std::vector<int64_t>& ids) {
   Napi::Int32Array array = Napi::Int32Array::New(env, ids.size());
   std::copy(ids.begin(), ids.end(), array.Data());
   return array;
+}
+
+Napi::Object from_step(Napi::Env env, const StepResult& result) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("gradNorm", Napi::Number::New(env, result.grad_norm));
+  object.Set("skipped", Napi::Boolean::New(env, result.skipped));
+  return object;
 }
 
 }  // namespace nlac::binding

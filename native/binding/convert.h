@@ -43,6 +43,8 @@ Napi::Float32Array to_float32_array(Napi::Value value, const std::string& where)
 std::vector<int64_t> to_ids(Napi::Value value, const std::string& where);  // an Int32Array
 Which to_which(Napi::Value value);
 Support to_support(Napi::Value value);
+AdamWOptions to_adamw_options(const Fields& fields);
+Divergence to_divergence(Napi::Value value);
 // "cpu", "cuda" or "cuda:N"; throws ERR_DEVICE for one that is not there.
 at::Device to_device(Napi::Value value, const std::string& where);
 // "float32", "float64", "bfloat16", "int64" or "int32"; throws ERR_VALUE.
@@ -71,5 +73,6 @@ Napi::Array from_vector(Napi::Env env, const Items& items, Convert&& convert) {
 Napi::Float32Array from_floats(Napi::Env env, const float* data, size_t count);
 Napi::Float32Array from_floats(Napi::Env env, const std::vector<float>& values);
 Napi::Int32Array from_ids(Napi::Env env, const std::vector<int64_t>& ids);
+Napi::Object from_step(Napi::Env env, const StepResult& result);
 
 }  // namespace nlac::binding

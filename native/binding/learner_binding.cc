@@ -209,12 +209,9 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
 
 const char* family_name(Family family) {
   switch (family) {
-    case Family::llama:
-      return "llama";
-    case Family::qwen2:
-      return "qwen2";
-    case Family::qwen3:
-      return "qwen3";
+    case Family::llama: return "llama";
+    case Family::qwen2: return "qwen2";
+    case Family::qwen3: return "qwen3";
   }
   fail("ERR_INTERNAL", "an unnamed model family");
 }
@@ -362,8 +359,9 @@ Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
         info.Env(),
         [texts = to_vector(info[0], "texts", to_distilled_text),
          temperature = to_number(info[1], "temperature"), support = to_support(info[2]),
-         with_gradient = to_boolean(info[3], "withGradient")](Learner& learner) {
-          return learner.token_kl(texts, temperature, support, with_gradient).losses;
+         with_gradient = to_boolean(info[3], "withGradient"),
+         divergence = to_divergence(info[4])](Learner& learner) {
+          return learner.token_kl(texts, temperature, support, with_gradient, divergence).losses;
         },
         from_rows);
   });
@@ -372,22 +370,11 @@ Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
 Napi::Value LearnerHandle::step(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     const Fields fields(info[0], "options");
-    AdamWOptions options;
-    options.learning_rate = fields.number("learningRate");
-    options.beta1 = fields.number("beta1");
-    options.beta2 = fields.number("beta2");
-    options.epsilon = fields.number("epsilon");
-    options.weight_decay = fields.number("weightDecay");
-    options.max_grad_norm = fields.number("maxGradNorm");
+    const AdamWOptions options = to_adamw_options(fields);
     return submit(
         info.Env(),
         [options, state = fields.string("state")](Learner& learner) { return learner.step(options, state); },
-        [](Napi::Env env, const StepResult& result) {
-          Napi::Object object = Napi::Object::New(env);
-          object.Set("gradNorm", Napi::Number::New(env, result.grad_norm));
-          object.Set("skipped", Napi::Boolean::New(env, result.skipped));
-          return object;
-        });
+        from_step);
   });
 }
 

@@ -1,5 +1,5 @@
-// NativeTensor and the operations on it (lib/ops.ts): the core's losses and moving average without a model,
-// synchronous, for tests, benchmarks and other people's training loops.
+// NativeTensor and the operations on it (lib/ops.ts): the core's losses, AdamW and moving average without a
+// model, synchronous, for tests, benchmarks and other people's training loops.
 
 #include <torch/torch.h>
 
@@ -159,49 +159,125 @@ Napi::Value tensor_from(const Napi::CallbackInfo& info) {
   });
 }
 
-Napi::Value from_loss(Napi::Env env, const LossResult& result, const at::Tensor& grad_weight) {
-  Napi::Object object = Napi::Object::New(env);
-  object.Set("losses", TensorHandle::make(env, result.losses));
-  object.Set("gradHidden", TensorHandle::make(env, result.grad_hidden));
-  object.Set("gradWeight", TensorHandle::make(env, grad_weight));
-  return object;
-}
+// The tensors and options of a loss by their names in lib/native/addon.ts.
+class LossFields {
+ public:
+  explicit LossFields(Napi::Value value) : fields_(value, "inputs"), object_(value.As<Napi::Object>()) {}
 
-// For the gradient of `weight`: float64 where any of the inputs is, as the losses then compute in it.
-at::Tensor gradient_buffer(const at::Tensor& weight, std::initializer_list<at::Tensor> inputs) {
-  const bool wide = std::any_of(inputs.begin(), inputs.end(),
-                                [](const at::Tensor& t) { return t.scalar_type() == at::kDouble; });
-  const auto dtype = wide ? at::kDouble : at::kFloat;
-  return at::zeros(weight.sizes(), weight.options().dtype(dtype));
+  at::Tensor tensor(const char* key) const { return TensorHandle::unwrap(object_.Get(key), key); }
+  at::Tensor optional_tensor(const char* key) const {
+    return object_.Get(key).IsUndefined() ? at::Tensor() : tensor(key);
+  }
+  Napi::Value value(const char* key) const { return object_.Get(key); }
+  double number(const char* key) const { return fields_.number(key); }
+  bool boolean(const char* key) const { return fields_.boolean(key); }
+
+  LossOptions options() const {
+    return {number("temperature"), boolean("withGradient"), fields_.integer("workspaceBytes")};
+  }
+  TokenOptions token() const {
+    return {number("zLoss"), number("entropyCoefficient"), boolean("withEntropies")};
+  }
+
+ private:
+  Fields fields_;
+  Napi::Object object_;
+};
+
+// The gradient of `weight`: what the caller gave to add into, or a new one, which is float64 where any of the
+// inputs is, as the losses then compute in it.
+class MatrixGradient {
+ public:
+  MatrixGradient(const LossFields& inputs, bool wanted, const at::Tensor& weight,
+                 std::initializer_list<at::Tensor> others) {
+    if (!wanted) return;
+    tensor = inputs.optional_tensor("gradWeight");
+    if (tensor.defined()) return;
+    const auto wide = [](const at::Tensor& t) { return t.scalar_type() == at::kDouble; };
+    const bool any = wide(weight) || std::any_of(others.begin(), others.end(), wide);
+    tensor = made = at::zeros(weight.sizes(), weight.options().dtype(any ? at::kDouble : at::kFloat));
+  }
+
+  at::Tensor tensor;  // undefined: no gradient is wanted
+  at::Tensor made;    // undefined if the caller has it
+};
+
+Napi::Value from_loss(Napi::Env env, const LossResult& result, const MatrixGradient& gradient) {
+  Napi::Object object = Napi::Object::New(env);
+  const auto set = [&](const char* key, const at::Tensor& tensor) {
+    if (tensor.defined()) object.Set(key, TensorHandle::make(env, tensor));
+  };
+  set("losses", result.losses);
+  set("gradHidden", result.grad_hidden);
+  set("gradWeight", gradient.made);
+  set("logProbs", result.log_probs);
+  set("entropies", result.entropies);
+  set("ratios", result.ratios);
+  set("clipped", result.clipped);
+  return object;
 }
 
 Napi::Value js_linear_token_kl(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
-    const at::Tensor student_hidden = TensorHandle::unwrap(info[0], "studentHidden");
-    const at::Tensor student_weight = TensorHandle::unwrap(info[1], "studentWeight");
-    const at::Tensor teacher_hidden = TensorHandle::unwrap(info[2], "teacherHidden");
-    const at::Tensor teacher_weight = TensorHandle::unwrap(info[3], "teacherWeight");
-    const at::Tensor grad_weight =
-        gradient_buffer(student_weight, {student_hidden, student_weight, teacher_hidden, teacher_weight});
-    const LossResult result = linear_token_kl(
-        student_hidden, student_weight, teacher_hidden, teacher_weight,
-        TensorHandle::unwrap(info[4], "weights"), to_number(info[5], "temperature"), to_support(info[6]),
-        info[7].IsUndefined() ? at::Tensor() : TensorHandle::unwrap(info[7], "targets"), grad_weight);
-    return from_loss(info.Env(), result, grad_weight);
+    const LossFields inputs(info[0]);
+    const at::Tensor student_hidden = inputs.tensor("studentHidden"),
+                     student_weight = inputs.tensor("studentWeight"),
+                     teacher_hidden = inputs.tensor("teacherHidden"),
+                     teacher_weight = inputs.tensor("teacherWeight");
+    const LossOptions options = inputs.options();
+    const MatrixGradient gradient(inputs, options.with_gradient, student_weight,
+                                  {student_hidden, teacher_hidden, teacher_weight});
+    const LossResult result = linear_token_kl(student_hidden, student_weight, teacher_hidden, teacher_weight,
+                                              inputs.tensor("weights"), inputs.optional_tensor("targets"),
+                                              to_divergence(inputs.value("divergence")),
+                                              to_support(inputs.value("support")), options, gradient.tensor);
+    return from_loss(info.Env(), result, gradient);
   });
 }
 
 Napi::Value js_linear_token_nll(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
-    const at::Tensor hidden = TensorHandle::unwrap(info[0], "hidden");
-    const at::Tensor weight = TensorHandle::unwrap(info[1], "weight");
-    const at::Tensor grad_weight = gradient_buffer(weight, {hidden, weight});
-    const LossResult result = linear_token_nll(
-        hidden, weight, TensorHandle::unwrap(info[2], "targets"),
-        TensorHandle::unwrap(info[3], "weights"), to_number(info[4], "temperature"), grad_weight);
-    return from_loss(info.Env(), result, grad_weight);
+    const LossFields inputs(info[0]);
+    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight");
+    const LossOptions options = inputs.options();
+    const MatrixGradient gradient(inputs, options.with_gradient, weight, {hidden});
+    const LossResult result =
+        linear_token_nll(hidden, weight, inputs.tensor("targets"), inputs.tensor("weights"), inputs.token(),
+                         options, gradient.tensor);
+    return from_loss(info.Env(), result, gradient);
+  });
+}
+
+Napi::Value js_linear_token_log_probs(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const at::NoGradGuard no_grad;
+    const LossFields inputs(info[0]);
+    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight"),
+                     grad_log_probs = inputs.optional_tensor("gradLogProbs");
+    const MatrixGradient gradient(inputs, grad_log_probs.defined(), weight, {hidden});
+    const LossResult result = linear_token_log_probs(
+        hidden, weight, inputs.tensor("targets"), inputs.tensor("weights"), grad_log_probs,
+        inputs.boolean("withEntropies"), inputs.options(), gradient.tensor);
+    return from_loss(info.Env(), result, gradient);
+  });
+}
+
+Napi::Value js_linear_token_surrogate(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&] {
+    const at::NoGradGuard no_grad;
+    const LossFields inputs(info[0]);
+    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight");
+    const LossOptions options = inputs.options();
+    const MatrixGradient gradient(inputs, options.with_gradient, weight, {hidden});
+    const SurrogateInputs rows{inputs.tensor("targets"), inputs.tensor("oldLogProbs"),
+                               inputs.tensor("advantages"), inputs.optional_tensor("referenceLogProbs")};
+    const LossResult result = linear_token_surrogate(
+        hidden, weight, rows, inputs.tensor("weights"),
+        {inputs.number("clipLow"), inputs.number("clipHigh"), inputs.number("klCoefficient")}, inputs.token(),
+        options, gradient.tensor);
+    return from_loss(info.Env(), result, gradient);
   });
 }
 
@@ -209,8 +285,28 @@ void js_ema(const Napi::CallbackInfo& info) {
   guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
     ema_update(to_vector(info[0], "target", TensorHandle::unwrap),
-               to_vector(info[1], "online", TensorHandle::unwrap), {}, to_number(info[2], "tau"),
-               to_seed(info[3], "seed"), to_seed(info[4], "step"));
+               to_vector(info[1], "online", TensorHandle::unwrap),
+               to_vector(info[2], "shadow", TensorHandle::unwrap), to_number(info[3], "tau"),
+               to_seed(info[4], "seed"), to_seed(info[5], "step"));
+  });
+}
+
+Napi::Value js_adamw(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    const at::NoGradGuard no_grad;
+    const Fields fields(info[0], "inputs");
+    const auto tensors = [&](const char* key) {
+      return to_vector(info[0].As<Napi::Object>().Get(key), key, TensorHandle::unwrap);
+    };
+    const auto masters = tensors("masters");
+    AdamWState state{tensors("m"), tensors("v"), fields.integer("step") - 1};
+    NLAC_REQUIRE(state.steps >= 0, "ERR_VALUE", "step must be at least 1");
+    NLAC_REQUIRE(state.m.size() == masters.size(), "ERR_SHAPE", state.m.size(), " first moments for ",
+                 masters.size(), " masters");
+    const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("tau")};
+    return from_step(info.Env(), adamw_step(masters, tensors("parameters"), tensors("gradients"), state,
+                                            to_adamw_options(fields),
+                                            update.target.empty() ? nullptr : &update));
   });
 }
 
@@ -222,7 +318,12 @@ void export_tensor(Napi::Env env, Napi::Object exports) {
   exports.Set("tensorFrom", Napi::Function::New<tensor_from>(env, "tensorFrom"));
   exports.Set("linearTokenKl", Napi::Function::New<js_linear_token_kl>(env, "linearTokenKl"));
   exports.Set("linearTokenNll", Napi::Function::New<js_linear_token_nll>(env, "linearTokenNll"));
+  exports.Set("linearTokenLogProbs",
+              Napi::Function::New<js_linear_token_log_probs>(env, "linearTokenLogProbs"));
+  exports.Set("linearTokenSurrogate",
+              Napi::Function::New<js_linear_token_surrogate>(env, "linearTokenSurrogate"));
   exports.Set("ema", Napi::Function::New<js_ema>(env, "ema"));
+  exports.Set("adamw", Napi::Function::New<js_adamw>(env, "adamw"));
 }
 
 }  // namespace nlac::binding

@@ -118,8 +118,7 @@ void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
   });
 }
 
-// --- checkpoints
-// --------------------------------------------------------------------------------------------
+// --- checkpoints ----------------------------------------------------------------------------------------
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
@@ -181,8 +180,7 @@ bool any_nonzero(const Weights& weights) {
 
 }  // namespace
 
-// --- making one
-// ---------------------------------------------------------------------------------------------
+// --- making one -----------------------------------------------------------------------------------------
 
 Learner::Learner(LoadedModel model, const LearnerOptions& options)
     : options_(options),
@@ -242,8 +240,16 @@ void Learner::make_target() {
   target_master_ = std::move(master);
 }
 
+void Learner::require_origin() const {
+  NLAC_REQUIRE(
+      target_ || !moved_, "ERR_VALUE",
+      "steps have moved θ and there is no θ̄ from before them: update the target with τ = 1, before the "
+      "first step or now, to let it begin at θ");
+}
+
 const Weights& Learner::weights(Which which) {
   if (which == Which::online) return online_;
+  require_origin();
   make_target();
   return *target_;
 }
@@ -253,8 +259,7 @@ Weights& Learner::make_gradients() {
   return *gradients_;
 }
 
-// --- inference
-// ----------------------------------------------------------------------------------------------
+// --- inference ------------------------------------------------------------------------------------------
 
 std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, Which which,
                                               const GenerateHooks& hooks) {
@@ -271,7 +276,7 @@ std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>
       check_text(config_, i, "prompt", texts[i].prompt, texts[i].response, texts[i].weight);
       items.push_back({&texts[i].prompt, nullptr, &texts[i].response, 1.0});
     }
-    auto scores = score(items, weights(which), nullptr, 1.0, {}, false).losses;
+    auto scores = score(items, weights(which), nullptr, 1.0, {}, {}, false).losses;
     for (auto& row : scores) {
       for (float& value : row) value = -value;
     }
@@ -292,8 +297,7 @@ at::Tensor Learner::logits(const std::vector<int64_t>& ids, Which which) {
   });
 }
 
-// --- losses
-// -------------------------------------------------------------------------------------------------
+// --- losses ---------------------------------------------------------------------------------------------
 
 LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gradient) {
   return guarded([&] {
@@ -302,33 +306,32 @@ LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gr
       check_text(config_, i, "prompt", texts[i].prompt, texts[i].response, texts[i].weight);
       items.push_back({&texts[i].prompt, nullptr, &texts[i].response, texts[i].weight});
     }
-    return score(items, online_, nullptr, 1.0, {}, with_gradient);
+    return score(items, online_, nullptr, 1.0, {}, {}, with_gradient);
   });
 }
 
 LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double temperature,
-                             const Support& support, bool with_gradient) {
+                             const Support& support, bool with_gradient, const Divergence& divergence) {
   return guarded([&] {
     const bool sampled = support.kind == SupportKind::sampled;
     NLAC_REQUIRE(std::isfinite(temperature) && temperature > 0, "ERR_VALUE",
                  "temperature must be finite and positive, got ", temperature);
-    NLAC_REQUIRE(support.kind != SupportKind::top_k || support.k > 0, "ERR_VALUE",
-                 "the support's k must be positive, got ", support.k);
+    check_divergence(divergence, support);
     std::vector<Text> items;
     for (size_t i = 0; i < texts.size(); ++i) {
       const DistilledText& text = texts[i];
       check_text(config_, i, "student's context", text.student, text.response, text.weight);
-      if (!sampled)
-        check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
+      if (!sampled) check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
       items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response, text.weight});
     }
-    return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, support,
-                 with_gradient);
+    return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, divergence,
+                 support, with_gradient);
   });
 }
 
 LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-                          double temperature, const Support& support, bool with_gradient) {
+                          double temperature, const Divergence& divergence, const Support& support,
+                          bool with_gradient) {
   LossOutput output;
   output.losses.resize(texts.size());
 
@@ -390,11 +393,12 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
     const at::Tensor rows = on_device(packed.rows, device);
     const at::Tensor student_hidden = hidden.index_select(0, rows);
     const at::Tensor head_gradient = batch.backward ? make_gradients().head : at::Tensor();
+    const LossOptions options{temperature, batch.backward, 0};
     const LossResult result =
         teacher ? linear_token_kl(student_hidden, weights.head, teacher_hidden, teacher->head, token_weights,
-                                  temperature, support, target_ids, head_gradient, batch.backward)
-                : linear_token_nll(student_hidden, weights.head, target_ids, token_weights, temperature,
-                                   head_gradient, batch.backward);
+                                  target_ids, divergence, support, options, head_gradient)
+                : linear_token_nll(student_hidden, weights.head, target_ids, token_weights, {}, options,
+                                   head_gradient);
 
     const at::Tensor losses = result.losses.to(at::kCPU, at::kFloat).contiguous();
     const float* loss = losses.const_data_ptr<float>();
@@ -424,18 +428,21 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
   return output;
 }
 
-// --- optimization
-// -------------------------------------------------------------------------------------------
+// --- optimization ---------------------------------------------------------------------------------------
 
 StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
   return guarded([&] {
     try {
       const StepResult result =
           adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
-      if (!result.skipped) online_generator_->drop_caches();
+      if (!result.skipped) {
+        online_generator_->drop_caches();
+        moved_ = true;
+      }
       return result;
     } catch (...) {
       // Some parameters may have moved: no cache and no gradient of theirs holds any more.
+      moved_ = true;
       online_generator_->drop_caches();
       gradients_.reset();
       throw;
@@ -445,6 +452,7 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& state) 
 
 void Learner::update_target(double tau) {
   guarded([&] {
+    if (tau != 1) require_origin();
     make_target();
     const bool shadowed = options_.dtype != at::kFloat;
     ema_update(target_master_->list(), master_.list(), shadowed ? target_->list() : std::vector<at::Tensor>{},
@@ -455,12 +463,12 @@ void Learner::update_target(double tau) {
 }
 
 double Learner::target_distance() {
+  require_origin();
   if (!target_master_) return 0;
   return guarded([&] { return relative_distance(target_master_->list(), master_.list()); });
 }
 
-// --- keeping it
-// ---------------------------------------------------------------------------------------------
+// --- keeping it -----------------------------------------------------------------------------------------
 
 void Learner::save(const std::string& directory) {
   guarded([&] {
@@ -474,6 +482,7 @@ void Learner::save(const std::string& directory) {
     nlohmann::json manifest = {{"format", kCheckpointFormat},
                                {"target", target_master_.has_value()},
                                {"targetUpdates", target_updates_},
+                               {"moved", moved_},
                                {"gradients", gradients_ && any_nonzero(*gradients_)},
                                {"optimizers", nlohmann::json::array()}};
     if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
@@ -504,6 +513,7 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       std::unique_ptr<Learner> learner(
           new Learner(load_model(directory, at::kFloat, options.device), options));
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
+      learner->moved_ = manifest.value("moved", false);
       if (manifest.at("target").get<bool>()) {
         Weights target = learner->master_.like(at::kFloat, options.device);
         read_tensors(root / "target.safetensors", target.named_views(learner->config_));

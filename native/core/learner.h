@@ -2,8 +2,12 @@
 // all that the binding talks to. Thread rule: every method runs on one thread (the binding's job thread).
 //
 // Types: `dtype` float32 keeps one copy of θ; bfloat16 computes with a bf16 copy of float32 masters. θ̄ is
-// always held in float32, with a bf16 copy for inference when dtype is bfloat16; it is made (equal to θ) on
-// first use. Gradients and moments are float32 and made on first use.
+// always held in float32, with a bf16 copy for inference when dtype is bfloat16. Gradients and moments are
+// float32 and made on first use.
+//
+// θ̄ is made, equal to θ, by its first use; a learner that never uses it does not pay for it. It begins at θ as
+// it was before the first step: once a step has moved θ without a θ̄ there, nobody knows what it should have
+// been, and every use is refused with ERR_VALUE but update_target(1), which lets it begin at θ as it now is.
 //
 // Errors: ERR_VALUE for arguments (before anything is computed), ERR_OUT_OF_MEMORY when the device or the
 // host has no more. A loss call that throws once it has begun drops the gradients added up so far: nobody
@@ -71,10 +75,11 @@ class Learner {
   // false only the losses are computed, and so it is for texts of weight 0. A loss that is not finite leaves
   // the gradient non-finite, so that step() skips.
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
-  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)); the gradient reaches θ only. SupportKind::sampled is the
-  // cross entropy of θ on the response: the teacher's context is then not read.
+  // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)), or another divergence of the two; the gradient reaches θ
+  // only. SupportKind::sampled is the cross entropy of θ on the response: the teacher's context is then not
+  // read.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
-                      bool with_gradient);
+                      bool with_gradient, const Divergence& divergence = {});
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
@@ -89,7 +94,7 @@ class Learner {
   }
 
   void update_target(double tau);  // counts its calls; drops θ̄'s caches
-  double target_distance();        // relative distance of θ̄ from θ
+  double target_distance();        // relative distance of θ̄ from θ; makes no θ̄ to find that it is 0
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
   // model.safetensors (θ, a directory that load() takes too), target.safetensors (θ̄, once made),
@@ -110,11 +115,13 @@ class Learner {
   Learner(LoadedModel model, const LearnerOptions& options);
 
   const Weights& weights(Which which);  // those that compute; makes θ̄
+  void require_origin() const;          // that θ̄ is there, or θ is what it would begin at
   void make_target();
   Weights& make_gradients();
   // With `teacher`: the KL from it; without: the cross entropy.
   LossOutput score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-                   double temperature, const Support& support, bool with_gradient);
+                   double temperature, const Divergence& divergence, const Support& support,
+                   bool with_gradient);
 
   LearnerOptions options_;
   ModelConfig config_;
@@ -125,6 +132,7 @@ class Learner {
   std::optional<Weights> gradients_;  // f32
   std::map<std::string, AdamWState> moments_;
   int64_t target_updates_ = 0;
+  bool moved_ = false;  // whether a step has changed θ
   std::unique_ptr<Generator> online_generator_, target_generator_;
 };
 

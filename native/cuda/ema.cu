@@ -1,105 +1,122 @@
 #include "cuda/ema.h"
 
-#include <cuda_bf16.h>
+#include <vector>
 
-#include <algorithm>
+#include "core/random.h"
+#include "cuda/tensor_list.h"
 
 namespace nlac::cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int64_t tile = 8192;  // elements a block works through
-constexpr int batch_size = 96;  // tensors whose addresses fit in a launch's 4 KiB of arguments
+using Bf16 = __nv_bfloat16;
 
-struct Batch {
-  EmaTensor tensors[batch_size];
-  unsigned first_block[batch_size];  // the block at which a tensor starts
-  int count;
+struct Average {
+  float tau;
+  Rounding rounding;
 };
-static_assert(sizeof(Batch) <= 4096 - 16);
 
-// Counted from the nearer end, as on the CPU, so that tau = 1 gives the online value exactly.
-__device__ float mix(float target, float online, float tau) {
-  return tau < 0.5f ? target + tau * (online - target) : online - (1 - tau) * (online - target);
+// The bits of `value` in bf16 after 16 random ones: up or down, so that its expectation is the value.
+__device__ uint32_t rounded(float value, uint32_t noise) {
+  const uint32_t bits = __float_as_uint(value);
+  if (isfinite(value)) return (bits + noise) >> 16;
+  return isnan(value) ? 0x7FC0u : bits >> 16;
 }
 
-__device__ float4 four(const float* from) { return *reinterpret_cast<const float4*>(from); }
-
-__device__ float4 four(const __nv_bfloat16* from) {
-  const uint2 words = *reinterpret_cast<const uint2*>(from);
-  return {__uint_as_float(words.x << 16), __uint_as_float(words.x & 0xFFFF0000u),
-          __uint_as_float(words.y << 16), __uint_as_float(words.y & 0xFFFF0000u)};
+// Elements i … of an f32 target, then of a bf16 one.
+__device__ void put(float* target, Bf16* shadow, int64_t i, const Values<4>& next, const EmaTensor&,
+                    const Rounding&) {
+  store(target + i, next);
+  if (shadow != nullptr) store(shadow + i, next);
 }
-
-__device__ float one(const float* from) { return *from; }
-__device__ float one(const __nv_bfloat16* from) { return __bfloat162float(*from); }
-
-__device__ bool aligned(const void* at, unsigned bytes) {
-  return reinterpret_cast<uintptr_t>(at) % bytes == 0;
-}
-
-template <typename Online>
-__global__ void __launch_bounds__(threads) ema_kernel(const __grid_constant__ Batch batch, float tau) {
-  // The last tensor that starts at this block or before: empty ones share their start with the next.
-  int low = 0, high = batch.count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (batch.first_block[middle] <= blockIdx.x) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
+__device__ void put(Bf16* target, Bf16*, int64_t i, const Values<8>& next, const EmaTensor& tensor,
+                    const Rounding& rounding) {
+  const auto words =
+      philox(rounding.seed, rounding.stream, tensor.first_counter + static_cast<uint64_t>(i) / 8);
+  uint32_t pairs[4];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const uint32_t low = rounded(next.of[2 * j], words[j] & 0xFFFFu);
+    pairs[j] = low | rounded(next.of[2 * j + 1], words[j] >> 16) << 16;
   }
-  const EmaTensor& tensor = batch.tensors[low];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x - batch.first_block[low]) * tile;
-  const int64_t end = begin + tile < tensor.count ? begin + tile : tensor.count;
-  float* target = tensor.target;
+  *reinterpret_cast<uint4*>(target + i) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
+__device__ void put_one(float* target, Bf16* shadow, int64_t i, float next, const EmaTensor&,
+                        const Rounding&) {
+  target[i] = next;
+  if (shadow != nullptr) shadow[i] = __float2bfloat16_rn(next);
+}
+__device__ void put_one(Bf16* target, Bf16*, int64_t i, float next, const EmaTensor& tensor,
+                        const Rounding& rounding) {
+  const auto words =
+      philox(rounding.seed, rounding.stream, tensor.first_counter + static_cast<uint64_t>(i) / 8);
+  const uint32_t noise = words[i % 8 / 2] >> (i % 2 * 16) & 0xFFFFu;
+  target[i] = __ushort_as_bfloat16(static_cast<unsigned short>(rounded(next, noise)));
+}
+
+template <typename Target, typename Online>
+__global__ void __launch_bounds__(threads)
+    ema_kernel(const __grid_constant__ Batch<EmaTensor> batch, Average average) {
+  constexpr int width = 16 / sizeof(Target);
+  constexpr int chunks = 16 / width;  // vectors that a thread reads before it writes the first
+  const Share share = share_of(batch);
+  const EmaTensor& tensor = batch.tensors[share.tensor];
+  auto* target = static_cast<Target*>(tensor.target);
   const auto* online = static_cast<const Online*>(tensor.online);
-  auto* shadow = static_cast<__nv_bfloat16*>(tensor.shadow);
+  auto* shadow = static_cast<Bf16*>(tensor.shadow);
 
-  // Tiles start at multiples of four, so the tensors' own addresses decide.
-  const bool wide = aligned(target, 16) && aligned(online, 4 * sizeof(Online)) && aligned(shadow, 8);
-  const int64_t whole = wide ? end - (end - begin) % 4 : begin;
-  for (int64_t i = begin + 4 * threadIdx.x; i < whole; i += 4 * threads) {
-    float4 t = four(target + i);
-    const float4 o = four(online + i);
-    t = {mix(t.x, o.x, tau), mix(t.y, o.y, tau), mix(t.z, o.z, tau), mix(t.w, o.w, tau)};
-    *reinterpret_cast<float4*>(target + i) = t;
-    if (shadow != nullptr) {
-      const __nv_bfloat162 halves[2] = {__floats2bfloat162_rn(t.x, t.y), __floats2bfloat162_rn(t.z, t.w)};
-      *reinterpret_cast<uint2*>(shadow + i) = *reinterpret_cast<const uint2*>(halves);
+  const bool wide = aligned<width>(target) && aligned<width>(online) && aligned<width>(shadow);
+  const int64_t whole = wide ? share.end - (share.end - share.begin) % width : share.begin;
+  for (int64_t first = share.begin + width * threadIdx.x; first < whole; first += chunks * width * threads) {
+    Values<width> next[chunks], towards[chunks];
+#pragma unroll
+    for (int c = 0; c < chunks; ++c) {
+      const int64_t i = first + c * width * threads;
+      if (i >= whole) continue;
+      next[c] = load<width>(target + i);
+      towards[c] = load<width>(online + i);
+    }
+#pragma unroll
+    for (int c = 0; c < chunks; ++c) {
+      const int64_t i = first + c * width * threads;
+      if (i >= whole) continue;
+#pragma unroll
+      for (int j = 0; j < width; ++j) next[c].of[j] = mixed(next[c].of[j], towards[c].of[j], average.tau);
+      put(target, shadow, i, next[c], tensor, average.rounding);
     }
   }
-  for (int64_t i = whole + threadIdx.x; i < end; i += threads) {
-    const float next = mix(target[i], one(online + i), tau);
-    target[i] = next;
-    if (shadow != nullptr) shadow[i] = __float2bfloat16_rn(next);
+  for (int64_t i = whole + threadIdx.x; i < share.end; i += threads) {
+    const float next = mixed(one(target + i), one(online + i), average.tau);
+    put_one(target, shadow, i, next, tensor, average.rounding);
   }
+}
+
+template <typename Target, typename Online>
+cudaError_t update_all(const std::vector<EmaTensor>& tensors, const Average& average, cudaStream_t stream) {
+  return each_batch(tensors.data(), static_cast<int64_t>(tensors.size()),
+                    [&](const Batch<EmaTensor>& batch, unsigned blocks) {
+                      ema_kernel<Target, Online><<<blocks, threads, 0, stream>>>(batch, average);
+                    });
 }
 
 }  // namespace
 
-cudaError_t ema_update(const EmaTensor* tensors, int64_t count, bool online_is_bf16, float tau,
+cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float tau, const Rounding& rounding,
                        cudaStream_t stream) {
   if (!(tau >= 0 && tau <= 1)) return cudaErrorInvalidValue;
-  for (int64_t first = 0; first < count; first += batch_size) {
-    Batch batch{};
-    batch.count = static_cast<int>(std::min<int64_t>(batch_size, count - first));
-    int64_t blocks = 0;
-    for (int i = 0; i < batch.count; ++i) {
-      batch.tensors[i] = tensors[first + i];
-      batch.first_block[i] = static_cast<unsigned>(blocks);
-      blocks += (batch.tensors[i].count + tile - 1) / tile;
-    }
-    if (blocks == 0) continue;
-    if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-    if (online_is_bf16) {
-      ema_kernel<__nv_bfloat16><<<static_cast<unsigned>(blocks), threads, 0, stream>>>(batch, tau);
-    } else {
-      ema_kernel<float><<<static_cast<unsigned>(blocks), threads, 0, stream>>>(batch, tau);
-    }
-    const cudaError_t launched = cudaGetLastError();
-    if (launched != cudaSuccess) return launched;
+  std::vector<EmaTensor> alike[2][2];  // by the target's type and the online tensor's
+  for (int64_t i = 0; i < count; ++i) {
+    alike[tensors[i].target_is_bf16][tensors[i].online_is_bf16].push_back(tensors[i]);
+  }
+  const Average average{tau, rounding};
+  const cudaError_t launched[] = {
+      update_all<float, float>(alike[0][0], average, stream),
+      update_all<float, Bf16>(alike[0][1], average, stream),
+      update_all<Bf16, float>(alike[1][0], average, stream),
+      update_all<Bf16, Bf16>(alike[1][1], average, stream),
+  };
+  for (const cudaError_t error : launched) {
+    if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }

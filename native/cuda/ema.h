@@ -1,23 +1,27 @@
 // The moving average of core/optim/optim.h's ema_update on a GPU: one pass over memory for a whole list of
-// tensors. Plain pointers on the device, no torch. Asynchronous on `stream`.
+// tensors, and the same bits as on the CPU. Plain pointers on the device, no torch. Asynchronous on `stream`.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
+#include "core/optim/update_math.h"
+
 namespace nlac::cuda {
 
 struct EmaTensor {
-  float* target;       // [count]
-  const void* online;  // [count] bf16 or f32
-  void* shadow;        // [count] bf16, gets the target rounded to nearest; null: none
+  void* target;        // [count] f32, or bf16 that is rounded stochastically
+  const void* online;  // [count] f32 or bf16
+  void* shadow;        // [count] bf16, gets an f32 target rounded to nearest; null: none
   int64_t count;
+  uint64_t first_counter;  // of the bits that round a bf16 target
+  bool target_is_bf16, online_is_bf16;
 };
 
 // target ← target + tau·(online - target), tau in [0, 1], for `tensors` [count], which lie in the host's
-// memory and are copied before the call returns. One launch for every 96 tensors.
-cudaError_t ema_update(const EmaTensor* tensors, int64_t count, bool online_is_bf16, float tau,
+// memory and are copied before the call returns. One launch for hundreds of tensors of the same two types.
+cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float tau, const Rounding& rounding,
                        cudaStream_t stream);
 
 }  // namespace nlac::cuda

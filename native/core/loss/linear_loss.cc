@@ -1,22 +1,26 @@
-// Checks, then rows of weight 0 are dropped, then chunk by chunk: logits, losses and their gradient in the
-// logits' place (rows.h), and the products back (products.h, or mixed_products.h for bf16 on a CPU that can).
-// Where a product takes the gradient as bf16, it is rounded once from float32; every sum stays float32.
+// Checks, then rows of weight 0 are dropped, then chunk by chunk: logits, losses and their gradient (rows.h),
+// and a group of chunks at a time (plan.h) the products back (products.h, or mixed_products.h for bf16 on a
+// CPU that can). Where a product takes the gradient as bf16, it is rounded once from float32; every sum stays
+// float32.
 #include "core/loss/linear_loss.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <vector>
 
 #include "core/error.h"
 #include "core/loss/mixed_products.h"
+#include "core/loss/plan.h"
 #include "core/loss/products.h"
 #include "core/loss/rows.h"
 
 namespace nlac {
 namespace {
 
-constexpr int64_t chunk_bytes_cpu = int64_t{64} << 20;
-constexpr int64_t chunk_bytes_cuda = int64_t{512} << 20;
+constexpr int64_t workspace_cpu = int64_t{76} << 20;
+constexpr int64_t workspace_cuda = int64_t{272} << 20;
+constexpr double least_beta = 1e-6;
 
 bool is_supported(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kDouble;
@@ -34,204 +38,443 @@ void check_head(const char* whose, const at::Tensor& hidden, const at::Tensor& w
                hidden.device(), ", the matrix on ", weight.device());
 }
 
-// What both losses have in common once their arguments are checked.
+// What all losses have in common once their arguments are checked.
 struct Problem {
-  at::Tensor student_hidden, student_weight, teacher_hidden, teacher_weight, weights, targets, grad_weight;
-  double temperature;
-  Support support;
-  bool with_gradient;
+  at::Tensor hidden, weight;                  // the student's
+  at::Tensor teacher_hidden, teacher_weight;  // undefined for a loss on targets
+  RowLoss loss;
+  RowChunk rows;  // the per-row inputs, [rows] each
+  bool with_entropies = false;
+  LossOptions options;
+  at::Tensor grad_weight;
+
+  bool has_teacher() const { return teacher_hidden.defined(); }
 };
 
-void check_common(const Problem& problem, at::ScalarType type) {
-  const at::Tensor& hidden = problem.student_hidden;
-  const int64_t rows = hidden.size(0), vocab = problem.student_weight.size(0);
-  NLAC_REQUIRE(std::isfinite(problem.temperature) && problem.temperature > 0, "ERR_VALUE",
-               "temperature must be finite and above 0, not ", problem.temperature);
-  NLAC_REQUIRE(problem.weights.defined() && problem.weights.dim() == 1 && problem.weights.size(0) == rows,
-               "ERR_SHAPE", "one weight a row is needed: ", rows);
-  NLAC_REQUIRE(problem.weights.device() == hidden.device(), "ERR_DEVICE", "weights are on ",
-               problem.weights.device(), ", hidden states on ", hidden.device());
-  NLAC_REQUIRE(problem.weights.is_floating_point() && at::isfinite(problem.weights).all().item<bool>(),
-               "ERR_VALUE", "weights must be finite floating-point numbers");
-  if (problem.support.kind == SupportKind::sampled) {
-    NLAC_REQUIRE(problem.targets.defined() && problem.targets.dim() == 1 && problem.targets.size(0) == rows,
-                 "ERR_SHAPE", "one target a row is needed: ", rows);
-    NLAC_REQUIRE(problem.targets.scalar_type() == at::kLong, "ERR_VALUE", "targets must be int64");
-    NLAC_REQUIRE(problem.targets.device() == hidden.device(), "ERR_DEVICE", "targets are on ",
-                 problem.targets.device(), ", hidden states on ", hidden.device());
-    // A masked row's target is not read, so padding of any value may stand there.
-    const at::Tensor bad =
-        (problem.weights != 0).logical_and((problem.targets < 0).logical_or(problem.targets >= vocab));
-    NLAC_REQUIRE(!bad.any().item<bool>(), "ERR_INDEX", "a target is outside the vocabulary of ", vocab);
-  }
-  if (problem.grad_weight.defined()) {
-    NLAC_REQUIRE(problem.grad_weight.sizes() == problem.student_weight.sizes(), "ERR_SHAPE",
-                 "the gradient of the matrix has shape ", problem.grad_weight.sizes(), ", ",
-                 problem.student_weight.sizes(), " expected");
-    NLAC_REQUIRE(problem.grad_weight.is_contiguous(), "ERR_SHAPE",
-                 "the gradient of the matrix is not contiguous");
-    NLAC_REQUIRE(problem.grad_weight.scalar_type() == type, "ERR_VALUE",
-                 "the gradient of the matrix must be ", type);
-    NLAC_REQUIRE(problem.grad_weight.device() == hidden.device(), "ERR_DEVICE",
-                 "the gradient of the matrix is on ", problem.grad_weight.device(), ", hidden states on ",
-                 hidden.device());
-  }
+bool is_wide(const at::Tensor& tensor) { return tensor.defined() && tensor.scalar_type() == at::kDouble; }
+
+// In which logits and losses are computed.
+at::ScalarType type_of(const Problem& problem) {
+  const bool wide = is_wide(problem.hidden) || is_wide(problem.weight) || is_wide(problem.teacher_hidden) ||
+                    is_wide(problem.teacher_weight);
+  return wide ? at::kDouble : at::kFloat;
 }
 
-// One side's products, chunk by chunk: the fast mixed ones where hidden states, matrix and processor allow.
+struct RowInput {
+  const char* name;
+  at::Tensor RowChunk::* tensor;
+};
+constexpr RowInput real_inputs[] = {
+    {"weights", &RowChunk::weights},
+    {"old log probabilities", &RowChunk::old_log_probs},
+    {"advantages", &RowChunk::advantages},
+    {"reference log probabilities", &RowChunk::reference_log_probs},
+    {"gradients of the log probabilities", &RowChunk::grad_log_probs},
+};
+
+void check_row_input(const char* name, const at::Tensor& input, const at::Tensor& hidden) {
+  NLAC_REQUIRE(input.defined() && input.dim() == 1 && input.size(0) == hidden.size(0), "ERR_SHAPE", name,
+               ": one a row is needed, ", hidden.size(0));
+  NLAC_REQUIRE(input.device() == hidden.device(), "ERR_DEVICE", name, " are on ", input.device(),
+               ", hidden states on ", hidden.device());
+}
+
+void check_options(const Problem& problem) {
+  const RowLoss& loss = problem.loss;
+  NLAC_REQUIRE(std::isfinite(loss.temperature) && loss.temperature > 0, "ERR_VALUE",
+               "temperature must be finite and above 0, not ", loss.temperature);
+  NLAC_REQUIRE(std::isfinite(loss.z_loss) && loss.z_loss >= 0, "ERR_VALUE",
+               "the z-loss's coefficient must be finite and at least 0, not ", loss.z_loss);
+  NLAC_REQUIRE(std::isfinite(loss.entropy_coefficient), "ERR_VALUE",
+               "the entropy's coefficient must be finite, not ", loss.entropy_coefficient);
+  NLAC_REQUIRE(problem.options.workspace_bytes >= 0, "ERR_VALUE", "workspace bytes must be at least 0, not ",
+               problem.options.workspace_bytes);
+  if (!problem.grad_weight.defined()) return;
+  const at::Tensor& gradient = problem.grad_weight;
+  NLAC_REQUIRE(gradient.sizes() == problem.weight.sizes(), "ERR_SHAPE",
+               "the gradient of the matrix has shape ", gradient.sizes(), ", ", problem.weight.sizes(),
+               " expected");
+  NLAC_REQUIRE(gradient.is_contiguous(), "ERR_SHAPE", "the gradient of the matrix is not contiguous");
+  NLAC_REQUIRE(gradient.scalar_type() == type_of(problem), "ERR_VALUE", "the gradient of the matrix must be ",
+               type_of(problem));
+  NLAC_REQUIRE(gradient.device() == problem.hidden.device(), "ERR_DEVICE",
+               "the gradient of the matrix is on ", gradient.device(), ", hidden states on ",
+               problem.hidden.device());
+}
+
+// Checks the per-row inputs and counts the rows whose weight is not 0. What a row of weight 0 brings besides
+// is not looked at, so padding of any value may stand there. Waits for the device, once.
+int64_t count_used(const Problem& problem) {
+  const RowChunk& rows = problem.rows;
+  const at::Tensor used = rows.weights != 0;
+  std::vector<at::Tensor> facts{used.count_nonzero()};
+  std::vector<const char*> names;
+  for (const auto& [name, tensor] : real_inputs) {
+    if (!(rows.*tensor).defined()) continue;
+    facts.push_back(at::isfinite(rows.*tensor).logical_not().logical_and(used).any().to(at::kLong));
+    names.push_back(name);
+  }
+  if (rows.targets.defined()) {
+    const at::Tensor outside = (rows.targets < 0).logical_or(rows.targets >= problem.weight.size(0));
+    facts.push_back(outside.logical_and(used).any().to(at::kLong));
+  }
+  const at::Tensor told = at::stack(facts).cpu();
+  const int64_t* fact = told.const_data_ptr<int64_t>();
+  for (size_t i = 0; i < names.size(); ++i) {
+    NLAC_REQUIRE(fact[i + 1] == 0, "ERR_VALUE", names[i], " must be finite");
+  }
+  if (rows.targets.defined()) {
+    NLAC_REQUIRE(fact[names.size() + 1] == 0, "ERR_INDEX", "a target is outside the vocabulary of ",
+                 problem.weight.size(0));
+  }
+  return fact[0];
+}
+
+void check_row_inputs(const Problem& problem) {
+  for (const auto& [name, tensor] : real_inputs) {
+    const at::Tensor& input = problem.rows.*tensor;
+    if (!input.defined() && tensor != &RowChunk::weights) continue;
+    check_row_input(name, input, problem.hidden);
+    NLAC_REQUIRE(input.is_floating_point(), "ERR_VALUE", name, " must be floating-point numbers");
+  }
+  if (problem.has_teacher()) return;
+  check_row_input("targets", problem.rows.targets, problem.hidden);
+  NLAC_REQUIRE(problem.rows.targets.scalar_type() == at::kLong, "ERR_VALUE", "targets must be int64");
+}
+
+// Which rows take part.
+class Used {
+ public:
+  Used(const at::Tensor& weights, int64_t count) : rows_(weights.size(0)), count_(count) {
+    if (count_ < rows_) index_ = at::nonzero_static(weights, count_).squeeze(1);
+  }
+
+  int64_t count() const { return count_; }
+  // `count` of them from `first` on; a view where no row is left out.
+  at::Tensor take(const at::Tensor& all, int64_t first, int64_t count) const {
+    return index_.defined() ? all.index_select(0, index_.narrow(0, first, count))
+                            : all.narrow(0, first, count);
+  }
+  void put(const at::Tensor& all, int64_t first, const at::Tensor& some) const {
+    if (index_.defined()) {
+      all.index_copy_(0, index_.narrow(0, first, some.size(0)), some.to(all.scalar_type()));
+    } else {
+      all.narrow(0, first, some.size(0)).copy_(some);
+    }
+  }
+  // [rows, …] with 0 where a row takes no part.
+  at::Tensor spread(const at::Tensor& some) const {
+    if (!some.defined() || !index_.defined()) return some;
+    const at::Tensor all = at::zeros({rows_}, some.options());
+    put(all, 0, some);
+    return all;
+  }
+
+ private:
+  int64_t rows_, count_;
+  at::Tensor index_;  // undefined: all of them
+};
+
+// bf16 matrices, float32 results: by the products of mixed_products.h.
+bool is_mixed(const at::Tensor& hidden, const at::Tensor& weight, at::ScalarType type) {
+  return hidden.is_cpu() && type == at::kFloat && hidden.scalar_type() == at::kBFloat16 &&
+         weight.scalar_type() == at::kBFloat16 && hidden.size(1) > 0 && mixed::available();
+}
+
+// One side's products: the fast mixed ones where hidden states, matrix and processor allow.
 class Head {
  public:
-  Head(const at::Tensor& hidden, const at::Tensor& weight, at::ScalarType type, int64_t chunk_rows)
+  Head(const at::Tensor& hidden, const at::Tensor& weight, at::ScalarType type)
       : hidden_(hidden),
-        mixed_(hidden.is_cpu() && type == at::kFloat && hidden.scalar_type() == at::kBFloat16 &&
-               weight.scalar_type() == at::kBFloat16 && hidden.size(1) > 0 && mixed::available()),
+        mixed_(is_mixed(hidden, weight, type)),
         weight_(mixed_ ? weight.contiguous() : weight),
+        type_(type),
         vocab_(weight.size(0)),
-        width_(weight.size(1)) {
-    const bool cpu = hidden.is_cpu();
-    stride_ = cpu ? mixed::logit_stride(vocab_) : vocab_;
-    logits_ =
-        at::empty({cpu ? mixed::padded_rows(chunk_rows) : chunk_rows, stride_}, hidden.options().dtype(type));
+        width_(weight.size(1)) {}
+
+  // Chooses the rows that the calls below are about.
+  void take(const Used& used, int64_t first, int64_t rows) {
+    group_ = used.take(hidden_, first, rows);
+    if (!mixed_) return;
+    const at::Tensor padded = at::zeros({mixed::padded_rows(rows), (width_ + 1) / 2 * 2}, group_.options());
+    padded.narrow(0, 0, rows).narrow(1, 0, width_).copy_(group_);
+    group_ = padded;
   }
 
-  bool is_mixed() const { return mixed_; }
-
-  // [rows, vocab] logits of the rows in `index`; valid until the next call.
-  at::Tensor logits(const at::Tensor& index) {
-    rows_ = index.size(0);
-    const at::Tensor result = logits_.narrow(0, 0, rows_).narrow(1, 0, vocab_);
-    chunk_ = hidden_.index_select(0, index);
-    if (!mixed_) {
-      product_logits(chunk_, weight_, result);
-      return result;
-    }
-    const at::Tensor padded = at::zeros({mixed::padded_rows(rows_), (width_ + 1) / 2 * 2}, chunk_.options());
-    padded.narrow(0, 0, rows_).narrow(1, 0, width_).copy_(chunk_);
-    chunk_ = padded;
-    mixed::logits(chunk_.const_data_ptr<at::BFloat16>(), chunk_.size(1), chunk_.size(0),
-                  weight_.const_data_ptr<at::BFloat16>(), vocab_, width_, logits_.data_ptr<float>(), stride_);
-    return result;
+  // `to` [rows, vocab] ← the logits of `rows` rows from `first` on. After `to` there is room for
+  // mixed::padded_rows.
+  void logits(int64_t first, const at::Tensor& to) const {
+    const int64_t rows = to.size(0);
+    if (!mixed_) return product_logits(group_.narrow(0, first, rows), weight_, to);
+    mixed::logits(group_.const_data_ptr<at::BFloat16>() + first * group_.size(1), group_.size(1),
+                  mixed::padded_rows(rows), weight_.const_data_ptr<at::BFloat16>(), vocab_, width_,
+                  to.data_ptr<float>(), to.stride(0));
   }
 
-  // Takes what token_rows made of the last logits. Returns the gradient at that chunk's hidden states and
-  // adds the matrix's into `grad_weight` (if defined).
-  at::Tensor backward(const at::Tensor& grad_weight) {
+  // Takes the gradient at all rows' logits, [rows, vocab]; if it is bf16 there is room after it as above.
+  // Returns that at the hidden states, [rows, width], and adds the matrix's into `grad_weight` (if defined).
+  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& grad_weight) const {
+    const int64_t rows = gradient.size(0);
+    const auto options = hidden_.options().dtype(type_);
     if (!mixed_) {
-      const at::Tensor gradient = logits_.narrow(0, 0, rows_).narrow(1, 0, vocab_);
-      const at::Tensor grad_hidden = at::empty({rows_, width_}, logits_.options());
+      const at::Tensor grad_hidden = at::empty({rows, width_}, options);
       product_hidden(gradient, weight_, grad_hidden);
-      if (grad_weight.defined()) product_weight(gradient, chunk_, grad_weight);
+      if (grad_weight.defined()) product_weight(gradient, group_, grad_weight);
       return grad_hidden;
     }
-    auto* const gradient = reinterpret_cast<at::BFloat16*>(logits_.data_ptr<float>());
-    const int64_t rows = chunk_.size(0), stride = 2 * stride_;
-    for (int64_t r = 0; r < rows; ++r) {
+    auto* const values = gradient.data_ptr<at::BFloat16>();
+    const int64_t padded = group_.size(0), stride = gradient.stride(0);
+    for (int64_t r = 0; r < padded; ++r) {
       // What pads the rows and an odd vocabulary must not disturb sums.
-      if (r >= rows_) std::fill_n(gradient + r * stride, vocab_, at::BFloat16(0.0f));
-      gradient[r * stride + vocab_] = 0.0f;
+      if (r >= rows) std::fill_n(values + r * stride, vocab_, at::BFloat16(0.0f));
+      values[r * stride + vocab_] = 0.0f;
     }
-    const at::Tensor grad_hidden = at::empty({rows, width_}, logits_.options());
-    mixed::hidden_gradient(gradient, stride, rows, weight_.const_data_ptr<at::BFloat16>(), vocab_, width_,
+    const at::Tensor grad_hidden = at::empty({padded, width_}, options);
+    mixed::hidden_gradient(values, stride, padded, weight_.const_data_ptr<at::BFloat16>(), vocab_, width_,
                            grad_hidden.data_ptr<float>());
     if (grad_weight.defined()) {
-      mixed::weight_gradient(gradient, stride, rows, chunk_.const_data_ptr<at::BFloat16>(), chunk_.size(1),
+      mixed::weight_gradient(values, stride, padded, group_.const_data_ptr<at::BFloat16>(), group_.size(1),
                              vocab_, width_, grad_weight.data_ptr<float>());
     }
-    return grad_hidden.narrow(0, 0, rows_);
+    return grad_hidden.narrow(0, 0, rows);
   }
 
  private:
   at::Tensor hidden_;
   bool mixed_;
   at::Tensor weight_;
-  int64_t vocab_, width_, stride_ = 0, rows_ = 0;
-  at::Tensor logits_;  // [rows, stride_]: room for a chunk
-  at::Tensor chunk_;   // hidden states of the last chunk, padded for the mixed products
+  at::ScalarType type_;
+  int64_t vocab_, width_;
+  at::Tensor group_;  // hidden states of the chosen rows, padded for the mixed products
 };
 
-LossResult run(const Problem& problem, at::ScalarType type) {
+// The memory of plan.h.
+class Workspace {
+ public:
+  // `padded`: in place too, a chunk is followed by room up to mixed::padded_rows.
+  Workspace(const LossPlan& plan, int heads, int64_t vocab, int64_t stride, bool padded,
+            at::TensorOptions logits)
+      : plan_(plan), heads_(heads), vocab_(vocab), stride_(stride) {
+    memory_ = plan.packed
+                  ? at::empty({plan.capacity * stride}, logits.dtype(at::kBFloat16)).view(at::kFloat)
+                  : at::empty({(padded ? mixed::padded_rows(plan.capacity) : plan.capacity) * heads * stride},
+                              logits);
+  }
+
+  // [rows, vocab], for the chunk at hand.
+  at::Tensor logits(int head, int64_t rows) const {
+    const int64_t start = plan_.packed ? plan_logits(plan_, heads_, rows) * stride_ / 2 : 0;
+    return memory_.as_strided({rows, vocab_}, {heads_ * stride_, 1}, start + head * stride_);
+  }
+  // packed: [rows, vocab] bf16 after `held` others.
+  at::Tensor gradient(int64_t held, int64_t rows) const {
+    return memory_.view(at::kBFloat16).as_strided({rows, vocab_}, {stride_, 1}, held * stride_);
+  }
+
+ private:
+  const LossPlan& plan_;
+  int heads_;
+  int64_t vocab_, stride_;
+  at::Tensor memory_;
+};
+
+LossResult run(const Problem& problem) {
   const at::NoGradGuard no_grad;
-  const at::Tensor& hidden = problem.student_hidden;
-  const int64_t rows = hidden.size(0), vocab = problem.student_weight.size(0);
+  const at::Tensor& hidden = problem.hidden;
+  const at::ScalarType type = type_of(problem);
+  const bool with_gradient = problem.options.with_gradient;
+  const int64_t vocab = problem.weight.size(0);
+  const int heads = problem.has_teacher() ? 2 : 1;
+  const Used used(problem.rows.weights, count_used(problem));
+  const int64_t count = used.count();
+
+  // Everything by row, of the rows that take part.
+  RowChunk rows;
   const auto options = hidden.options().dtype(type);
-
-  LossResult result;
-  result.losses = at::zeros({rows}, options);
-  if (problem.with_gradient) result.grad_hidden = at::zeros_like(hidden, at::MemoryFormat::Contiguous);
-  const at::Tensor kept = problem.weights.nonzero().squeeze(1);
-  const int64_t count = kept.size(0);
-  if (count == 0) return result;
-
-  const int64_t chunk_rows = std::min(count, loss_chunk_rows(vocab, hidden.device()));
-  Head student(hidden, problem.student_weight, type, chunk_rows);
-  std::optional<Head> teacher;
-  if (problem.support.kind != SupportKind::sampled) {
-    teacher.emplace(problem.teacher_hidden, problem.teacher_weight, type, chunk_rows);
+  for (const auto& [name, tensor] : real_inputs) {
+    if ((problem.rows.*tensor).defined())
+      rows.*tensor = used.take(problem.rows.*tensor, 0, count).to(type).contiguous();
   }
-  for (int64_t first = 0; first < count; first += chunk_rows) {
-    const at::Tensor index = kept.narrow(0, first, std::min(chunk_rows, count - first));
-    RowChunk chunk;
-    chunk.student = student.logits(index);
-    if (teacher) {
-      chunk.teacher = teacher->logits(index);
-    } else {
-      chunk.targets = problem.targets.index_select(0, index);
+  rows.losses = at::empty({count}, options);
+  if (!problem.has_teacher()) {
+    rows.targets = used.take(problem.rows.targets, 0, count).contiguous();
+    rows.log_probs = at::empty({count}, options);
+    if (problem.with_entropies) rows.entropies = at::empty({count}, options);
+    if (problem.loss.token == TokenLossKind::surrogate) {
+      rows.ratios = at::empty({count}, options);
+      rows.clipped = at::empty({count}, options.dtype(at::kInt));
     }
-    chunk.weights = problem.weights.index_select(0, index).to(type);
-    chunk.losses = at::empty({index.size(0)}, options);
-    chunk.temperature = problem.temperature;
-    chunk.support = problem.support;
-    chunk.with_gradient = problem.with_gradient;
-    chunk.rounded = student.is_mixed();
-    token_rows(chunk);
-    result.losses.index_copy_(0, index, chunk.losses);
-    if (!problem.with_gradient) continue;
-    const at::Tensor grad_hidden = student.backward(problem.grad_weight);
-    result.grad_hidden.index_copy_(0, index, grad_hidden.to(hidden.scalar_type()));
   }
+  LossResult result;
+  if (with_gradient) {
+    result.grad_hidden = count < hidden.size(0) ? at::zeros_like(hidden, at::MemoryFormat::Contiguous)
+                                                : at::empty_like(hidden, at::MemoryFormat::Contiguous);
+  }
+
+  if (count > 0) {
+    Head student(hidden, problem.weight, type);
+    std::optional<Head> teacher;
+    if (problem.has_teacher()) teacher.emplace(problem.teacher_hidden, problem.teacher_weight, type);
+    const bool bf16 = hidden.scalar_type() == at::kBFloat16 && problem.weight.scalar_type() == at::kBFloat16;
+    const bool packed =
+        type == at::kFloat && (hidden.is_cuda() ? bf16 : is_mixed(hidden, problem.weight, type));
+    const int64_t stride = hidden.is_cpu() ? mixed::logit_stride(vocab) : (vocab + 63) / 64 * 64;
+    const int64_t bytes = problem.options.workspace_bytes > 0 ? problem.options.workspace_bytes
+                                                              : default_workspace(hidden.device());
+    const LossPlan plan = plan_loss(count, heads, stride * static_cast<int64_t>(at::elementSize(type)),
+                                    packed, with_gradient, bytes);
+    const bool padded =
+        problem.has_teacher() && is_mixed(problem.teacher_hidden, problem.teacher_weight, type);
+    const Workspace workspace(plan, heads, vocab, stride, padded, options);
+
+    for (int64_t done = 0; done < count;) {
+      const int64_t total = std::min(plan.group_rows(), count - done);
+      student.take(used, done, total);
+      if (teacher) teacher->take(used, done, total);
+      int64_t held = 0;
+      for (size_t i = 0; held < total; ++i) {
+        const int64_t chunk_rows = std::min(plan.chunks[i], total - held);
+        RowChunk chunk = narrow(rows, done + held, chunk_rows);
+        chunk.student = workspace.logits(0, chunk_rows);
+        student.logits(held, chunk.student);
+        if (teacher) {
+          chunk.teacher = workspace.logits(1, chunk_rows);
+          teacher->logits(held, chunk.teacher);
+        }
+        if (with_gradient) chunk.gradient = packed ? workspace.gradient(held, chunk_rows) : chunk.student;
+        for (int64_t first = 0; first < chunk_rows;) {
+          const int64_t stretch =
+              packed && with_gradient ? plan_stretch(plan, heads, chunk_rows, held, first) : chunk_rows;
+          token_rows(problem.loss, narrow(chunk, first, stretch));
+          first += stretch;
+        }
+        held += chunk_rows;
+      }
+      if (with_gradient) {
+        const at::Tensor gradient = packed ? workspace.gradient(0, total) : workspace.logits(0, total);
+        used.put(result.grad_hidden, done, student.backward(gradient, problem.grad_weight));
+      }
+      done += total;
+    }
+  }
+  result.losses = used.spread(rows.losses);
+  result.log_probs = used.spread(rows.log_probs);
+  result.entropies = used.spread(rows.entropies);
+  result.ratios = used.spread(rows.ratios);
+  result.clipped = used.spread(rows.clipped);
   return result;
+}
+
+LossResult run_on_targets(Problem problem, const TokenOptions& token) {
+  check_head("the", problem.hidden, problem.weight);
+  problem.loss.temperature = problem.options.temperature;
+  problem.loss.z_loss = token.z_loss;
+  problem.loss.entropy_coefficient = token.entropy_coefficient;
+  problem.with_entropies = token.with_entropies;
+  check_options(problem);
+  check_row_inputs(problem);
+  return run(problem);
 }
 
 }  // namespace
 
-int64_t loss_chunk_rows(int64_t vocab, at::Device device) {
-  const int64_t bytes = device.is_cuda() ? chunk_bytes_cuda : chunk_bytes_cpu;
-  const int64_t rows = std::max<int64_t>(1, bytes / (std::max<int64_t>(1, vocab) * 4));
-  // Whole blocks of the products' kernels.
-  return rows < mixed::row_multiple ? rows : rows / mixed::row_multiple * mixed::row_multiple;
+int64_t default_workspace(at::Device device) { return device.is_cuda() ? workspace_cuda : workspace_cpu; }
+
+void check_divergence(const Divergence& divergence, const Support& support) {
+  const bool jensen_shannon = divergence.kind == DivergenceKind::jensen_shannon;
+  NLAC_REQUIRE(!jensen_shannon || (divergence.beta >= least_beta && divergence.beta <= 1 - least_beta),
+               "ERR_VALUE", "beta of the Jensen-Shannon divergence must be from ", least_beta, " to 1 - ",
+               least_beta, ", not ", divergence.beta,
+               "; at 0 and 1 the divergence itself is 0: take the forward or the reverse KL");
+  NLAC_REQUIRE(support.kind != SupportKind::sampled || !gradient_by_score(divergence.kind), "ERR_VALUE",
+               "the sampled token alone gives a cross entropy; the ",
+               jensen_shannon ? "Jensen-Shannon divergence" : "reverse KL", " needs a full or top-k support");
+  NLAC_REQUIRE(support.kind != SupportKind::top_k || support.k >= 1, "ERR_VALUE",
+               "k of a top-k support must be at least 1, not ", support.k);
 }
 
 LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& student_weight,
                            const at::Tensor& teacher_hidden, const at::Tensor& teacher_weight,
-                           const at::Tensor& weights, double temperature, const Support& support,
-                           const at::Tensor& targets, at::Tensor grad_weight, bool with_gradient) {
-  const Problem problem{student_hidden, student_weight, teacher_hidden, teacher_weight, weights,
-                        targets,        grad_weight,    temperature,    support,        with_gradient};
-  check_head("the student's", student_hidden, student_weight);
-  bool wide = student_hidden.scalar_type() == at::kDouble || student_weight.scalar_type() == at::kDouble;
-  if (support.kind != SupportKind::sampled) {
-    check_head("the teacher's", teacher_hidden, teacher_weight);
-    NLAC_REQUIRE(teacher_hidden.size(0) == student_hidden.size(0), "ERR_SHAPE", "the student has ",
-                 student_hidden.size(0), " rows, the teacher ", teacher_hidden.size(0));
-    NLAC_REQUIRE(teacher_weight.size(0) == student_weight.size(0), "ERR_SHAPE",
-                 "the student's vocabulary has ", student_weight.size(0), " tokens, the teacher's ",
-                 teacher_weight.size(0));
-    NLAC_REQUIRE(teacher_hidden.device() == student_hidden.device(), "ERR_DEVICE", "the student is on ",
-                 student_hidden.device(), ", the teacher on ", teacher_hidden.device());
-    NLAC_REQUIRE(support.kind != SupportKind::top_k || support.k >= 1, "ERR_VALUE",
-                 "k of a top-k support must be at least 1, not ", support.k);
-    wide = wide || teacher_hidden.scalar_type() == at::kDouble || teacher_weight.scalar_type() == at::kDouble;
+                           const at::Tensor& weights, const at::Tensor& targets, const Divergence& divergence,
+                           const Support& support, const LossOptions& options,
+                           const at::Tensor& grad_weight) {
+  check_divergence(divergence, support);
+  if (support.kind == SupportKind::sampled) {
+    LossResult result =
+        linear_token_nll(student_hidden, student_weight, targets, weights, {}, options, grad_weight);
+    result.log_probs.reset();
+    return result;
   }
-  const auto type = wide ? at::kDouble : at::kFloat;
-  check_common(problem, type);
-  return run(problem, type);
+  check_head("the student's", student_hidden, student_weight);
+  check_head("the teacher's", teacher_hidden, teacher_weight);
+  NLAC_REQUIRE(teacher_hidden.size(0) == student_hidden.size(0), "ERR_SHAPE", "the student has ",
+               student_hidden.size(0), " rows, the teacher ", teacher_hidden.size(0));
+  NLAC_REQUIRE(teacher_weight.size(0) == student_weight.size(0), "ERR_SHAPE", "the student's vocabulary has ",
+               student_weight.size(0), " tokens, the teacher's ", teacher_weight.size(0));
+  NLAC_REQUIRE(teacher_hidden.device() == student_hidden.device(), "ERR_DEVICE", "the student is on ",
+               student_hidden.device(), ", the teacher on ", teacher_hidden.device());
+  Problem problem{student_hidden, student_weight, teacher_hidden, teacher_weight, {}, {},
+                  false,          options,        grad_weight};
+  problem.loss.temperature = options.temperature;
+  problem.loss.divergence = divergence;
+  if (support.kind == SupportKind::top_k) problem.loss.top_k = support.k;
+  problem.rows.weights = weights;
+  check_options(problem);
+  check_row_inputs(problem);
+  return run(problem);
 }
 
 LossResult linear_token_nll(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                            const at::Tensor& weights, double temperature, at::Tensor grad_weight,
-                            bool with_gradient) {
-  return linear_token_kl(hidden, weight, {}, {}, weights, temperature, {SupportKind::sampled, 0}, targets,
-                         grad_weight, with_gradient);
+                            const at::Tensor& weights, const TokenOptions& token, const LossOptions& options,
+                            const at::Tensor& grad_weight) {
+  Problem problem{hidden, weight, {}, {}, {}, {}, false, options, grad_weight};
+  problem.rows.weights = weights;
+  problem.rows.targets = targets;
+  return run_on_targets(problem, token);
+}
+
+LossResult linear_token_log_probs(const at::Tensor& hidden, const at::Tensor& weight,
+                                  const at::Tensor& targets, const at::Tensor& weights,
+                                  const at::Tensor& grad_log_probs, bool with_entropies,
+                                  const LossOptions& options, const at::Tensor& grad_weight) {
+  Problem problem{hidden, weight, {}, {}, {}, {}, false, options, grad_weight};
+  problem.loss.token = TokenLossKind::log_prob;
+  problem.rows.weights = weights;
+  problem.rows.targets = targets;
+  problem.rows.grad_log_probs = grad_log_probs;
+  problem.options.with_gradient = options.with_gradient && grad_log_probs.defined();
+  LossResult result = run_on_targets(problem, {0, 0, with_entropies});
+  result.losses.reset();
+  return result;
+}
+
+LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& weight,
+                                  const SurrogateInputs& inputs, const at::Tensor& weights,
+                                  const SurrogateOptions& surrogate, const TokenOptions& token,
+                                  const LossOptions& options, const at::Tensor& grad_weight) {
+  NLAC_REQUIRE(surrogate.clip_low >= 0 && surrogate.clip_low <= 1, "ERR_VALUE",
+               "the lower clip range must be from 0 to 1, not ", surrogate.clip_low);
+  NLAC_REQUIRE(surrogate.clip_high >= 0 && std::isfinite(surrogate.clip_high), "ERR_VALUE",
+               "the upper clip range must be finite and at least 0, not ", surrogate.clip_high);
+  NLAC_REQUIRE(surrogate.kl_coefficient >= 0 && std::isfinite(surrogate.kl_coefficient), "ERR_VALUE",
+               "the KL's coefficient must be finite and at least 0, not ", surrogate.kl_coefficient);
+  check_head("the", hidden, weight);
+  check_row_input("old log probabilities", inputs.old_log_probs, hidden);
+  check_row_input("advantages", inputs.advantages, hidden);
+  Problem problem{hidden, weight, {}, {}, {}, {}, false, options, grad_weight};
+  problem.loss.token = TokenLossKind::surrogate;
+  problem.loss.clip_low = surrogate.clip_low;
+  problem.loss.clip_high = surrogate.clip_high;
+  problem.loss.kl_coefficient = surrogate.kl_coefficient;
+  problem.rows.weights = weights;
+  problem.rows.targets = inputs.targets;
+  problem.rows.old_log_probs = inputs.old_log_probs;
+  problem.rows.advantages = inputs.advantages;
+  if (surrogate.kl_coefficient != 0) {
+    check_row_input("reference log probabilities", inputs.reference_log_probs, hidden);
+    problem.rows.reference_log_probs = inputs.reference_log_probs;
+  }
+  return run_on_targets(problem, token);
 }
 
 }  // namespace nlac

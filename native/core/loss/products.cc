@@ -9,14 +9,15 @@ namespace {
 constexpr int64_t widened_rows = 8192;
 
 // Whether the device multiplies bf16 into float32 by itself.
-bool mixed_product(const at::Tensor& a, const at::Tensor& result) {
-  return a.is_cuda() && a.scalar_type() == at::kBFloat16 && result.scalar_type() == at::kFloat;
+bool mixed_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result) {
+  return a.is_cuda() && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
+         result.scalar_type() == at::kFloat;
 }
 
 }  // namespace
 
 void product_logits(const at::Tensor& hidden, const at::Tensor& weight, at::Tensor logits) {
-  if (mixed_product(weight, logits) && hidden.scalar_type() == at::kBFloat16) {
+  if (mixed_product(hidden, weight, logits)) {
     at::mm_out(logits, hidden, weight.t(), at::kFloat);
     return;
   }
@@ -32,8 +33,8 @@ void product_logits(const at::Tensor& hidden, const at::Tensor& weight, at::Tens
 }
 
 void product_hidden(const at::Tensor& gradient, const at::Tensor& weight, at::Tensor grad_hidden) {
-  if (mixed_product(weight, grad_hidden)) {
-    at::mm_out(grad_hidden, gradient.to(at::kBFloat16), weight, at::kFloat);
+  if (mixed_product(gradient, weight, grad_hidden)) {
+    at::mm_out(grad_hidden, gradient, weight, at::kFloat);
     return;
   }
   if (weight.scalar_type() == gradient.scalar_type()) {
@@ -48,8 +49,9 @@ void product_hidden(const at::Tensor& gradient, const at::Tensor& weight, at::Te
 }
 
 void product_weight(const at::Tensor& gradient, const at::Tensor& hidden, at::Tensor grad_weight) {
-  if (mixed_product(hidden, grad_weight)) {
-    grad_weight.add_(at::mm(gradient.to(at::kBFloat16).t(), hidden, at::kFloat));
+  if (mixed_product(gradient, hidden, grad_weight)) {
+    // In place: the product by itself would be as large as the matrix, in float32.
+    at::addmm_out(grad_weight, grad_weight, gradient.t(), hidden, at::kFloat);
     return;
   }
   grad_weight.addmm_(gradient.t(), hidden.to(gradient.scalar_type()));

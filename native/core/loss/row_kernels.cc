@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/instruction_set.h"
+
 // Vectors never cross a function that is not inlined, so their calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
@@ -10,39 +12,30 @@
 #include "core/loss/row_kernels.inc"
 #undef NLAC_VARIANT
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define NLAC_X86_VARIANTS
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#ifdef NLAC_X86_VARIANTS
+NLAC_BEGIN_AVX2
 #define NLAC_VARIANT avx2
 #include "core/loss/row_kernels.inc"
 #undef NLAC_VARIANT
-#pragma GCC pop_options
+NLAC_END_VARIANT
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+NLAC_BEGIN_AVX512
 #define NLAC_VARIANT avx512
 #include "core/loss/row_kernels.inc"
 #undef NLAC_VARIANT
-#pragma GCC pop_options
+NLAC_END_VARIANT
 #endif
 
 namespace nlac::row_kernels {
 
 const std::vector<const Kernels*>& all_kernels() {
-  static const std::vector<const Kernels*> all = [] {
-    std::vector<const Kernels*> found;
+  static const auto all = runnable<Kernels>({
 #ifdef NLAC_X86_VARIANTS
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      found.push_back(&avx512::table);
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&avx2::table);
+      {InstructionSet::avx512, &avx512::table},
+      {InstructionSet::avx2, &avx2::table},
 #endif
-    found.push_back(&baseline::table);
-    return found;
-  }();
+      {InstructionSet::baseline, &baseline::table},
+  });
   return all;
 }
 

@@ -1,35 +1,39 @@
-// One row of a token loss on the CPU, float32: a pass that reads the logits for their log-sum-exp, and one
-// that turns them into the gradient where they lie. Compiled for several instruction sets, chosen at run
-// time. Thread rule: pure functions of their arguments.
+// The passes over one row of float32 logits on the CPU that a token loss is made of. Compiled for several
+// instruction sets, chosen at run time. Thread rule: pure functions of their arguments.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "core/loss/row_loss.h"
+
 namespace nlac::row_kernels {
 
-// What becomes of the student's logits: left alone, a gradient in float32, or one in bf16 that fills the
-// first half of the row's bytes.
-enum class Form { none, f32, bf16 };
+// A row's largest logit, Σ e^x and Σ x·e^x with x = (logit - largest) / temperature.
+struct Softmax {
+  float largest;
+  double sum;
+  double moment;  // 0 unless asked for
+};
 
-struct RowScale {
-  float inverse_temperature;
-  float gradient;  // weight / temperature
+// Where a row's gradient goes: as bf16 to memory that shares nothing with the row, or as f32 to such memory
+// or over the student's logits.
+enum class Form { none, f32, bf16 };
+struct GradientRow {
+  void* at;
   Form form;
 };
 
-// A row's k best logits of the teacher, and room for what both rows hold there.
-struct Top {
-  const int64_t* indices;
-  float *student, *teacher;
-  int64_t k;
-};
-
 struct Kernels {
-  // Each returns the row's loss. `teacher` is overwritten by top_k only, which needs k < vocab.
-  float (*kl)(float* student, const float* teacher, int64_t vocab, const RowScale& scale);
-  float (*top_k)(float* student, float* teacher, int64_t vocab, const Top& top, const RowScale& scale);
-  float (*nll)(float* student, int64_t target, int64_t vocab, const RowScale& scale);
+  Softmax (*softmax)(const float* logits, int64_t vocab, float inverse_temperature, bool with_moment);
+  // to_i ← q_i·(a + b·log q_i). `to.form` is not `none`.
+  void (*weighted)(const float* logits, int64_t vocab, const Softmax& softmax, float inverse_temperature,
+                   float a, float b, const GradientRow& to);
+  // Returns the divergence; to ← `scale` times temperature times its gradient at the student's logits. Both
+  // rows are overwritten.
+  double (*divergence)(float* student, float* teacher, int64_t vocab, const Softmax& student_softmax,
+                       const Softmax& teacher_softmax, float inverse_temperature,
+                       const Divergence& divergence, float scale, const GradientRow& to);
 };
 
 // All that this processor runs, the fastest first.

@@ -1,33 +1,45 @@
-// The part of a token loss between the products: from a chunk's logits to its losses and, in the logits' own
-// place, to their gradient. Rows are independent. Thread rule: the caller's thread, plus at::parallel_for.
+// The part of a token loss between the products: from a chunk's logits to its losses and to the gradient at
+// the logits. Rows are independent. Thread rule: the caller's thread, plus at::parallel_for.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
 
-#include "core/loss/linear_loss.h"
+#include "core/loss/row_loss.h"
 
 namespace nlac {
 
-// One chunk of rows. All tensors on one device; logits f32 or f64 with unit inner stride.
+// One chunk of rows, all tensors on one device. Logits f32 or f64 with unit inner stride; "real" is their
+// type. What a loss does not need, or is not asked for, stays undefined.
 struct RowChunk {
-  at::Tensor student;  // [rows, vocab] logits; becomes the gradient, see `rounded`
-  at::Tensor teacher;  // [rows, vocab] logits; undefined for SupportKind::sampled; overwritten
-  at::Tensor weights;  // [rows] of the logits' type
-  at::Tensor targets;  // [rows] i64, for SupportKind::sampled
-  at::Tensor losses;   // [rows] of the logits' type; receives the unweighted losses
-  double temperature = 1;
-  Support support;
-  bool with_gradient = true;
-  // The gradient is written as bf16 over the first half of each row's bytes (f32 logits on the CPU only).
-  bool rounded = false;
+  at::Tensor student;  // [rows, vocab] logits; overwritten
+  at::Tensor teacher;  // [rows, vocab] logits; overwritten; defined for a loss against a teacher
+  // [rows, vocab] real or bf16, receives weight times the gradient. It may be `student` itself; else it
+  // shares no memory with the logits.
+  at::Tensor gradient;
+  // [rows], contiguous. Inputs:
+  at::Tensor weights;              // real
+  at::Tensor targets;              // i64, in [0, vocab); this and the following for a loss on targets
+  at::Tensor old_log_probs;        // real
+  at::Tensor advantages;           // real
+  at::Tensor reference_log_probs;  // real
+  at::Tensor grad_log_probs;       // real: the gradient at the log probability, for TokenLossKind::log_prob
+  // Results; nothing here is multiplied by the weights:
+  at::Tensor losses;     // real
+  at::Tensor log_probs;  // real, of the targets
+  at::Tensor entropies;  // real
+  at::Tensor ratios;     // real
+  at::Tensor clipped;    // i32
 };
 
-// The fused kernels for f32 on the CPU, libtorch's operators for everything else.
-void token_rows(RowChunk& chunk);
+// Rows `first` … of a chunk; undefined tensors stay so.
+RowChunk narrow(const RowChunk& chunk, int64_t first, int64_t rows);
 
-// Losses and gradient by libtorch's operators: any device, f32 or f64, not `rounded`. The reference.
-void token_rows_with_operators(RowChunk& chunk);
+// Fused kernels for f32 on the CPU and on CUDA, libtorch's operators for everything else.
+void token_rows(const RowLoss& loss, const RowChunk& chunk);
+
+// The same by libtorch's operators: any device, f32 or f64. The reference.
+void token_rows_with_operators(const RowLoss& loss, const RowChunk& chunk);
 
 }  // namespace nlac

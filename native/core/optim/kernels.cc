@@ -1,61 +1,80 @@
+// Products and sums keep their own roundings, so that every instruction set gives the same bits.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3", "no-trapping-math", "fp-contract=off")
+#else
+#pragma STDC FP_CONTRACT OFF
+#endif
+
+// Vectors never cross a function that is not inlined, so their calling convention does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #include "core/optim/kernels.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define NLAC_X86_VARIANTS
+#include "core/instruction_set.h"
+
+#ifdef NLAC_X86_VARIANTS
 #include <immintrin.h>
 // GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-// The loops of kernels.inc rely on being vectorised, which -O2 alone does not promise.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3", "no-trapping-math")
-#endif
-
 #define NLAC_VARIANT baseline
-#define NLAC_SQUARE_ROOTS(to, from) \
-  for (int j = 0; j < 16; ++j) (to)[j] = __builtin_sqrtf((from)[j])
+#define NLAC_LANES 4
+#define NLAC_SQUARE_ROOTS(roots, v) \
+  for (int j = 0; j < NLAC_LANES; ++j) roots[j] = __builtin_sqrtf(v[j])
+#define NLAC_WIDE_PRODUCTS(v, factor) (((v) & 0xFFFFFFFFu) * uint64_t{factor})
+#define NLAC_STREAM(to, halves) __builtin_memcpy(to, &halves, sizeof(halves))
+#define NLAC_FENCE()
 #include "core/optim/kernels.inc"
 #undef NLAC_VARIANT
+#undef NLAC_LANES
 #undef NLAC_SQUARE_ROOTS
+#undef NLAC_WIDE_PRODUCTS
+#undef NLAC_STREAM
+#undef NLAC_FENCE
 
 #ifdef NLAC_X86_VARIANTS
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#define NLAC_VARIANT avx2
-#define NLAC_SQUARE_ROOTS(to, from)                            \
-  _mm256_storeu_ps(to, _mm256_sqrt_ps(_mm256_loadu_ps(from))); \
-  _mm256_storeu_ps((to) + 8, _mm256_sqrt_ps(_mm256_loadu_ps((from) + 8)))
-#include "core/optim/kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_SQUARE_ROOTS
-#pragma GCC pop_options
+#define NLAC_FENCE() _mm_sfence()
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
-#define NLAC_VARIANT avx512
-#define NLAC_SQUARE_ROOTS(to, from) _mm512_storeu_ps(to, _mm512_sqrt_ps(_mm512_loadu_ps(from)))
+NLAC_BEGIN_AVX2
+#define NLAC_VARIANT avx2
+#define NLAC_LANES 8
+#define NLAC_SQUARE_ROOTS(roots, v) roots = (Floats)_mm256_sqrt_ps((__m256)v)
+#define NLAC_WIDE_PRODUCTS(v, factor) ((LongWords)_mm256_mul_epu32((__m256i)(v), _mm256_set1_epi64x(factor)))
+#define NLAC_STREAM(to, halves) _mm_stream_si128((__m128i*)(to), (__m128i)(halves))
 #include "core/optim/kernels.inc"
 #undef NLAC_VARIANT
+#undef NLAC_LANES
 #undef NLAC_SQUARE_ROOTS
-#pragma GCC pop_options
+#undef NLAC_WIDE_PRODUCTS
+#undef NLAC_STREAM
+NLAC_END_VARIANT
+
+NLAC_BEGIN_AVX512
+#define NLAC_VARIANT avx512
+#define NLAC_LANES 16
+#define NLAC_SQUARE_ROOTS(roots, v) roots = (Floats)_mm512_sqrt_ps((__m512)v)
+#define NLAC_WIDE_PRODUCTS(v, factor) ((LongWords)_mm512_mul_epu32((__m512i)(v), _mm512_set1_epi64(factor)))
+#define NLAC_STREAM(to, halves) _mm256_stream_si256((__m256i*)(to), (__m256i)(halves))
+#include "core/optim/kernels.inc"
+#undef NLAC_VARIANT
+#undef NLAC_LANES
+#undef NLAC_SQUARE_ROOTS
+#undef NLAC_WIDE_PRODUCTS
+#undef NLAC_STREAM
+NLAC_END_VARIANT
 #endif
 
 namespace nlac::optim_kernels {
 
 const std::vector<const Kernels*>& all_kernels() {
-  static const std::vector<const Kernels*> all = [] {
-    std::vector<const Kernels*> found;
+  static const auto all = runnable<Kernels>({
 #ifdef NLAC_X86_VARIANTS
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      found.push_back(&avx512::table);
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&avx2::table);
+      {InstructionSet::avx512, &avx512::table},
+      {InstructionSet::avx2, &avx2::table},
 #endif
-    found.push_back(&baseline::table);
-    return found;
-  }();
+      {InstructionSet::baseline, &baseline::table},
+  });
   return all;
 }
 

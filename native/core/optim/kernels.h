@@ -1,20 +1,14 @@
-// Plain loops over memory, one pass each, compiled for several instruction sets and chosen at run time.
+// Loops over memory, one pass each, compiled for several instruction sets and chosen at run time. All of them
+// round alike (update_math.h), so a step has the same bits on every processor.
 // Thread rule: pure functions of their arguments; callers split the range.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-namespace nlac::optim_kernels {
+#include "core/optim/update_math.h"
 
-struct AdamWFactors {
-  float decay;              // 1 - lr·wd, 1 where nothing decays
-  float clip;               // multiplies the gradient
-  float beta1, beta2;       // moments' decays
-  float step;               // lr / (1 - beta1^t)
-  float inverse_root_bias;  // 1 / sqrt(1 - beta2^t)
-  float epsilon;
-};
+namespace nlac::optim_kernels {
 
 // What an element is held in. bf16 travels as its 16 bits.
 enum class Held { f32, bf16 };
@@ -27,6 +21,10 @@ struct Kernels {
                 const AdamWFactors& factors);
   // t ← t + tau·(o - t); `shadow` (may be null) gets t.
   void (*ema)(float* t, const void* o, Held online, void* shadow, Held held, int64_t count, float tau);
+  // The same of a bf16 target, rounded up or down at random, so that the expectation is the value itself.
+  // t[0] is the first of the eight elements of `counter`.
+  void (*ema_rounded)(uint16_t* t, const void* o, Held online, int64_t count, float tau,
+                      const Rounding& rounding, uint64_t counter);
 };
 
 // All that this processor runs, the fastest first.

@@ -1,6 +1,6 @@
-// One pass over memory each: the norm, the AdamW step (which also refreshes the compute copy and zeroes the
-// gradient) and the moving average (which also refreshes its shadow). Tensors on the CPU go through
-// kernels.h, all others through libtorch's operators.
+// One pass over memory each: the norm, the AdamW step (which also refreshes the compute copy, zeroes the
+// gradient and may take the moving average along) and the moving average (which also refreshes its shadow). On
+// the CPU through kernels.h, on a GPU through cuda/; what neither takes goes through libtorch's operators.
 #include "core/optim/optim.h"
 
 #include <ATen/Parallel.h>
@@ -10,23 +10,30 @@
 
 #include "core/error.h"
 #include "core/optim/kernels.h"
-#include "core/random.h"
+#ifdef NLAC_CUDA
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "cuda/adamw.h"
+#include "cuda/ema.h"
+#endif
 
 namespace nlac {
 namespace {
 
 using optim_kernels::Held;
+using Tensors = std::vector<at::Tensor>;
 
-// Elements handed to a kernel at once. Fixed, so that sums do not depend on the number of threads; a block of
-// master, moments, gradient and copy fits the second-level cache.
-constexpr int64_t block = 16384;
+// Elements handed to a kernel at once. Fixed, so that sums do not depend on the number of threads; all that a
+// step holds of a block fits the second-level cache, where the moving average finds the master again.
+constexpr int64_t block = 8192;
 constexpr uint64_t rounding_stream = 0x726F756E64;  // "round" in ASCII
 
 // Blocks of all tensors of a list, numbered through: one parallel loop serves small tensors and large.
 struct Blocks {
   std::vector<int64_t> first;  // block number at which tensor i starts; one entry more than tensors
 
-  explicit Blocks(const std::vector<at::Tensor>& tensors) : first{0} {
+  explicit Blocks(const Tensors& tensors) : first{0} {
     for (const at::Tensor& tensor : tensors)
       first.push_back(first.back() + (tensor.numel() + block - 1) / block);
   }
@@ -34,7 +41,7 @@ struct Blocks {
 
   // Calls body(tensor, offset, elements, block number) for each block, on all threads.
   template <typename Body>
-  void each(const std::vector<at::Tensor>& tensors, const Body& body) const {
+  void each(const Tensors& tensors, const Body& body) const {
     at::parallel_for(0, count(), 1, [&](int64_t begin, int64_t end) {
       size_t i = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), begin) - first.begin()) - 1;
       for (int64_t b = begin; b < end; ++b) {
@@ -46,15 +53,12 @@ struct Blocks {
   }
 };
 
-bool on_cpu(const std::vector<at::Tensor>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.is_cpu(); });
-}
+// --- checks --------------------------------------------------------------------------------------------
 
-Held held_as(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat ? Held::f32 : Held::bf16; }
-
-bool is_f32_or_bf16(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16;
-}
+bool is_f32(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; }
+bool is_bf16(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16; }
+bool is_f64(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble; }
+Held held_as(const at::Tensor& tensor) { return is_f32(tensor) ? Held::f32 : Held::bf16; }
 
 void check_pair(const char* what, size_t i, const at::Tensor& tensor, const at::Tensor& like) {
   NLAC_REQUIRE(tensor.defined() && tensor.sizes() == like.sizes(), "ERR_SHAPE", what, " ", i, " has shape ",
@@ -64,13 +68,76 @@ void check_pair(const char* what, size_t i, const at::Tensor& tensor, const at::
   NLAC_REQUIRE(tensor.is_contiguous(), "ERR_SHAPE", what, " ", i, " is not contiguous");
 }
 
+// What the others of a list are held against.
+void check_leading(const char* what, const Tensors& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    NLAC_REQUIRE(tensors[i].defined() && tensors[i].is_contiguous(), "ERR_SHAPE", what, " ", i,
+                 " is not contiguous");
+    NLAC_REQUIRE(tensors[i].device() == tensors[0].device(), "ERR_DEVICE", what, " ", i, " is on ",
+                 tensors[i].device(), ", the first is on ", tensors[0].device());
+  }
+}
+
+void check_tau(double tau) {
+  NLAC_REQUIRE(tau >= 0 && tau <= 1, "ERR_VALUE", "tau must be between 0 and 1, not ", tau);
+}
+
+void check_options(const AdamWOptions& options) {
+  NLAC_REQUIRE(std::isfinite(options.learning_rate) && options.learning_rate >= 0 && options.beta1 >= 0 &&
+                   options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1 && options.epsilon >= 0 &&
+                   std::isfinite(options.epsilon) && std::isfinite(options.weight_decay) &&
+                   options.weight_decay >= 0 && !std::isnan(options.max_grad_norm),
+               "ERR_VALUE", "an AdamW option is out of its range: learning rate ", options.learning_rate,
+               ", betas ", options.beta1, " and ", options.beta2, ", epsilon ", options.epsilon,
+               ", weight decay ", options.weight_decay, ", largest norm ", options.max_grad_norm);
+}
+
+void check_step(const Tensors& masters, const Tensors& compute, const Tensors& gradients,
+                const AdamWState& state, const TargetUpdate* update) {
+  const size_t count = masters.size();
+  NLAC_REQUIRE(compute.size() == count && gradients.size() == count, "ERR_SHAPE", count, " masters, ",
+               compute.size(), " compute copies and ", gradients.size(), " gradients");
+  check_leading("master", masters);
+  for (size_t i = 0; i < count; ++i) {
+    check_pair("gradient", i, gradients[i], masters[i]);
+    check_pair("compute copy", i, compute[i], masters[i]);
+    NLAC_REQUIRE(is_f32(masters[i]) && is_f32(gradients[i]), "ERR_SHAPE", "master ", i,
+                 " and its gradient must be float32");
+  }
+  NLAC_REQUIRE(state.m.size() == state.v.size() && (state.m.empty() || state.m.size() == count), "ERR_SHAPE",
+               state.m.size(), " moments for ", count, " masters");
+  for (size_t i = 0; i < state.m.size(); ++i) {
+    check_pair("first moment", i, state.m[i], masters[i]);
+    check_pair("second moment", i, state.v[i], masters[i]);
+    NLAC_REQUIRE(is_f32(state.m[i]) && is_f32(state.v[i]), "ERR_SHAPE", "moments ", i, " must be float32");
+  }
+  if (update == nullptr) return;
+  check_tau(update->tau);
+  NLAC_REQUIRE(
+      update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
+      "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ", update->shadow.size(),
+      " shadows");
+  for (size_t i = 0; i < count; ++i) {
+    check_pair("target", i, update->target[i], masters[i]);
+    NLAC_REQUIRE(is_f32(update->target[i]), "ERR_SHAPE", "target ", i, " must be float32");
+    if (update->shadow.empty()) continue;
+    check_pair("shadow", i, update->shadow[i], masters[i]);
+    NLAC_REQUIRE(is_f32(update->shadow[i]) || is_bf16(update->shadow[i]), "ERR_SHAPE", "shadow ", i,
+                 " must be float32 or bfloat16");
+  }
+}
+
+// --- AdamW ---------------------------------------------------------------------------------------------
+
 char* bytes_at(const at::Tensor& tensor, int64_t offset) {
   return static_cast<char*>(tensor.data_ptr()) + offset * static_cast<int64_t>(tensor.element_size());
 }
 
-double global_norm(const std::vector<at::Tensor>& gradients) {
-  if (!on_cpu(gradients)) {
-    double sum = 0;
+bool same_memory(const at::Tensor& a, const at::Tensor& b) { return a.data_ptr() == b.data_ptr(); }
+
+double global_norm(const Tensors& gradients) {
+  double sum = 0;
+  if (!gradients.empty() && !gradients[0].is_cpu()) {
     for (const at::Tensor& g : gradients) sum += g.to(at::kDouble).square().sum().item<double>();
     return std::sqrt(sum);
   }
@@ -80,202 +147,270 @@ double global_norm(const std::vector<at::Tensor>& gradients) {
   blocks.each(gradients, [&](size_t i, int64_t offset, int64_t count, int64_t b) {
     sums[static_cast<size_t>(b)] = kernels.square_sum(gradients[i].const_data_ptr<float>() + offset, count);
   });
-  double sum = 0;
   for (const double s : sums) sum += s;
   return std::sqrt(sum);
 }
 
-void zero_all(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) tensor.zero_();
+// All that a step changes, and by how much. `factors` has neither clip nor decay.
+struct Step {
+  const Tensors &masters, &compute, &gradients, &m, &v;
+  const TargetUpdate* update;
+  AdamWFactors factors;
+  float decay;  // of matrices
+  double max_grad_norm;
+
+  float decay_of(size_t i) const { return masters[i].dim() >= 2 ? decay : 1.0f; }
+  at::Tensor shadow_of(size_t i) const {
+    return update == nullptr || update->shadow.empty() ? at::Tensor() : update->shadow[i];
+  }
+};
+
+float clip_factor(double norm, double max_grad_norm) {
+  // torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6 too.
+  return max_grad_norm > 0 ? static_cast<float>(std::min(1.0, max_grad_norm / (norm + 1e-6))) : 1.0f;
 }
 
-// The same update by libtorch's operators, for devices that kernels.h does not serve.
-void adamw_with_operators(const at::Tensor& w, const at::Tensor& compute, const at::Tensor& g,
-                          const at::Tensor& m, const at::Tensor& v, const optim_kernels::AdamWFactors& f) {
-  g.mul_(f.clip);
-  m.lerp_(g, 1 - f.beta1);
-  v.mul_(f.beta2).addcmul_(g, g, 1 - f.beta2);
-  const at::Tensor root = v.sqrt().mul_(f.inverse_root_bias).add_(f.epsilon);
-  w.mul_(f.decay).addcdiv_(m, root, -f.step);
-  if (!compute.is_same(w)) compute.copy_(w);
-  g.zero_();
-}
-
-// Adds 16 random bits below bf16's last one and cuts: the expectation is the value itself.
-void ema_rounded_stochastically(at::BFloat16* target, const at::Tensor& online, int64_t offset, int64_t count,
-                                double tau, uint64_t seed, uint64_t step, uint64_t first_counter) {
-  const auto online_at = [&](int64_t i) -> double {
-    switch (online.scalar_type()) {
-      case at::kFloat: return online.const_data_ptr<float>()[offset + i];
-      case at::kDouble: return online.const_data_ptr<double>()[offset + i];
-      default: return online.const_data_ptr<at::BFloat16>()[offset + i];
-    }
+void step_on_cpu(const Step& step) {
+  const auto& kernels = optim_kernels::kernels();
+  const auto floats = [](const at::Tensor& tensor, int64_t offset) {
+    return tensor.data_ptr<float>() + offset;
   };
-  for (int64_t i = 0; i < count; i += 8) {
-    const auto words =
-        philox(seed ^ rounding_stream, step, first_counter + static_cast<uint64_t>(offset + i) / 8);
-    for (int64_t j = i; j < std::min(i + 8, count); ++j) {
-      const double before = target[j];
-      const auto next = static_cast<float>(before + tau * (online_at(j) - before));
-      if (!std::isfinite(next)) {
-        target[j] = next;
-        continue;
-      }
-      uint32_t bits;
-      std::memcpy(&bits, &next, 4);
-      const uint32_t noise = (words[static_cast<size_t>(j - i) / 2] >> (j % 2 * 16)) & 0xFFFFu;
-      target[j].x = static_cast<uint16_t>((bits + noise) >> 16);
-    }
+  Blocks(step.masters).each(step.masters, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
+    auto own = step.factors;
+    own.decay = step.decay_of(i);
+    const at::Tensor &master = step.masters[i], &compute = step.compute[i];
+    kernels.adamw(floats(master, offset), floats(step.m[i], offset), floats(step.v[i], offset),
+                  floats(step.gradients[i], offset),
+                  same_memory(compute, master) ? nullptr : bytes_at(compute, offset), held_as(compute),
+                  elements, own);
+    if (step.update == nullptr) return;
+    const at::Tensor shadow = step.shadow_of(i);
+    kernels.ema(floats(step.update->target[i], offset), floats(master, offset), Held::f32,
+                shadow.defined() ? bytes_at(shadow, offset) : nullptr,
+                shadow.defined() ? held_as(shadow) : Held::f32, elements,
+                static_cast<float>(step.update->tau));
+  });
+}
+
+// The same update by libtorch's operators, for compute copies of other types and other devices.
+void step_with_operators(const Step& step) {
+  const AdamWFactors& f = step.factors;
+  for (size_t i = 0; i < step.masters.size(); ++i) {
+    const at::Tensor &w = step.masters[i], &m = step.m[i], &v = step.v[i], &g = step.gradients[i];
+    g.mul_(f.clip);
+    m.lerp_(g, 1 - f.beta1);
+    v.mul_(f.beta2).addcmul_(g, g, 1 - f.beta2);
+    const at::Tensor root = v.sqrt().mul_(f.inverse_root_bias).add_(f.epsilon);
+    w.mul_(step.decay_of(i)).addcdiv_(m, root, -f.step);
+    if (!same_memory(step.compute[i], w)) step.compute[i].copy_(w);
+    g.zero_();
+    if (step.update == nullptr) continue;
+    step.update->target[i].lerp_(w, step.update->tau);
+    if (step.shadow_of(i).defined()) step.shadow_of(i).copy_(step.update->target[i]);
   }
 }
 
-// Any mix of types on any device, without the single pass. A bf16 target off the CPU goes through the CPU, so
-// that its rounding is the same everywhere.
-void ema_with_operators(const at::Tensor& target, const at::Tensor& online, const at::Tensor& shadow,
-                        double tau) {
-  target.lerp_(online.to(target.scalar_type()), tau);
-  if (shadow.defined()) shadow.copy_(target);
+// --- the moving average ----------------------------------------------------------------------------------
+
+// What one pass over memory does.
+struct Averages {
+  Tensors target;                       // f32 or bf16
+  Tensors online;                       // f32 or bf16
+  Tensors shadow;                       // undefined: none
+  std::vector<uint64_t> first_counter;  // of the bits that round a bf16 target
+};
+
+void average_on_cpu(const Averages& lists, float tau, const Rounding& rounding) {
+  const auto& kernels = optim_kernels::kernels();
+  Blocks(lists.target).each(lists.target, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
+    const at::Tensor &target = lists.target[i], &online = lists.online[i], &shadow = lists.shadow[i];
+    if (is_bf16(target)) {
+      kernels.ema_rounded(reinterpret_cast<uint16_t*>(bytes_at(target, offset)), bytes_at(online, offset),
+                          held_as(online), elements, tau, rounding,
+                          lists.first_counter[i] + static_cast<uint64_t>(offset) / 8);
+    } else {
+      kernels.ema(target.data_ptr<float>() + offset, bytes_at(online, offset), held_as(online),
+                  shadow.defined() ? bytes_at(shadow, offset) : nullptr,
+                  shadow.defined() ? held_as(shadow) : Held::f32, elements, tau);
+    }
+  });
 }
+
+// --- on a GPU --------------------------------------------------------------------------------------------
+
+#ifdef NLAC_CUDA
+
+bool on_gpu(const at::Tensor& tensor) { return tensor.is_cuda(); }
+
+void check_cuda(cudaError_t error) {
+  NLAC_REQUIRE(error == cudaSuccess, "ERR_INTERNAL", "a CUDA kernel did not start: ",
+               cudaGetErrorString(error));
+}
+
+// Norm, clip factor and update follow each other on the stream; the host waits once, for the norm, which it
+// returns. Gradients are zeroed, and nothing else is changed where the norm is not finite.
+double step_on_gpu(const Step& step) {
+  const size_t count = step.masters.size();
+  const auto floats = [](const at::Tensor& tensor) { return tensor.data_ptr<float>(); };
+  std::vector<cuda::AdamWTensor> tensors(count);
+  for (size_t i = 0; i < count; ++i) {
+    cuda::AdamWTensor& tensor = tensors[i];
+    tensor.w = floats(step.masters[i]), tensor.m = floats(step.m[i]), tensor.v = floats(step.v[i]);
+    tensor.g = floats(step.gradients[i]);
+    tensor.compute = is_bf16(step.compute[i]) ? step.compute[i].data_ptr() : nullptr;
+    if (step.update != nullptr) tensor.target = floats(step.update->target[i]);
+    const at::Tensor shadow = step.shadow_of(i);
+    tensor.shadow = shadow.defined() && is_bf16(shadow) ? shadow.data_ptr() : nullptr;
+    tensor.count = step.masters[i].numel();
+    tensor.decay = step.decay_of(i);
+  }
+  const auto size = static_cast<int64_t>(count);
+  const c10::cuda::CUDAGuard guard(step.masters[0].device());
+  const at::Tensor workspace = at::empty({cuda::adamw_workspace(tensors.data(), size)},
+                                         step.masters[0].options().dtype(at::kDouble));
+  check_cuda(cuda::adamw_step(tensors.data(), size, step.factors, step.max_grad_norm,
+                              step.update == nullptr ? 0.0f : static_cast<float>(step.update->tau),
+                              workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
+  const auto norm = workspace[0].item<double>();
+  if (!std::isfinite(norm)) return norm;
+  // Copies that the pass does not write.
+  for (size_t i = 0; i < count; ++i) {
+    const at::Tensor &w = step.masters[i], &compute = step.compute[i], shadow = step.shadow_of(i);
+    if (is_f32(compute) && !same_memory(compute, w)) compute.copy_(w);
+    if (shadow.defined() && is_f32(shadow)) shadow.copy_(step.update->target[i]);
+  }
+  return norm;
+}
+
+void average_on_gpu(const Averages& lists, float tau, const Rounding& rounding) {
+  std::vector<cuda::EmaTensor> tensors(lists.target.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor &target = lists.target[i], &online = lists.online[i], &shadow = lists.shadow[i];
+    tensors[i] = {target.data_ptr(),      online.data_ptr(), shadow.defined() ? shadow.data_ptr() : nullptr,
+                  target.numel(),         lists.first_counter[i],
+                  is_bf16(target),        is_bf16(online)};
+  }
+  const c10::cuda::CUDAGuard guard(lists.target[0].device());
+  check_cuda(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), tau, rounding,
+                              c10::cuda::getCurrentCUDAStream()));
+}
+
+#else
+
+bool on_gpu(const at::Tensor&) { return false; }
+double step_on_gpu(const Step&) { fail("ERR_DEVICE", "this build has no CUDA kernels"); }
+void average_on_gpu(const Averages&, float, const Rounding&) {
+  fail("ERR_DEVICE", "this build has no CUDA kernels");
+}
+
+#endif
 
 }  // namespace
 
-StepResult adamw_step(const std::vector<at::Tensor>& masters, const std::vector<at::Tensor>& compute,
-                      const std::vector<at::Tensor>& gradients, AdamWState& state,
-                      const AdamWOptions& options) {
-  const size_t count = masters.size();
-  NLAC_REQUIRE(compute.size() == count && gradients.size() == count, "ERR_SHAPE", count, " masters, ",
-               compute.size(), " compute copies and ", gradients.size(), " gradients");
-  for (size_t i = 0; i < count; ++i) {
-    NLAC_REQUIRE(masters[i].scalar_type() == at::kFloat && gradients[i].scalar_type() == at::kFloat,
-                 "ERR_SHAPE", "master ", i, " and its gradient must be float32");
-    NLAC_REQUIRE(masters[i].is_contiguous(), "ERR_SHAPE", "master ", i, " is not contiguous");
-    check_pair("gradient", i, gradients[i], masters[i]);
-    check_pair("compute copy", i, compute[i], masters[i]);
-  }
-  NLAC_REQUIRE(state.m.size() == state.v.size() && (state.m.empty() || state.m.size() == count), "ERR_SHAPE",
-               state.m.size(), " moments for ", count, " masters");
-  for (size_t i = 0; i < state.m.size(); ++i) {
-    check_pair("first moment", i, state.m[i], masters[i]);
-    check_pair("second moment", i, state.v[i], masters[i]);
-    NLAC_REQUIRE(state.m[i].scalar_type() == at::kFloat && state.v[i].scalar_type() == at::kFloat,
-                 "ERR_SHAPE", "moments ", i, " must be float32");
-  }
-  NLAC_REQUIRE(std::isfinite(options.learning_rate) && options.learning_rate >= 0 && options.beta1 >= 0 &&
-                   options.beta1 < 1 && options.beta2 >= 0 && options.beta2 < 1 && options.epsilon >= 0 &&
-                   std::isfinite(options.epsilon) && std::isfinite(options.weight_decay) &&
-                   options.weight_decay >= 0 && !std::isnan(options.max_grad_norm),
-               "ERR_VALUE", "an AdamW option is out of its range: learning rate ", options.learning_rate,
-               ", betas ", options.beta1, " and ", options.beta2, ", epsilon ", options.epsilon,
-               ", weight decay ", options.weight_decay, ", largest norm ", options.max_grad_norm);
-
+StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tensors& gradients,
+                      AdamWState& state, const AdamWOptions& options, const TargetUpdate* update) {
+  check_step(masters, compute, gradients, state, update);
+  check_options(options);
   at::NoGradGuard no_grad;
-  StepResult result;
-  result.grad_norm = global_norm(gradients);
-  if (!std::isfinite(result.grad_norm)) {
-    result.skipped = true;
-    zero_all(gradients);
-    return result;
-  }
-  if (state.m.empty()) {
-    // Whole or not at all: memory may run out midway.
-    std::vector<at::Tensor> m, v;
+  // Whole or not at all: memory may run out midway.
+  Tensors m = state.m, v = state.v;
+  if (m.empty()) {
     for (const at::Tensor& w : masters) {
       m.push_back(at::zeros_like(w));
       v.push_back(at::zeros_like(w));
     }
-    state.m = std::move(m);
-    state.v = std::move(v);
   }
-  ++state.steps;
-  const auto t = static_cast<double>(state.steps);
-  optim_kernels::AdamWFactors factors{};
-  // torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6 too.
-  factors.clip = options.max_grad_norm > 0
-                     ? static_cast<float>(std::min(1.0, options.max_grad_norm / (result.grad_norm + 1e-6)))
-                     : 1.0f;
+  const auto t = static_cast<double>(state.steps + 1);
+  AdamWFactors factors{};
   factors.beta1 = static_cast<float>(options.beta1);
   factors.beta2 = static_cast<float>(options.beta2);
   factors.step = static_cast<float>(options.learning_rate / (1 - std::pow(options.beta1, t)));
   factors.inverse_root_bias = static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, t)));
   factors.epsilon = static_cast<float>(options.epsilon);
-  const auto decay = static_cast<float>(1 - options.learning_rate * options.weight_decay);
+  Step step{masters,
+            compute,
+            gradients,
+            m,
+            v,
+            update,
+            factors,
+            static_cast<float>(1 - options.learning_rate * options.weight_decay),
+            options.max_grad_norm};
 
-  const bool plain = on_cpu(masters) && std::all_of(compute.begin(), compute.end(), is_f32_or_bf16);
-  if (!plain) {
-    for (size_t i = 0; i < count; ++i) {
-      factors.decay = masters[i].dim() >= 2 ? decay : 1.0f;
-      adamw_with_operators(masters[i], compute[i], gradients[i], state.m[i], state.v[i], factors);
+  StepResult result;
+  const bool plain = std::all_of(compute.begin(), compute.end(),
+                                 [](const at::Tensor& c) { return is_f32(c) || is_bf16(c); });
+  if (plain && !masters.empty() && on_gpu(masters[0])) {
+    result.grad_norm = step_on_gpu(step);
+    result.skipped = !std::isfinite(result.grad_norm);
+  } else {
+    result.grad_norm = global_norm(gradients);
+    result.skipped = !std::isfinite(result.grad_norm);
+    step.factors.clip = clip_factor(result.grad_norm, options.max_grad_norm);
+    if (result.skipped) {
+      for (const at::Tensor& g : gradients) g.zero_();
+    } else if (plain && (masters.empty() || masters[0].is_cpu())) {
+      step_on_cpu(step);
+    } else {
+      step_with_operators(step);
     }
-    return result;
   }
-  const auto& kernels = optim_kernels::kernels();
-  Blocks(masters).each(masters, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
-    auto own = factors;
-    own.decay = masters[i].dim() >= 2 ? decay : 1.0f;
-    const bool shared = compute[i].data_ptr() == masters[i].data_ptr();
-    kernels.adamw(masters[i].data_ptr<float>() + offset, state.m[i].data_ptr<float>() + offset,
-                  state.v[i].data_ptr<float>() + offset, gradients[i].data_ptr<float>() + offset,
-                  shared ? nullptr : bytes_at(compute[i], offset), held_as(compute[i]), elements, own);
-  });
+  if (result.skipped) return result;
+  state.m = std::move(m);
+  state.v = std::move(v);
+  ++state.steps;
   return result;
 }
 
-void ema_update(const std::vector<at::Tensor>& target, const std::vector<at::Tensor>& online,
-                const std::vector<at::Tensor>& shadow, double tau, uint64_t seed, uint64_t step) {
-  NLAC_REQUIRE(tau >= 0 && tau <= 1, "ERR_VALUE", "tau must be between 0 and 1, not ", tau);
+void ema_update(const Tensors& target, const Tensors& online, const Tensors& shadow, double tau,
+                uint64_t seed, uint64_t step) {
+  check_tau(tau);
   NLAC_REQUIRE(online.size() == target.size() && (shadow.empty() || shadow.size() == target.size()),
                "ERR_SHAPE", target.size(), " targets, ", online.size(), " online tensors and ", shadow.size(),
                " shadows");
+  check_leading("target", target);
   for (size_t i = 0; i < target.size(); ++i) {
-    NLAC_REQUIRE(target[i].is_contiguous(), "ERR_SHAPE", "target ", i, " is not contiguous");
     check_pair("online tensor", i, online[i], target[i]);
     if (!shadow.empty() && shadow[i].defined()) check_pair("shadow", i, shadow[i], target[i]);
     for (const at::Tensor& tensor : {target[i], online[i]}) {
-      NLAC_REQUIRE(is_f32_or_bf16(tensor) || tensor.scalar_type() == at::kDouble, "ERR_VALUE", "tensor ", i,
-                   " is ", tensor.scalar_type(), ": a moving average takes float32, bfloat16 and float64");
+      NLAC_REQUIRE(is_f32(tensor) || is_bf16(tensor) || is_f64(tensor), "ERR_VALUE", "tensor ", i, " is ",
+                   tensor.scalar_type(), ": a moving average takes float32, bfloat16 and float64");
     }
   }
+  if (target.empty()) return;
 
   at::NoGradGuard no_grad;
-  const auto& kernels = optim_kernels::kernels();
-  const Blocks blocks(target);
-  const auto shadow_of = [&](size_t i) { return shadow.empty() ? at::Tensor() : shadow[i]; };
-  // Which tensors the single pass serves: it covers what training uses.
-  const auto is_plain = [&](size_t i) {
-    return target[i].is_cpu() && target[i].scalar_type() == at::kFloat && is_f32_or_bf16(online[i]) &&
-           (!shadow_of(i).defined() || is_f32_or_bf16(shadow_of(i)));
-  };
-  std::vector<char> plain(target.size());
-  for (size_t i = 0; i < target.size(); ++i) plain[i] = is_plain(i);
-  blocks.each(target, [&](size_t i, int64_t offset, int64_t elements, int64_t) {
-    if (plain[i]) {
-      const bool has_shadow = !shadow.empty() && shadow[i].defined();
-      kernels.ema(target[i].data_ptr<float>() + offset, bytes_at(online[i], offset), held_as(online[i]),
-                  has_shadow ? bytes_at(shadow[i], offset) : nullptr,
-                  has_shadow ? held_as(shadow[i]) : Held::f32, elements, static_cast<float>(tau));
-    } else if (target[i].is_cpu() && target[i].scalar_type() == at::kBFloat16) {
-      // Every tensor starts at a block, so no two elements of a call share a counter.
-      ema_rounded_stochastically(target[i].data_ptr<at::BFloat16>() + offset, online[i], offset, elements,
-                                 tau, seed, step, static_cast<uint64_t>(blocks.first[i]) * (block / 8));
-    }
-  });
+  const bool cpu = target[0].is_cpu(), kernels = cpu || on_gpu(target[0]);
+  Averages lists;
+  std::vector<size_t> left;  // tensors whose shadow is copied in the end
+  uint64_t counter = 0;
   for (size_t i = 0; i < target.size(); ++i) {
-    if (plain[i]) continue;
-    if (target[i].scalar_type() != at::kBFloat16) {
-      ema_with_operators(target[i], online[i], shadow_of(i), tau);
-      continue;
+    const at::Tensor low = shadow.empty() ? at::Tensor() : shadow[i];
+    const bool one_pass = kernels && !is_f64(target[i]);
+    const bool taken =
+        one_pass && low.defined() && is_f32(target[i]) && (is_bf16(low) || (cpu && is_f32(low)));
+    if (low.defined() && !taken) left.push_back(i);
+    if (one_pass) {
+      lists.target.push_back(target[i]);
+      lists.online.push_back(is_f64(online[i]) ? online[i].to(at::kFloat) : online[i]);
+      lists.shadow.push_back(taken ? low : at::Tensor());
+      lists.first_counter.push_back(counter);
+      counter += static_cast<uint64_t>(target[i].numel() + 7) / 8;
+    } else {
+      NLAC_REQUIRE(!is_bf16(target[i]), "ERR_DEVICE", "a bfloat16 target is not rounded on ",
+                   target[i].device());
+      target[i].lerp_(online[i].to(target[i].scalar_type()), tau);
     }
-    if (!target[i].is_cpu()) {
-      const at::Tensor here = target[i].cpu(), other = online[i].cpu();
-      ema_rounded_stochastically(here.data_ptr<at::BFloat16>(), other, 0, here.numel(), tau, seed, step,
-                                 static_cast<uint64_t>(blocks.first[i]) * (block / 8));
-      target[i].copy_(here);
-    }
-    if (shadow_of(i).defined()) shadow_of(i).copy_(target[i]);
   }
+  if (!lists.target.empty()) {
+    const Rounding rounding{seed ^ rounding_stream, step};
+    cpu ? average_on_cpu(lists, static_cast<float>(tau), rounding)
+        : average_on_gpu(lists, static_cast<float>(tau), rounding);
+  }
+  for (const size_t i : left) shadow[i].copy_(target[i]);
 }
 
-double relative_distance(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+double relative_distance(const Tensors& a, const Tensors& b) {
   NLAC_REQUIRE(a.size() == b.size(), "ERR_SHAPE", a.size(), " tensors against ", b.size());
   double difference = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {

@@ -360,6 +360,7 @@ TEST_CASE("bf16 learns in float32: many tiny steps are not lost") {
   const auto before = copies(learner->masters());
   AdamWOptions options;
   options.learning_rate = 1e-6;  // far below half a bf16 ulp of most weights
+  learner->update_target(1);
   learner->token_nll(some_texts(), true);
   learner->step(options, "");
   CHECK_FALSE(equal(learner->masters().list(), before));
@@ -405,6 +406,57 @@ TEST_CASE("the target moves by τ, and drops what it had cached") {
   CHECK(target.cached_tokens == 0);
   CHECK(target.tokens == learner->generate({request}, Which::online, {})[0].tokens);
   CHECK(code_of([&] { learner->update_target(1.5); }) == "ERR_VALUE");
+}
+
+TEST_CASE("the target begins at θ as it was before the first step, or not at all") {
+  const auto step = [](Learner& learner) {
+    learner.token_nll(some_texts(), true);
+    CHECK_FALSE(learner.step(quick_step(), "").skipped);
+  };
+  const auto used = tiny_learner();
+  const auto loaded = copies(used->masters());
+  used->update_target(0.25);
+  step(*used);
+  CHECK(equal(used->target_masters()->list(), loaded));
+
+  // Without a use before the step its memory is not taken, and nothing may start from the θ of after.
+  const auto unused = tiny_learner();
+  step(*unused);
+  CHECK(unused->target_masters() == nullptr);
+  TemporaryDirectory directory;
+  unused->save(directory.string());
+  const auto resumed = Learner::resume(directory.string(), options_of());
+  for (Learner* learner : {unused.get(), resumed.get()}) {
+    const GenerateRequest request = request_of(random_ids(5, 1), 3);
+    const std::function<void()> uses[] = {
+        [&] { learner->update_target(0.005); },
+        [&] { learner->target_distance(); },
+        [&] { learner->generate({request}, Which::target, {}); },
+        [&] { learner->log_probs(some_texts(), Which::target); },
+        [&] { learner->logits(random_ids(5, 1), Which::target); },
+        [&] { learner->token_kl(some_distilled(), 1, {}, true); },
+    };
+    for (const auto& use : uses) {
+      std::string message;
+      CHECK(code_of(use, &message) == "ERR_VALUE");
+      CHECK(message.find("τ = 1") != std::string::npos);
+      CHECK(learner->target_masters() == nullptr);
+    }
+    // What needs no θ̄ goes on; and τ = 1 says where to begin.
+    learner->token_kl(some_distilled(), 1, {SupportKind::sampled, 0}, false);
+    learner->update_target(1);
+    CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
+    learner->update_target(0.005);
+  }
+
+  // A step that was skipped moved nothing.
+  const auto skipped = tiny_learner();
+  at::NoGradGuard no_grad;
+  skipped->masters().norm.fill_(std::numeric_limits<float>::quiet_NaN());
+  skipped->token_nll(some_texts(), true);
+  REQUIRE(skipped->step(quick_step(), "").skipped);
+  skipped->update_target(0.5);
+  CHECK(skipped->target_masters() != nullptr);
 }
 
 TEST_CASE("no cache outlives the weights that made it") {
@@ -510,9 +562,9 @@ TEST_CASE("a checkpoint holds a target only once there is one") {
 
 TEST_CASE("a damaged checkpoint is refused") {
   const auto learner = tiny_learner();
+  learner->update_target(1);
   learner->token_nll(some_texts(), true);
   learner->step(quick_step(), "");
-  learner->update_target(0.1);
   TemporaryDirectory directory;
   learner->save(directory.string());
   const auto resume = [&] { return code_of([&] { Learner::resume(directory.string(), options_of()); }); };

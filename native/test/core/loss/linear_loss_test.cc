@@ -1,9 +1,13 @@
 #include "core/loss/linear_loss.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/Allocator.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 
@@ -35,6 +39,11 @@ struct Inputs {
             weights,
             targets};
   }
+
+  Inputs on(at::Device device) const {
+    return {student_hidden.to(device), student_weight.to(device), teacher_hidden.to(device),
+            teacher_weight.to(device), weights.to(device),        targets.to(device)};
+  }
 };
 
 // `size` scales the logits' spread.
@@ -56,7 +65,7 @@ struct Outcome {
 
 // torch's own operators and autograd, in the type given. `weight` rows of 0 multiply, nothing is left out.
 Outcome reference(const Inputs& given, double temperature, const Support& support,
-                  at::ScalarType type = wide) {
+                  const Divergence& divergence = {}, at::ScalarType type = wide) {
   const Inputs in = given.to(type);
   const at::Tensor hidden = in.student_hidden.detach().clone().requires_grad_();
   const at::Tensor weight = in.student_weight.detach().clone().requires_grad_();
@@ -66,30 +75,43 @@ Outcome reference(const Inputs& given, double temperature, const Support& suppor
     losses = log_s.gather(1, in.targets.unsqueeze(1)).squeeze(1).neg();
   } else {
     const at::Tensor teacher = in.teacher_hidden.mm(in.teacher_weight.t()) / temperature;
-    at::Tensor log_t = at::log_softmax(teacher, -1), log_q = log_s;
+    at::Tensor log_p = at::log_softmax(teacher, -1), log_q = log_s;
     if (support.kind == SupportKind::top_k && support.k < teacher.size(1)) {
       const at::Tensor top = std::get<1>(teacher.topk(support.k, -1));
       const at::Tensor outside = at::ones_like(teacher, at::kBool).scatter(1, top, 0);
       const at::Tensor lowest = at::full({}, -std::numeric_limits<double>::infinity(), teacher.options());
-      const auto bucketed = [&](const at::Tensor& log_p) {
-        return at::cat({log_p.gather(1, top), at::where(outside, log_p, lowest).logsumexp(-1, true)}, 1);
+      const auto bucketed = [&](const at::Tensor& log_all) {
+        return at::cat({log_all.gather(1, top), at::where(outside, log_all, lowest).logsumexp(-1, true)}, 1);
       };
-      log_t = bucketed(log_t);
+      log_p = bucketed(log_p);
       log_q = bucketed(log_s);
     }
-    losses = (log_t.exp() * (log_t - log_q)).sum(-1);
+    const auto kl = [](const at::Tensor& log_a, const at::Tensor& log_b) {
+      return (log_a.exp() * (log_a - log_b)).sum(-1);
+    };
+    const double beta = divergence.beta;
+    switch (divergence.kind) {
+      case DivergenceKind::forward_kl: losses = kl(log_p, log_q); break;
+      case DivergenceKind::cross_entropy: losses = -(log_p.exp() * log_q).sum(-1); break;
+      case DivergenceKind::reverse_kl: losses = kl(log_q, log_p); break;
+      case DivergenceKind::jensen_shannon: {
+        const at::Tensor log_m = at::logaddexp(log_p + std::log(beta), log_q + std::log1p(-beta));
+        losses = beta * kl(log_p, log_m) + (1 - beta) * kl(log_q, log_m);
+      }
+    }
   }
   (losses * in.weights.to(type)).sum().backward();
   const at::Tensor masked = at::where(in.weights.to(type) == 0, at::zeros({}, losses.options()), losses);
   return {masked.detach(), hidden.grad(), weight.grad()};
 }
 
-Outcome ours(const Inputs& in, double temperature, const Support& support, bool with_gradient = true) {
+Outcome ours(const Inputs& in, double temperature, const Support& support, const Divergence& divergence = {},
+             bool with_gradient = true, int64_t workspace_bytes = 0) {
   const auto type = in.student_hidden.scalar_type() == wide ? wide : at::kFloat;
-  const at::Tensor grad_weight = at::zeros(in.student_weight.sizes(), type);
-  const LossResult result =
-      linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights,
-                      temperature, support, in.targets, grad_weight, with_gradient);
+  const at::Tensor grad_weight = at::zeros_like(in.student_weight, type);
+  const LossResult result = linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden,
+                                            in.teacher_weight, in.weights, in.targets, divergence, support,
+                                            {temperature, with_gradient, workspace_bytes}, grad_weight);
   return {result.losses, result.grad_hidden, grad_weight};
 }
 
@@ -108,6 +130,15 @@ double largest(const at::Tensor& a, const at::Tensor& b) {
 const Support supports[] = {{SupportKind::full, 0},   {SupportKind::top_k, 1},    {SupportKind::top_k, 5},
                             {SupportKind::top_k, 97}, {SupportKind::top_k, 5000}, {SupportKind::sampled, 0}};
 
+const Divergence divergences[] = {
+    {DivergenceKind::forward_kl, 0},       {DivergenceKind::cross_entropy, 0},
+    {DivergenceKind::reverse_kl, 0},       {DivergenceKind::jensen_shannon, 0.5},
+    {DivergenceKind::jensen_shannon, 0.1}, {DivergenceKind::jensen_shannon, 0.97}};
+
+bool go_together(const Divergence& divergence, const Support& support) {
+  return support.kind != SupportKind::sampled || !gradient_by_score(divergence.kind);
+}
+
 struct Threads {
   int before = at::get_num_threads();
   ~Threads() { at::set_num_threads(before); }
@@ -120,34 +151,41 @@ TEST_CASE("losses and gradients agree with float64 autograd") {
     for (const int64_t vocab : {1, 2, 97, 1000}) {
       for (const auto& [student_width, teacher_width] :
            {std::pair<int64_t, int64_t>{1, 3}, {17, 8}, {64, 33}}) {
-        for (const double temperature : {0.5, 1.0, 2.0}) {
+        for (const double temperature : {0.7, 2.0}) {
           for (const Support& support : supports) {
-            CAPTURE(rows);
-            CAPTURE(vocab);
-            CAPTURE(student_width);
-            CAPTURE(temperature);
-            CAPTURE(static_cast<int>(support.kind));
-            CAPTURE(support.k);
-            Inputs in = make(rows, vocab, student_width, teacher_width, 2);
-            for (const int mask : {0, 1, 2}) {
-              if (mask == 1 && rows > 1) in.weights.slice(0, 0, rows, 2).zero_();
-              if (mask == 2) in.weights.zero_();
-              const Outcome expected = reference(in, temperature, support);
-              const Outcome single = ours(in, temperature, support),
-                            dual = ours(in.to(wide), temperature, support);
-              REQUIRE((single.losses.scalar_type() == at::kFloat));
-              REQUIRE(single.losses.sizes() == in.weights.sizes());
-              REQUIRE(single.grad_hidden.sizes() == in.student_hidden.sizes());
-              REQUIRE(largest(single.losses, expected.losses) < 1e-5);
-              REQUIRE(distance(single.grad_hidden, expected.grad_hidden) < 1e-5);
-              REQUIRE(distance(single.grad_weight, expected.grad_weight) < 1e-5);
-              REQUIRE(largest(dual.losses, expected.losses) < 1e-12);
-              REQUIRE(distance(dual.grad_hidden, expected.grad_hidden) < 1e-12);
-              REQUIRE(distance(dual.grad_weight, expected.grad_weight) < 1e-12);
-              const Outcome alone = ours(in, temperature, support, false);
-              REQUIRE(largest(alone.losses, single.losses) < 1e-6);
-              REQUIRE_FALSE(alone.grad_hidden.defined());
-              REQUIRE(alone.grad_weight.count_nonzero().item<int64_t>() == 0);
+            for (const Divergence& divergence : divergences) {
+              if (!go_together(divergence, support)) continue;
+              // The products are the same for every divergence.
+              if (divergence.kind != DivergenceKind::forward_kl && student_width != 17) continue;
+              CAPTURE(rows);
+              CAPTURE(vocab);
+              CAPTURE(student_width);
+              CAPTURE(temperature);
+              CAPTURE(static_cast<int>(support.kind));
+              CAPTURE(support.k);
+              CAPTURE(static_cast<int>(divergence.kind));
+              CAPTURE(divergence.beta);
+              Inputs in = make(rows, vocab, student_width, teacher_width, 2);
+              for (const int mask : {0, 1, 2}) {
+                if (mask == 1 && rows > 1) in.weights.slice(0, 0, rows, 2).zero_();
+                if (mask == 2) in.weights.zero_();
+                const Outcome expected = reference(in, temperature, support, divergence);
+                const Outcome single = ours(in, temperature, support, divergence),
+                              dual = ours(in.to(wide), temperature, support, divergence);
+                REQUIRE((single.losses.scalar_type() == at::kFloat));
+                REQUIRE(single.losses.sizes() == in.weights.sizes());
+                REQUIRE(single.grad_hidden.sizes() == in.student_hidden.sizes());
+                REQUIRE(largest(single.losses, expected.losses) < 1e-5);
+                REQUIRE(distance(single.grad_hidden, expected.grad_hidden) < 1e-5);
+                REQUIRE(distance(single.grad_weight, expected.grad_weight) < 1e-5);
+                REQUIRE(largest(dual.losses, expected.losses) < 1e-12);
+                REQUIRE(distance(dual.grad_hidden, expected.grad_hidden) < 1e-11);
+                REQUIRE(distance(dual.grad_weight, expected.grad_weight) < 1e-11);
+                const Outcome alone = ours(in, temperature, support, divergence, false);
+                REQUIRE(largest(alone.losses, single.losses) < 1e-6);
+                REQUIRE_FALSE(alone.grad_hidden.defined());
+                REQUIRE(alone.grad_weight.count_nonzero().item<int64_t>() == 0);
+              }
             }
           }
         }
@@ -156,18 +194,51 @@ TEST_CASE("losses and gradients agree with float64 autograd") {
   }
 }
 
-TEST_CASE("token NLL is the cross entropy on the targets") {
-  Inputs in = make(9, 301, 20, 1);
-  in.targets[4] = -1;  // what a masked row names is not read
-  in.weights[4] = 0;
-  const at::Tensor grad_weight = at::zeros({301, 20});
-  const LossResult result =
-      linear_token_nll(in.student_hidden, in.student_weight, in.targets, in.weights, 1.5, grad_weight);
-  in.targets[4] = 0;
-  const Outcome expected = reference(in, 1.5, {SupportKind::sampled, 0});
-  CHECK(largest(result.losses, expected.losses) < 1e-5);
-  CHECK(distance(result.grad_hidden, expected.grad_hidden) < 1e-5);
-  CHECK(distance(grad_weight, expected.grad_weight) < 1e-5);
+TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest::skip(!at::hasCUDA())) {
+  for (const auto type : {at::kFloat, at::kBFloat16, wide}) {
+    for (const int64_t vocab : {97, 3001, 40000}) {
+      Inputs in = make(517, vocab, 64, 40).to(type);
+      in.weights.slice(0, 0, 517, 3).zero_();
+      for (const Support& support : {supports[0], supports[2], supports[5]}) {
+        for (const Divergence& divergence : divergences) {
+          if (!go_together(divergence, support)) continue;
+          const Outcome expected = reference(in, 1, support, divergence);
+          // The whole at once, and groups of several chunks.
+          for (const int64_t bytes : {int64_t{0}, int64_t{300} * vocab * 8}) {
+            CAPTURE(c10::toString(type));
+            CAPTURE(vocab);
+            CAPTURE(static_cast<int>(support.kind));
+            CAPTURE(static_cast<int>(divergence.kind));
+            CAPTURE(bytes);
+            const Outcome got = ours(in.on(at::kCUDA), 1, support, divergence, true, bytes);
+            const bool rounded = type == at::kBFloat16;
+            REQUIRE(largest(got.losses.cpu(), expected.losses) < 2e-5);
+            REQUIRE(distance(got.grad_hidden.cpu(), expected.grad_hidden) < (rounded ? 8e-3 : 2e-5));
+            REQUIRE(distance(got.grad_weight.cpu(), expected.grad_weight) < (rounded ? 5e-3 : 2e-5));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the gradient is that of central differences") {
+  const Inputs in = make(5, 37, 6, 4, 2).to(wide);
+  const at::Tensor direction = at::randn_like(in.student_hidden), across = at::randn_like(in.student_weight);
+  for (const Divergence& divergence : divergences) {
+    for (const Support& support : {supports[0], supports[2]}) {
+      const auto objective = [&](double step) {
+        Inputs moved = in;
+        moved.student_hidden = in.student_hidden + step * direction;
+        moved.student_weight = in.student_weight + step * across;
+        return (ours(moved, 1.3, support, divergence, false).losses * in.weights).sum().item<double>();
+      };
+      const Outcome got = ours(in, 1.3, support, divergence);
+      const double slope =
+          ((got.grad_hidden * direction).sum() + (got.grad_weight * across).sum()).item<double>();
+      CHECK((objective(1e-5) - objective(-1e-5)) / 2e-5 == doctest::Approx(slope).epsilon(1e-7));
+    }
+  }
 }
 
 TEST_CASE("gradients add up, negative weights subtract, an undefined matrix gradient is left out") {
@@ -176,7 +247,7 @@ TEST_CASE("gradients add up, negative weights subtract, an undefined matrix grad
   const at::Tensor grad_weight = at::ones({50, 8});
   const auto call = [&](const at::Tensor& weights, const at::Tensor& into) {
     return linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight,
-                           weights, 1, supports[0], {}, into);
+                           weights, {}, {}, supports[0], {}, into);
   };
   call(in.weights, grad_weight);
   CHECK(largest(grad_weight, once.grad_weight + 1) < 1e-6);
@@ -188,46 +259,85 @@ TEST_CASE("gradients add up, negative weights subtract, an undefined matrix grad
 }
 
 TEST_CASE("equal distributions have loss and gradient 0, near ones a loss that is right to its last digits") {
-  Inputs in = make(7, 1000, 16, 16, 3);
-  in.teacher_hidden = in.student_hidden;
-  in.teacher_weight = in.student_weight;
-  const Outcome same = ours(in, 1, supports[0]);
-  CHECK(same.losses.abs().max().item<double>() == 0);
-  CHECK(same.grad_hidden.abs().max().item<double>() == 0);
-  // A KL of 1e-6 drowns in float32 if terms of the size of 1 are added to get it.
-  in.teacher_weight = in.student_weight + at::randn_like(in.student_weight) * 1e-4;
-  const Outcome expected = reference(in, 1, supports[0]), near = ours(in, 1, supports[0]);
-  const double size = expected.losses.mean().item<double>();
-  CHECK(size < 1e-6);
-  CHECK(near.losses.min().item<double>() >= 0);
-  CHECK(largest(near.losses, expected.losses) < 0.005 * size);
+  for (const Divergence& divergence : divergences) {
+    if (divergence.kind == DivergenceKind::cross_entropy) continue;  // not 0, and no sum of small terms
+    CAPTURE(static_cast<int>(divergence.kind));
+    CAPTURE(divergence.beta);
+    Inputs in = make(7, 1000, 16, 16, 3);
+    in.teacher_hidden = in.student_hidden;
+    in.teacher_weight = in.student_weight;
+    for (const Support& support : {supports[0], supports[2]}) {
+      const Outcome same = ours(in, 1, support, divergence);
+      CHECK(same.losses.abs().max().item<double>() == 0);
+      CHECK(same.grad_hidden.abs().max().item<double>() == 0);
+    }
+    // A divergence of 1e-6 drowns in float32 if terms of the size of 1 are added to get it.
+    in.teacher_weight = in.student_weight + at::randn_like(in.student_weight) * 1e-4;
+    const Outcome expected = reference(in, 1, supports[0], divergence),
+                  near = ours(in, 1, supports[0], divergence);
+    const double size = expected.losses.mean().item<double>();
+    CHECK(size < 1e-6);
+    CHECK(near.losses.min().item<double>() >= 0);
+    CHECK(largest(near.losses, expected.losses) < 0.005 * size);
+    CHECK(distance(near.grad_hidden, expected.grad_hidden) < 0.01);
+  }
+}
+
+TEST_CASE(
+    "the Jensen-Shannon divergence keeps its digits as beta goes to 0 and 1, and is at most log 2 at a "
+    "half") {
+  for (const double size : {0.5, 2.0, 20.0}) {
+    const Inputs in = make(6, 300, 20, 12, size);
+    for (const double beta : {1e-6, 1e-3, 0.5, 1 - 1e-3, 1 - 1e-6}) {
+      CAPTURE(size);
+      CAPTURE(beta);
+      for (const Support& support : {supports[0], supports[2]}) {
+        const Divergence divergence{DivergenceKind::jensen_shannon, beta};
+        const Outcome expected = reference(in, 1, support, divergence),
+                      got = ours(in, 1, support, divergence);
+        CHECK(distance(got.losses, expected.losses) < 2e-5);
+        CHECK(distance(got.grad_hidden, expected.grad_hidden) < 5e-5);
+        if (beta == 0.5) CHECK(got.losses.max().item<double>() <= std::log(2) + 1e-6);
+      }
+    }
+  }
 }
 
 TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32") {
   for (const int64_t vocab : {3, 200}) {
     for (const Support& support : supports) {
-      CAPTURE(vocab);
-      CAPTURE(static_cast<int>(support.kind));
-      CAPTURE(support.k);
-      Inputs in = make(8, vocab, 1, 1);
-      // The student's and the teacher's logits reach ±1e4, alike in some rows and opposed in others.
-      in.student_hidden = at::full({8, 1}, 100.0f);
-      in.teacher_hidden = at::full({8, 1}, 100.0f);
-      in.teacher_hidden.slice(0, 0, 4).neg_();
-      in.student_weight = at::rand({vocab, 1}) * 2 - 1;
-      in.student_weight[0] = 100.0f;
-      in.student_weight[1] = -100.0f;
-      in.teacher_weight = in.student_weight.clone();
-      const Outcome exact = reference(in, 1, support), torch = reference(in, 1, support, at::kFloat);
-      const Outcome got = ours(in, 1, support);
-      for (const at::Tensor& t : {got.losses, got.grad_hidden, got.grad_weight}) {
-        REQUIRE(at::isfinite(t).all().item<bool>());
+      for (const Divergence& divergence : divergences) {
+        if (!go_together(divergence, support)) continue;
+        CAPTURE(vocab);
+        CAPTURE(static_cast<int>(support.kind));
+        CAPTURE(support.k);
+        CAPTURE(static_cast<int>(divergence.kind));
+        CAPTURE(divergence.beta);
+        Inputs in = make(8, vocab, 1, 1);
+        // The student's and the teacher's logits reach ±1e4, alike in some rows and opposed in others.
+        in.student_hidden = at::full({8, 1}, 100.0f);
+        in.teacher_hidden = at::full({8, 1}, 100.0f);
+        in.teacher_hidden.slice(0, 0, 4).neg_();
+        in.student_weight = at::rand({vocab, 1}) * 2 - 1;
+        in.student_weight[0] = 100.0f;
+        in.student_weight[1] = -100.0f;
+        in.teacher_weight = in.student_weight.clone();
+        const Outcome exact = reference(in, 1, support, divergence),
+                      torch = reference(in, 1, support, divergence, at::kFloat);
+        const Outcome got = ours(in, 1, support, divergence);
+        for (const at::Tensor& t : {got.losses, got.grad_hidden, got.grad_weight}) {
+          REQUIRE(at::isfinite(t).all().item<bool>());
+        }
+        // Where torch's own float32 is not finite, nothing need be worse.
+        const auto no_worse = [](double mine, double theirs, double slack) {
+          return !std::isfinite(theirs) || mine <= theirs + slack;
+        };
+        CHECK(no_worse(largest(got.losses, exact.losses), largest(torch.losses, exact.losses), 1e-3));
+        CHECK(no_worse(distance(got.grad_hidden, exact.grad_hidden),
+                       distance(torch.grad_hidden, exact.grad_hidden), 1e-6));
+        CHECK(no_worse(distance(got.grad_weight, exact.grad_weight),
+                       distance(torch.grad_weight, exact.grad_weight), 1e-6));
       }
-      CHECK(largest(got.losses, exact.losses) <= largest(torch.losses, exact.losses) + 1e-3);
-      CHECK(distance(got.grad_hidden, exact.grad_hidden) <=
-            distance(torch.grad_hidden, exact.grad_hidden) + 1e-6);
-      CHECK(distance(got.grad_weight, exact.grad_weight) <=
-            distance(torch.grad_weight, exact.grad_weight) + 1e-6);
     }
   }
 }
@@ -246,32 +356,30 @@ TEST_CASE("a bucket whose mass underflows stays finite and keeps its gradient") 
 }
 
 TEST_CASE("results do not depend on where chunks begin") {
-  const int64_t vocab = 150001, chunk = loss_chunk_rows(vocab, at::kCPU), rows = 2 * chunk + 5;
-  REQUIRE(chunk < 128);
-  const Inputs in = make(rows, vocab, 4, 3);
-  for (const Support& support : {supports[0], supports[2], supports[5]}) {
-    const Outcome whole = ours(in, 1, support);
-    at::Tensor grad_weight = at::zeros_like(whole.grad_weight);
-    for (const auto& [first, count] :
-         {std::pair<int64_t, int64_t>{0, 3}, {3, chunk}, {chunk + 3, rows - chunk - 3}}) {
-      const auto cut = [&](const at::Tensor& t) { return t.narrow(0, first, count); };
-      const LossResult part =
-          linear_token_kl(cut(in.student_hidden), in.student_weight, cut(in.teacher_hidden),
-                          in.teacher_weight, cut(in.weights), 1, support, cut(in.targets), grad_weight);
-      REQUIRE(largest(part.losses, cut(whole.losses)) < 1e-5);
-      REQUIRE(distance(part.grad_hidden, cut(whole.grad_hidden)) < 1e-5);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const int64_t vocab : {3001, 3002}) {
+      const Inputs in = make(517, vocab, 21, 8).to(type);
+      for (const auto& [support, divergence] : {std::pair<Support, Divergence>{supports[0], divergences[0]},
+                                                {supports[2], divergences[3]},
+                                                {supports[0], divergences[2]},
+                                                {supports[5], {}}}) {
+        const Outcome whole = ours(in, 1, support, divergence, true, int64_t{1} << 30);
+        // From many small chunks to a few groups of them.
+        for (const int64_t bytes : {1, 1 << 20, 3 << 20, 7 << 20}) {
+          CAPTURE(c10::toString(type));
+          CAPTURE(vocab);
+          CAPTURE(bytes);
+          const Outcome part = ours(in, 1, support, divergence, true, bytes);
+          REQUIRE(largest(part.losses, whole.losses) < 1e-5);
+          // The products of float32 cut their sums by the rows' number; bf16's do not.
+          REQUIRE(distance(part.grad_hidden, whole.grad_hidden) <= (type == at::kFloat ? 1e-5 : 0));
+          REQUIRE(distance(part.grad_weight, whole.grad_weight) < 1e-5);
+          const Outcome alone = ours(in, 1, support, divergence, false, bytes);
+          REQUIRE(largest(alone.losses, whole.losses) < 1e-5);
+        }
+      }
     }
-    CHECK(distance(grad_weight, whole.grad_weight) < 1e-5);
   }
-}
-
-TEST_CASE("a chunk's logits keep to their bound") {
-  for (const int64_t vocab : {1, 1000, 49152, 152064, 1 << 20}) {
-    CHECK(loss_chunk_rows(vocab, at::kCPU) * vocab * 4 <= int64_t{64} << 20);
-    CHECK(loss_chunk_rows(vocab, at::kCUDA) * vocab * 4 <= int64_t{512} << 20);
-    CHECK(loss_chunk_rows(vocab, at::kCPU) >= 1);
-  }
-  CHECK(loss_chunk_rows(int64_t{1} << 40, at::kCPU) == 1);
 }
 
 TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's precision") {
@@ -280,19 +388,27 @@ TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's p
       for (const auto& [student_width, teacher_width] :
            {std::pair<int64_t, int64_t>{1, 2}, {17, 8}, {130, 33}}) {
         for (const Support& support : supports) {
-          CAPTURE(rows);
-          CAPTURE(vocab);
-          CAPTURE(student_width);
-          CAPTURE(static_cast<int>(support.kind));
-          Inputs in = make(rows, vocab, student_width, teacher_width, 2).to(at::kBFloat16);
-          in.weights.slice(0, 0, rows, 3).zero_();
-          const Outcome expected = reference(in, 1, support), got = ours(in, 1, support);
-          REQUIRE((got.losses.scalar_type() == at::kFloat));
-          REQUIRE((got.grad_hidden.scalar_type() == at::kBFloat16));
-          // bf16 logits of this size would be off by 1e-2.
-          REQUIRE(largest(got.losses, expected.losses) < 2e-5);
-          REQUIRE(distance(got.grad_hidden, expected.grad_hidden) < 6e-3);
-          REQUIRE(distance(got.grad_weight, expected.grad_weight) < 4e-3);
+          for (const Divergence& divergence : divergences) {
+            if (!go_together(divergence, support)) continue;
+            CAPTURE(rows);
+            CAPTURE(vocab);
+            CAPTURE(student_width);
+            CAPTURE(static_cast<int>(support.kind));
+            CAPTURE(static_cast<int>(divergence.kind));
+            Inputs in = make(rows, vocab, student_width, teacher_width, 2).to(at::kBFloat16);
+            in.weights.slice(0, 0, rows, 3).zero_();
+            const Outcome expected = reference(in, 1, support, divergence),
+                          got = ours(in, 1, support, divergence);
+            REQUIRE((got.losses.scalar_type() == at::kFloat));
+            REQUIRE((got.grad_hidden.scalar_type() == at::kBFloat16));
+            // bf16 logits of this size would be off by 1e-2.
+            REQUIRE(largest(got.losses, expected.losses) < 2e-5);
+            // With one weight a token, what is left of a sum that cancels is small against its rounded terms.
+            if (student_width > 1 || !gradient_by_score(divergence.kind)) {
+              REQUIRE(distance(got.grad_hidden, expected.grad_hidden) < 8e-3);
+            }
+            REQUIRE(distance(got.grad_weight, expected.grad_weight) < 5e-3);
+          }
         }
       }
     }
@@ -308,10 +424,11 @@ TEST_CASE("student and teacher may differ in type and lie across memory") {
       CAPTURE(c10::toString(teacher));
       const bool dual = student == wide || teacher == wide;
       const at::Tensor grad_weight = at::zeros({200, 12}, dual ? wide : at::kFloat);
-      const LossResult got = linear_token_kl(
-          in.student_hidden.to(student), in.student_weight.to(student).t().contiguous().t(),
-          in.teacher_hidden.to(teacher).t().contiguous().t(),
-          in.teacher_weight.to(teacher).t().contiguous().t(), in.weights, 1, supports[0], {}, grad_weight);
+      const LossResult got =
+          linear_token_kl(in.student_hidden.to(student), in.student_weight.to(student).t().contiguous().t(),
+                          in.teacher_hidden.to(teacher).t().contiguous().t(),
+                          in.teacher_weight.to(teacher).t().contiguous().t(), in.weights, {}, {}, supports[0],
+                          {}, grad_weight);
       CHECK(largest(got.losses, expected.losses) < 2e-5);
       CHECK(distance(got.grad_hidden, expected.grad_hidden) < 6e-3);
       CHECK(distance(grad_weight, expected.grad_weight) < 4e-3);
@@ -326,8 +443,8 @@ TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would
   const at::Tensor total = at::zeros({60, 16}), low = at::zeros({60, 16}, at::kBFloat16);
   constexpr int calls = 2000;
   for (int i = 0; i < calls; ++i) {
-    linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights, 1,
-                    supports[0], {}, total);
+    linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights,
+                    {}, {}, supports[0], {}, total);
     low.add_(once.to(at::kBFloat16));
   }
   CHECK(distance(total, once * calls) < 1e-4);
@@ -349,35 +466,133 @@ TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would
 TEST_CASE("results do not depend on the number of threads") {
   const Threads restore;
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const Inputs in = make(150, 777, 100, 40).to(type);
-    at::set_num_threads(1);
-    const Outcome one = ours(in, 1, supports[0]);
-    for (const int threads : {2, 7}) {
-      at::set_num_threads(threads);
-      const Outcome more = ours(in, 1, supports[0]);
-      // float32 products are the math library's, which may cut them differently.
-      const double slack = type == at::kFloat ? 1e-6 : 0;
-      CHECK(distance(more.losses, one.losses) <= slack);
-      CHECK(distance(more.grad_hidden, one.grad_hidden) <= slack);
-      CHECK(distance(more.grad_weight, one.grad_weight) <= slack);
+    for (const Divergence& divergence : divergences) {
+      const Inputs in = make(150, 777, 100, 40).to(type);
+      at::set_num_threads(1);
+      const Outcome one = ours(in, 1, supports[0], divergence);
+      for (const int threads : {2, 7}) {
+        at::set_num_threads(threads);
+        const Outcome more = ours(in, 1, supports[0], divergence);
+        // float32 products are the math library's, which may cut them differently.
+        const double slack = type == at::kFloat ? 1e-6 : 0;
+        CHECK(distance(more.losses, one.losses) <= slack);
+        CHECK(distance(more.grad_hidden, one.grad_hidden) <= slack);
+        CHECK(distance(more.grad_weight, one.grad_weight) <= slack);
+      }
     }
   }
 }
 
-TEST_CASE("a hidden state that is not finite shows in loss and gradient") {
+TEST_CASE("a hidden state that is not finite shows in its row's loss and in the matrix's gradient") {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const Support& support : supports) {
-      Inputs in = make(3, 40, 6, 6);
-      in.student_hidden[1][2] = std::numeric_limits<float>::quiet_NaN();
-      const Outcome got = ours(in.to(type), 1, support);
-      CHECK(std::isnan(got.losses[1].item<float>()));
-      CHECK(std::isfinite(got.losses[0].item<float>()));
-      CHECK(std::isnan(got.grad_weight.sum().item<float>()));
-      in.weights[1] = 0;
-      const Outcome masked = ours(in.to(type), 1, support);
-      CHECK(at::isfinite(masked.grad_weight).all().item<bool>());
-      CHECK(masked.losses[1].item<float>() == 0);
-      CHECK(masked.grad_hidden[1].abs().max().item<float>() == 0);
+      for (const Divergence& divergence : divergences) {
+        if (!go_together(divergence, support)) continue;
+        for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+          Inputs in = make(3, 40, 6, 6);
+          in.student_hidden[1][2] = bad;
+          const Outcome got = ours(in.to(type), 1, support, divergence);
+          CHECK_FALSE(std::isfinite(got.losses[1].item<float>()));
+          CHECK(std::isfinite(got.losses[0].item<float>()));
+          CHECK(at::isfinite(got.grad_hidden[2]).all().item<bool>());
+          CHECK_FALSE(std::isfinite(got.grad_weight.sum().item<float>()));
+          in.weights[1] = 0;
+          const Outcome masked = ours(in.to(type), 1, support, divergence);
+          CHECK(at::isfinite(masked.grad_weight).all().item<bool>());
+          CHECK(masked.losses[1].item<float>() == 0);
+          CHECK(masked.grad_hidden[1].abs().max().item<float>() == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("logits are not rounded to bfloat16: near distributions would lose their gradient") {
+  Inputs in = make(24, 2000, 64, 64, 2);
+  in.teacher_hidden = in.student_hidden + 0.05 * at::randn_like(in.student_hidden);
+  in.teacher_weight = in.student_weight;
+  in = in.to(at::kBFloat16);
+  for (const Divergence& divergence : {divergences[0], divergences[2], divergences[3]}) {
+    const Outcome exact = reference(in, 1, supports[0], divergence),
+                  got = ours(in, 1, supports[0], divergence);
+    CHECK(distance(got.grad_hidden, exact.grad_hidden) < 5e-3);  // the gradient itself is bf16
+    CHECK(distance(got.grad_weight, exact.grad_weight) < 3e-3);
+    CHECK(distance(got.losses, exact.losses) < 1e-3);
+    // The same with logits rounded: what would be if they were.
+    const auto rounded = [](const at::Tensor& hidden, const at::Tensor& weight) {
+      return hidden.to(wide).mm(weight.to(wide).t()).to(at::kBFloat16);
+    };
+    Inputs low = in;
+    low.student_hidden = rounded(in.student_hidden, in.student_weight);
+    low.teacher_hidden = rounded(in.teacher_hidden, in.teacher_weight);
+    low.student_weight = low.teacher_weight = at::eye(2000);
+    const at::Tensor gradient = reference(low, 1, supports[0], divergence).grad_hidden;
+    CHECK(distance(gradient.mm(in.student_weight.to(wide)), exact.grad_hidden) > 0.03);
+  }
+}
+
+namespace {
+
+// Counts what tensors on the CPU take.
+class Counted : public c10::Allocator {
+ public:
+  explicit Counted(c10::Allocator* behind) : behind_(behind) {}
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr data = behind_->allocate(bytes);
+    auto* block = new Block{this, bytes, std::move(data)};
+    now += static_cast<int64_t>(bytes);
+    peak = std::max(peak, now);
+    return {block->data.get(), block, &release, at::kCPU};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  int64_t now = 0, peak = 0;
+
+ private:
+  struct Block {
+    Counted* counted;
+    size_t bytes;
+    c10::DataPtr data;
+  };
+  static void release(void* context) {
+    auto* block = static_cast<Block*>(context);
+    block->counted->now -= static_cast<int64_t>(block->bytes);
+    delete block;
+  }
+  c10::Allocator* behind_;
+};
+
+// The most memory of tensors that `call` holds at once, beyond what was there.
+int64_t peak_of(const auto& call) {
+  // Never freed: tensors that outlive the test know it.
+  static auto* const counted = new Counted(c10::GetAllocator(at::kCPU));
+  c10::Allocator* const before = c10::GetAllocator(at::kCPU);
+  c10::SetAllocator(at::kCPU, counted, 255);
+  counted->now = counted->peak = 0;
+  call();
+  c10::SetAllocator(at::kCPU, before, 255);
+  return counted->peak;
+}
+
+}  // namespace
+
+TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's size") {
+  const int64_t rows = 4096, vocab = 3000, width = 8;
+  const int64_t logits = rows * vocab * 2;  // of one head, in bf16: 24 MB
+  for (const auto type : {at::kBFloat16, at::kFloat}) {
+    const Inputs in = make(rows, vocab, width, width).to(type);
+    const at::Tensor grad_weight = at::zeros({vocab, width});
+    for (const Support& support : {supports[0], supports[2], supports[5]}) {
+      for (const Divergence& divergence : {divergences[0], divergences[3]}) {
+        if (!go_together(divergence, support)) continue;
+        CAPTURE(c10::toString(type));
+        CAPTURE(static_cast<int>(support.kind));
+        const int64_t peak = peak_of([&] {
+          linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight,
+                          in.weights, in.targets, divergence, support, {1, true, logits / 10}, grad_weight);
+        });
+        CHECK(peak > logits / 20);  // counted at all
+        CHECK(peak < logits / 8);
+      }
     }
   }
 }
@@ -385,13 +600,14 @@ TEST_CASE("a hidden state that is not finite shows in loss and gradient") {
 TEST_CASE("arguments that do not fit are refused with their code") {
   const Inputs good = make(4, 10, 6, 5);
   const at::Tensor grad_weight = at::zeros({10, 6});
-  const auto code = [&](const auto& change, double temperature = 1, Support support = {}) {
+  const auto code = [&](const auto& change, double temperature = 1, Support support = {},
+                        Divergence divergence = {}) {
     Inputs in = good;
     at::Tensor into = grad_weight;
     change(in, into);
     return code_of([&] {
       linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights,
-                      temperature, support, in.targets, into);
+                      in.targets, divergence, support, {temperature, true, 0}, into);
     });
   };
   const auto nothing = [](Inputs&, at::Tensor&) {};
@@ -417,6 +633,13 @@ TEST_CASE("arguments that do not fit are refused with their code") {
   CHECK(code([](Inputs&, at::Tensor& into) { into = at::zeros({6, 10}).t(); }) == "ERR_SHAPE");
   CHECK(code([](Inputs&, at::Tensor& into) { into = into.to(at::kBFloat16); }) == "ERR_VALUE");
   const Support sampled{SupportKind::sampled, 0};
+  for (const double beta : {0.0, 1.0, -0.5, 1e-7, std::nan("")}) {
+    CHECK(code(nothing, 1, {}, {DivergenceKind::jensen_shannon, beta}) == "ERR_VALUE");
+  }
+  for (const Divergence& divergence : divergences) {
+    CHECK(code(nothing, 1, sampled, divergence) ==
+          (gradient_by_score(divergence.kind) ? "ERR_VALUE" : "no error"));
+  }
   CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = in.teacher_weight = at::Tensor(); }, 1, sampled) ==
         "no error");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::Tensor(); }, 1, sampled) == "ERR_SHAPE");

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/io/safetensors.h"
 #include "core/optim/kernels.h"
+#include "core/random.h"
 
 using namespace nlac;
 
@@ -43,6 +44,17 @@ bool equal(const Tensors& a, const Tensors& b) {
   return true;
 }
 
+// NaN and the sign of zero count too.
+bool same_bits(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const at::Tensor left = a[i].cpu().contiguous(), right = b[i].cpu().contiguous();
+    if (left.scalar_type() != right.scalar_type() || left.sizes() != right.sizes()) return false;
+    if (left.nbytes() > 0 && std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) != 0) return false;
+  }
+  return true;
+}
+
 double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
@@ -51,6 +63,64 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
 Tensors random_parameters() {
   at::manual_seed(3);
   return {at::randn({33, 601}), at::randn({40001}), at::randn({1}), at::randn({3, 1})};
+}
+
+// The same elements where no vector is aligned.
+at::Tensor misaligned(const at::Tensor& tensor) {
+  const at::Tensor room = at::empty({tensor.numel() + 1}, tensor.options());
+  return room.narrow(0, 1, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+}
+
+// All that a step reads and writes, with a bf16 copy and a moving average with a bf16 shadow.
+struct Training {
+  Tensors masters, compute, gradients;
+  AdamWState state;
+  TargetUpdate update;
+
+  explicit Training(const Tensors& start) : masters(copies(start)) {
+    for (const at::Tensor& w : masters) {
+      compute.push_back(w.to(at::kBFloat16));
+      gradients.push_back(at::randn_like(w));
+      state.m.push_back(at::randn_like(w) * 0.1);
+      state.v.push_back(at::rand_like(w));
+      update.target.push_back(at::randn_like(w));
+      update.shadow.push_back(update.target.back().to(at::kBFloat16));
+    }
+    state.steps = 3;
+    update.tau = 0.05;
+  }
+
+  // Every list through `change`, one tensor at a time.
+  Training changed(const auto& change) const {
+    Training other = *this;
+    for (Tensors* list : {&other.masters, &other.compute, &other.gradients, &other.state.m, &other.state.v,
+                          &other.update.target, &other.update.shadow}) {
+      for (at::Tensor& tensor : *list) tensor = change(tensor);
+    }
+    return other;
+  }
+  Training copy() const {
+    return changed([](const at::Tensor& t) { return t.clone(); });
+  }
+
+  StepResult step(const AdamWOptions& options) {
+    return adamw_step(masters, compute, gradients, state, options, &update);
+  }
+  Tensors all() const {
+    Tensors result;
+    for (const Tensors* list :
+         {&masters, &compute, &gradients, &state.m, &state.v, &update.target, &update.shadow}) {
+      result.insert(result.end(), list->begin(), list->end());
+    }
+    return result;
+  }
+};
+
+AdamWOptions some_options() {
+  AdamWOptions options;
+  options.learning_rate = 0.01;
+  options.weight_decay = 0.1;
+  return options;
 }
 
 // Keeps the global thread count as it was.
@@ -147,6 +217,45 @@ TEST_CASE("a gradient that is not finite changes nothing but itself") {
   }
 }
 
+TEST_CASE("a skipped step leaves the moving average and unmade moments alone") {
+  Training training(random_parameters());
+  training.gradients[2].fill_(std::numeric_limits<float>::infinity());
+  const Training before = training.copy();
+  CHECK(training.step(some_options()).skipped);
+  CHECK(same_bits(training.update.target, before.update.target));
+  CHECK(same_bits(training.update.shadow, before.update.shadow));
+  CHECK(same_bits(training.state.m, before.state.m));
+
+  AdamWState unmade;
+  training.gradients[2].fill_(std::nanf(""));
+  CHECK(adamw_step(training.masters, training.compute, training.gradients, unmade, {}).skipped);
+  CHECK(unmade.m.empty());
+  CHECK(unmade.v.empty());
+  CHECK(unmade.steps == 0);
+}
+
+TEST_CASE("gradients above the largest norm are scaled down to it") {
+  const Training start(random_parameters());
+  double norm = 0;
+  for (const at::Tensor& g : start.gradients) norm += g.to(at::kDouble).square().sum().item<double>();
+  norm = std::sqrt(norm);
+  AdamWOptions options = some_options();
+  const auto stepped = [&](double largest, double scale) {
+    Training training = start.copy();
+    for (const at::Tensor& g : training.gradients) g.mul_(scale);
+    options.max_grad_norm = largest;
+    CHECK(training.step(options).grad_norm == doctest::Approx(norm * scale).epsilon(1e-6));
+    return training;
+  };
+  const Training clipped = stepped(norm / 4, 1), scaled = stepped(0, 0.25);
+  for (size_t i = 0; i < start.masters.size(); ++i) {
+    CHECK(largest_difference(clipped.masters[i], scaled.masters[i]) < 1e-6);
+    CHECK(largest_difference(clipped.state.v[i], scaled.state.v[i]) < 1e-6);
+  }
+  CHECK(same_bits(stepped(norm * 2, 1).all(), stepped(0, 1).all()));
+  CHECK_FALSE(same_bits(clipped.masters, stepped(0, 1).masters));
+}
+
 TEST_CASE("gradients whose squares leave float32 still have a norm") {
   const Tensors masters{at::zeros({2, 3})};
   const Tensors gradients{at::full({2, 3}, 1e30f)};
@@ -178,7 +287,76 @@ TEST_CASE("a step does not depend on the number of threads") {
   CHECK(equal(one, run(5)));
 }
 
-TEST_CASE("the loops for every instruction set agree with the portable ones") {
+TEST_CASE("a moving average that rides on a step is the one that follows it") {
+  for (const double tau : {0.005, 0.7, 1.0}) {
+    Training together(random_parameters());
+    together.update.tau = tau;
+    together.update.shadow[1] = together.update.target[1].clone();  // one shadow in float32
+    Training apart = together.copy();
+    const StepResult result = together.step(some_options());
+    CHECK(adamw_step(apart.masters, apart.compute, apart.gradients, apart.state, some_options()).grad_norm ==
+          result.grad_norm);
+    CHECK_FALSE(same_bits(apart.all(), together.all()));
+    ema_update(apart.update.target, apart.masters, apart.update.shadow, tau, 0, 0);
+    CHECK(same_bits(apart.all(), together.all()));
+    together.update.shadow.clear();
+    CHECK_FALSE(together.step(some_options()).skipped);
+  }
+}
+
+TEST_CASE("libtorch's operators take the same step") {
+  Training training(random_parameters());
+  Training twin = training.copy();
+  // Copies in float64 are not for the loops.
+  for (at::Tensor& copy : twin.compute) copy = copy.to(at::kDouble);
+  const StepResult ours = training.step(some_options()), theirs = twin.step(some_options());
+  CHECK(ours.grad_norm == theirs.grad_norm);
+  for (size_t i = 0; i < training.masters.size(); ++i) {
+    CHECK(largest_difference(training.masters[i], twin.masters[i]) < 1e-6);
+    CHECK(largest_difference(training.state.m[i], twin.state.m[i]) < 1e-6);
+    CHECK(largest_difference(training.state.v[i], twin.state.v[i]) < 1e-6);
+    CHECK(largest_difference(training.update.target[i], twin.update.target[i]) < 1e-6);
+    CHECK(at::equal(twin.compute[i], twin.masters[i].to(at::kDouble)));
+    CHECK(at::equal(twin.gradients[i], at::zeros_like(twin.gradients[i])));
+  }
+}
+
+TEST_CASE("views that no vector is aligned with give the same bits") {
+  Training training(random_parameters());
+  Training views = training.changed(misaligned);
+  CHECK(training.step(some_options()).grad_norm == views.step(some_options()).grad_norm);
+  CHECK(same_bits(training.all(), views.all()));
+
+  const Tensors low{at::randn({20001}).to(at::kBFloat16)}, other{misaligned(low[0])};
+  const Tensors online{at::randn({20001})}, beside{misaligned(online[0])};
+  ema_update(low, online, {}, 0.3, 1, 2);
+  ema_update(other, beside, {}, 0.3, 1, 2);
+  CHECK(same_bits(low, other));
+}
+
+TEST_CASE("lists may be empty, and tensors too") {
+  AdamWState state;
+  const StepResult nothing = adamw_step({}, {}, {}, state, {});
+  CHECK(nothing.grad_norm == 0);
+  CHECK_FALSE(nothing.skipped);
+  ema_update({}, {}, {}, 0.5, 0, 0);
+
+  Training full({at::ones({3, 5}), at::ones({7})});
+  Training holes = full.copy();
+  for (Tensors* list : {&holes.masters, &holes.compute, &holes.gradients, &holes.state.m, &holes.state.v,
+                        &holes.update.target, &holes.update.shadow}) {
+    const at::Tensor none = at::empty({0, 4}, list->front().options());
+    *list = {none, (*list)[0], none, (*list)[1], none};
+  }
+  CHECK(full.step(some_options()).grad_norm == holes.step(some_options()).grad_norm);
+  CHECK(same_bits(full.masters, {holes.masters[1], holes.masters[3]}));
+  CHECK(same_bits(full.update.shadow, {holes.update.shadow[1], holes.update.shadow[3]}));
+  ema_update(full.compute, full.masters, {}, 0.5, 1, 2);
+  ema_update(holes.compute, holes.masters, {}, 0.5, 1, 2);
+  CHECK(same_bits(full.compute, {holes.compute[1], holes.compute[3]}));
+}
+
+TEST_CASE("every instruction set gives the bits of the portable loops") {
   using namespace optim_kernels;
   const Kernels& plain = *all_kernels().back();
   const int64_t n = 1003;
@@ -201,16 +379,40 @@ TEST_CASE("the loops for every instruction set agree with the portable ones") {
     CHECK(at::equal(shadow, t.to(at::kBFloat16)));
     return t;
   };
+  const auto rounded = [&](const Kernels& k, const at::Tensor& online, Held held, float tau) {
+    const at::Tensor t = start.to(at::kBFloat16);
+    // Counters that leave 32 bits on the way.
+    k.ema_rounded(static_cast<uint16_t*>(t.data_ptr()), online.data_ptr(), held, n, tau, {1, 2}, 0xFFFFFFF0u);
+    return t;
+  };
   for (const Kernels* fast : all_kernels()) {
-    for (const Held held : {Held::f32, Held::bf16}) {
-      const Tensors a = step(*fast, held), b = step(plain, held);
-      for (size_t i = 0; i < 4; ++i) CHECK(largest_difference(a[i], b[i]) < 1e-6);
-    }
-    CHECK(fast->square_sum(start.data_ptr<float>(), n) ==
-          doctest::Approx(plain.square_sum(start.data_ptr<float>(), n)).epsilon(1e-14));
+    for (const Held held : {Held::f32, Held::bf16}) CHECK(same_bits(step(*fast, held), step(plain, held)));
+    CHECK(fast->square_sum(start.data_ptr<float>(), n) == plain.square_sum(start.data_ptr<float>(), n));
     for (const float tau : {0.0f, 0.005f, 0.7f, 1.0f}) {
-      CHECK(largest_difference(average(*fast, tau), average(plain, tau)) < 1e-6);
+      CHECK(same_bits({average(*fast, tau)}, {average(plain, tau)}));
+      for (const auto& [online, held] : {std::pair{narrow, Held::bf16}, std::pair{gradient, Held::f32}}) {
+        CHECK(same_bits({rounded(*fast, online, held, tau)}, {rounded(plain, online, held, tau)}));
+      }
     }
+  }
+}
+
+TEST_CASE("stochastic rounding adds the bits that core/random.h gives") {
+  using namespace optim_kernels;
+  const int64_t n = 1003;
+  const Rounding rounding{77, 5};
+  const uint64_t first = 40;
+  at::manual_seed(6);
+  const at::Tensor online = at::randn({n}), target = at::zeros({n}, at::kBFloat16);
+  kernels().ema_rounded(static_cast<uint16_t*>(target.data_ptr()), online.data_ptr(), Held::f32, n, 1.0f,
+                        rounding, first);
+  const auto* got = static_cast<const uint16_t*>(target.data_ptr());
+  for (int64_t e = 0; e < n; ++e) {
+    const auto words = philox(rounding.seed, rounding.stream, first + static_cast<uint64_t>(e) / 8);
+    uint32_t bits;
+    std::memcpy(&bits, online.const_data_ptr<float>() + e, 4);
+    const uint32_t noise = words[static_cast<size_t>(e % 8 / 2)] >> (e % 2 * 16) & 0xFFFFu;
+    REQUIRE(got[e] == (bits + noise) >> 16);
   }
 }
 
@@ -239,7 +441,15 @@ TEST_CASE("lists that do not fit are refused") {
   CHECK(code_of([&] { ema_update(a, half, b, 0.1, 0, 0); }) == "ERR_SHAPE");
   for (const double tau : {-0.1, 1.1, std::nan("")}) {
     CHECK(code_of([&] { ema_update(a, half, {}, tau, 0, 0); }) == "ERR_VALUE");
+    const TargetUpdate update{a, {}, tau};
+    CHECK(code_of([&] { adamw_step(a, a, a, state, {}, &update); }) == "ERR_VALUE");
   }
+  for (const TargetUpdate& update :
+       {TargetUpdate{two, {}, 0.1}, TargetUpdate{b, {}, 0.1}, TargetUpdate{half, {}, 0.1},
+        TargetUpdate{a, two, 0.1}, TargetUpdate{a, b, 0.1}, TargetUpdate{a, {a[0].to(at::kDouble)}, 0.1}}) {
+    CHECK(code_of([&] { adamw_step(a, a, a, state, {}, &update); }) == "ERR_SHAPE");
+  }
+  CHECK(code_of([&] { ema_update({a[0].to(at::kInt)}, a, {}, 0.1, 0, 0); }) == "ERR_VALUE");
   CHECK(code_of([&] { relative_distance(a, two); }) == "ERR_SHAPE");
   CHECK(code_of([&] { relative_distance(a, b); }) == "ERR_SHAPE");
 }
@@ -315,10 +525,115 @@ TEST_CASE("stochastic rounding is unbiased, and a function of seed and step") {
   CHECK_FALSE(equal(once, average(5, 0)));
   const at::Tensor special = at::tensor({INFINITY, -INFINITY, NAN, 0.0f});
   const at::Tensor target = at::zeros({4}, at::kBFloat16);
-  ema_update({target}, {special}, {}, 1.0, 0, 0);
+  ema_update({target}, {special}, {}, 0.25, 0, 0);
   CHECK(target[0].item<float>() == INFINITY);
+  CHECK(target[1].item<float>() == -INFINITY);
   CHECK(std::isnan(target[2].item<float>()));
   CHECK(target[3].item<float>() == 0);
+}
+
+TEST_CASE("a bfloat16 target at tau = 0 and 1 is exact") {
+  const at::Tensor start = at::randn({1003}).to(at::kBFloat16), online = at::randn({1003}).to(at::kBFloat16);
+  const Tensors stays{start.clone()}, follows{start.clone()}, wide{start.clone()};
+  ema_update(stays, {online}, {}, 0, 1, 2);
+  ema_update(follows, {online}, {}, 1, 1, 2);
+  ema_update(wide, {online.to(at::kDouble)}, {}, 1, 1, 2);
+  CHECK(same_bits(stays, {start}));
+  CHECK(same_bits(follows, {online}));
+  CHECK(same_bits(wide, {online}));
+}
+
+// --- on a GPU -------------------------------------------------------------------------------------------
+
+namespace {
+
+const bool no_gpu = !torch::cuda::is_available();
+
+at::Tensor on_gpu(const at::Tensor& tensor) { return tensor.to(at::kCUDA); }
+
+// More tensors than fit in a launch, with every awkward size.
+Tensors many_parameters() {
+  at::manual_seed(4);
+  Tensors tensors{at::randn({33, 601}), at::randn({8192}), at::randn({8193}), at::randn({3, 0}),
+                  at::randn({1}),       at::randn({7}),    at::randn({2, 4}), at::randn({100003})};
+  for (int64_t i = 0; i < 700; ++i) tensors.push_back(at::randn({i % 37, 3}));
+  return tensors;
+}
+
+}  // namespace
+
+TEST_CASE("a moving average on a GPU has the CPU's bits" * doctest::skip(no_gpu)) {
+  for (const auto target_type : {at::kFloat, at::kBFloat16}) {
+    for (const auto online_type : {at::kFloat, at::kBFloat16}) {
+      for (const double tau : {0.0, 0.005, 0.7, 1.0}) {
+        for (const bool aligned : {true, false}) {
+          Tensors here, online, shadow, there, online_there, shadow_there;
+          for (const at::Tensor& t : many_parameters()) {
+            here.push_back(t.to(target_type));
+            online.push_back(at::randn_like(t).to(online_type));
+            shadow.push_back(at::empty_like(t, at::kBFloat16));
+            const auto place = [&](const at::Tensor& x) {
+              return aligned ? on_gpu(x) : misaligned(on_gpu(x));
+            };
+            there.push_back(place(here.back()));
+            online_there.push_back(place(online.back()));
+            shadow_there.push_back(place(shadow.back()));
+          }
+          ema_update(here, online, shadow, tau, 7, 8);
+          ema_update(there, online_there, shadow_there, tau, 7, 8);
+          CHECK(same_bits(there, here));
+          CHECK(same_bits(shadow_there, shadow));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a step on a GPU has the CPU's bits, and its own norm" * doctest::skip(no_gpu)) {
+  for (const bool aligned : {true, false}) {
+    Training here(many_parameters());
+    here.update.shadow[0] = at::empty_like(here.masters[0]);  // one shadow in float32
+    Training there = here.changed(on_gpu);
+    if (!aligned) there = there.changed(misaligned);
+    AdamWOptions options = some_options();
+    options.max_grad_norm = 0;  // the last bits of the norm are not shared
+    for (int step = 0; step < 3; ++step) {
+      const double norm = here.step(options).grad_norm;
+      CHECK(there.step(options).grad_norm == doctest::Approx(norm).epsilon(1e-12));
+      CHECK(same_bits(there.all(), here.all()));
+      for (size_t i = 0; i < here.gradients.size(); ++i) {
+        here.gradients[i].normal_();
+        there.gradients[i].copy_(here.gradients[i]);
+      }
+    }
+    options.max_grad_norm = 0.5;
+    here.step(options);
+    there.step(options);
+    for (size_t i = 0; i < here.masters.size(); ++i) {
+      CHECK(at::allclose(there.masters[i].cpu(), here.masters[i], 1e-6, 1e-7));
+    }
+  }
+}
+
+TEST_CASE("a step on a GPU repeats itself, and skips what is not finite" * doctest::skip(no_gpu)) {
+  const Training start = Training(many_parameters()).changed(on_gpu);
+  Training once = start.copy(), again = start.copy();
+  CHECK(once.step({}).grad_norm == again.step({}).grad_norm);
+  CHECK(same_bits(once.all(), again.all()));
+
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Training training = start.copy();
+    training.gradients[7][100002] = bad;
+    CHECK(training.step({}).skipped);
+    CHECK(training.state.steps == start.state.steps);
+    Training expected = start.copy();
+    for (const at::Tensor& g : expected.gradients) g.zero_();
+    CHECK(same_bits(training.all(), expected.all()));
+  }
+  AdamWState unmade;
+  start.gradients[1].fill_(std::nanf(""));
+  CHECK(adamw_step(start.masters, start.compute, start.gradients, unmade, {}).skipped);
+  CHECK(unmade.m.empty());
 }
 
 TEST_CASE("relative distance") {

@@ -1,0 +1,60 @@
+// An AdamW step and a step of the moving average, of a number or of a vector of numbers: what the loops of
+// kernels.h and the kernels of cuda/ share, so that all of them round alike. No product is fused with a sum:
+// nvcc is told here, and a host compiler must be (GCC: -ffp-contract=off). Needs no torch.
+#pragma once
+
+#include <cstdint>
+
+#include "core/host_device.h"
+
+#define NLAC_UPDATE NLAC_HOST_DEVICE inline __attribute__((always_inline))
+
+namespace nlac {
+
+struct AdamWFactors {
+  float decay;              // 1 - lr·wd, 1 where nothing decays
+  float clip;               // multiplies the gradient
+  float beta1, beta2;       // moments' decays
+  float step;               // lr / (1 - beta1^t)
+  float inverse_root_bias;  // 1 / sqrt(1 - beta2^t)
+  float epsilon;
+};
+
+// Where the bits of stochastic rounding come from. Element e of a tensor has 16 of those that philox
+// (random.h) gives for the tensor's first counter + e / 8: of word e % 8 / 2 the lower half where e is even,
+// else the upper one.
+struct Rounding {
+  uint64_t seed, stream;
+};
+
+template <typename V, typename Factor>
+NLAC_UPDATE V times(const V& v, const Factor& factor) {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(v, factor);
+#else
+  return v * factor;
+#endif
+}
+
+template <typename V>
+NLAC_UPDATE void adamw_moments(V& m, V& v, const V& g, const AdamWFactors& f) {
+  const V gradient = times(g, f.clip);
+  m = m + times(gradient - m, 1 - f.beta1);
+  v = times(v, f.beta2) + times(times(gradient, gradient), 1 - f.beta2);
+}
+
+// The weights after a step with the first moment m and the square root of the second.
+template <typename V>
+NLAC_UPDATE V adamw_weights(const V& w, const V& m, const V& root, const AdamWFactors& f) {
+  return times(w, f.decay) - times(m, f.step) / (times(root, f.inverse_root_bias) + f.epsilon);
+}
+
+// t + tau·(o - t), counted from the nearer end, so that tau = 1 gives the online value exactly.
+template <typename V>
+NLAC_UPDATE V mixed(const V& t, const V& o, float tau) {
+  return tau < 0.5f ? t + times(o - t, tau) : o - times(o - t, 1 - tau);
+}
+
+}  // namespace nlac
+
+#undef NLAC_UPDATE

@@ -25,6 +25,7 @@ const LAYERS = [
   ],
   ["algorithms"],
   ["recipe.ts"],
+  ["bench"],
   ["cli", "index.ts"],
 ];
 

@@ -18,6 +18,7 @@ const commands: Record<string, () => Promise<Register>> = {
   generate: async () => (await import("./generate.ts")).registerGenerate,
   play: async () => (await import("./play.ts")).registerPlay,
   view: async () => (await import("./view.ts")).registerView,
+  bench: async () => (await import("./bench.ts")).registerBench,
   export: async () => (await import("./export.ts")).registerExport,
 };
 

@@ -1,0 +1,63 @@
+/**
+ * The inputs of every implementation, by a rule that bench/peers/common.py computes too: number i of a seed is
+ * hash(hash(seed) + i), 32 bits.
+ */
+
+import { type DType, Tensor } from "../ops.ts";
+
+/** A prime: the rows of a matrix that repeats a block of so many numbers do not repeat. */
+const block = 2 ** 20 + 7;
+/** Made once a seed: a model has hundreds of tensors. */
+const blocks = new Map<number, Float32Array>();
+
+/** [count] 32-bit numbers. */
+export function randomBits(seed: number, count: number): Uint32Array {
+  const start = mixed(seed);
+  return Uint32Array.from({ length: count }, (_, i) => mixed(start + i));
+}
+
+/** [count] f32 in [0, 1), multiples of 2^-24. */
+export function uniform(seed: number, count: number): Float32Array {
+  return Float32Array.from(randomBits(seed, count), (bits) => (bits >>> 8) * 2 ** -24);
+}
+
+/** [count] f32 in [-scale, scale), one block of random numbers over and over. */
+export function spread(seed: number, count: number, scale: number): Float32Array {
+  const numbers = blocks.get(seed) ?? uniform(seed, block);
+  blocks.set(seed, numbers);
+  const random = numbers.subarray(0, count).map((value) => (value * 2 - 1) * scale);
+  const values = new Float32Array(count);
+  for (let start = 0; start < count; start += random.length) {
+    values.set(random.subarray(0, Math.min(random.length, count - start)), start);
+  }
+  return values;
+}
+
+/** A tensor of `spread`. */
+export function spreadTensor(
+  seed: number,
+  shape: readonly number[],
+  scale: number,
+  dtype: DType,
+  device: string,
+): Tensor {
+  return Tensor.from(
+    spread(
+      seed,
+      shape.reduce((product, size) => product * size, 1),
+      scale,
+    ),
+    shape,
+    {
+      dtype,
+      device,
+    },
+  );
+}
+
+function mixed(x: number): number {
+  let bits = x >>> 0;
+  bits = Math.imul(bits ^ (bits >>> 16), 0x7feb352d) >>> 0;
+  bits = Math.imul(bits ^ (bits >>> 15), 0x846ca68b) >>> 0;
+  return (bits ^ (bits >>> 16)) >>> 0;
+}

@@ -1,0 +1,242 @@
+/**
+ * Runs a suite: every trial in a process of its own, ours and the peers' in turn, so that all of them meet the same
+ * machine. A row whose trial fails says so, and the others go on.
+ */
+
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { finished, type Readable } from "node:stream";
+import { fileURLToPath } from "node:url";
+import { NlacError } from "../errors.ts";
+import { cacheRoot, packageRoot } from "../native/paths.ts";
+import { describeMachine, describeSource, type Machine, type Source } from "./machine.ts";
+import { type Statistics, statistics } from "./statistics.ts";
+import type { Case, Job, Outcome, Row, Suite, Work } from "./suite.ts";
+
+export interface BenchOptions {
+  suite: Suite;
+  device: string;
+  threads: number;
+  /** Measure the peers and the limits too. */
+  peers: boolean;
+  quick: boolean;
+  /** Processes a row. */
+  trials: number;
+  /** Only cases whose id contains this. */
+  only?: string | undefined;
+  /** The Python that runs the peers. Default: that of the peers' environment. */
+  python?: string | undefined;
+  /** Called once, with the report that has no cases yet. */
+  onStart?(report: Report): void;
+  /** Called before each trial. */
+  onTrial?(label: string, done: number, total: number): void;
+  /** Called with each case as it is done. */
+  onCase?(result: CaseResult): void;
+}
+
+export interface RowResult extends Pick<Row, "name" | "role" | "implementation"> {
+  /** Why there are no figures; the rest is null then. */
+  missing: string | null;
+  /** Milliseconds a call, over the samples of all trials. */
+  time: Statistics | null;
+  /** Median of each trial, milliseconds. */
+  trialMedians: number[];
+  /** In the case's unit, at the median. */
+  rate: number | null;
+  /** The limit's median over this one's. */
+  ofLimit: number | null;
+  /** This median over ours: how many times as fast we are. */
+  speedup: number | null;
+  /** Peak bytes beyond the inputs: the median of the trials. */
+  bytes: number | null;
+  /** Those beyond the results too. */
+  scratchBytes: number | null;
+  check: number | null;
+  /** Whether `check` is ours within the case's tolerance; null where there is nothing to compare. */
+  agrees: boolean | null;
+  versions: Record<string, string>;
+}
+
+export interface CaseResult extends Pick<Case, "id" | "title" | "parameters"> {
+  unit: Work["unit"];
+  rows: RowResult[];
+}
+
+export interface Report {
+  suite: string;
+  date: string;
+  device: string;
+  threads: number;
+  trials: number;
+  quick: boolean;
+  machine: Machine;
+  source: Source;
+  cases: CaseResult[];
+}
+
+/** Minutes after which a trial is given up. */
+const trialMinutes = 15;
+
+/**
+ * @throws NlacError ERR_CONFIG where peers are asked for and their environment is not there, ERR_VALUE for an
+ *   `only` that no case matches, and what loading the addon throws
+ */
+export async function runSuite(options: BenchOptions): Promise<Report> {
+  const { suite, device, threads, quick, trials, only } = options;
+  const python = options.peers ? (options.python ?? peersPython()) : undefined;
+  const all = suite.cases({ device, quick });
+  const cases = all.filter(({ id }) => only === undefined || id.includes(only));
+  if (cases.length === 0) {
+    const ids = all.map(({ id }) => id).join(", ");
+    throw new NlacError("ERR_VALUE", `No case of ${suite.name} has "${only}" in its name; there are ${ids}.`);
+  }
+  const report: Report = {
+    ...{ suite: suite.name, date: new Date().toISOString(), device, threads, trials, quick },
+    ...{ machine: describeMachine(device), source: describeSource(), cases: [] },
+  };
+  options.onStart?.(report);
+  const measured = (row: Row) => row.role === "ours" || python !== undefined;
+  const total = cases.reduce((sum, { rows }) => sum + rows.filter(measured).length * trials, 0);
+  let done = 0;
+  for (const benchCase of cases) {
+    const rows = benchCase.rows.filter(measured);
+    const outcomes = rows.map((): TrialEnd[] => []);
+    for (let trial = 0; trial < trials; trial++) {
+      for (const [i, row] of rows.entries()) {
+        options.onTrial?.(`${benchCase.id}: ${row.name}`, done++, total);
+        if (outcomes[i]!.some((outcome) => "missing" in outcome)) continue;
+        const { implementation } = row;
+        const { parameters, timing } = benchCase;
+        const job = { suite: suite.name, implementation, parameters, device, threads, ...timing };
+        outcomes[i]!.push(await runTrial(job, row.script, python));
+      }
+    }
+    const result = summarize(
+      benchCase,
+      rows.map((row, i) => [row, outcomes[i]!] as const),
+    );
+    report.cases.push(result);
+    options.onCase?.(result);
+  }
+  return report;
+}
+
+/** The interpreter of the environment that scripts/peers.sh makes. Throws ERR_CONFIG. */
+function peersPython(): string {
+  const python = join(cacheRoot(), "peers", "bin", "python");
+  if (existsSync(python)) return python;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `The peers are not installed (no ${python}). Run \`${join(packageRoot(), "scripts", "peers.sh")} bench\`, or name a Python that has them with --python.`,
+  );
+}
+
+export type TrialEnd = Extract<Outcome, { samples: number[] }> | { missing: string };
+
+/** One process. It hands its outcome over on file descriptor 3, as libraries print on the others. */
+async function runTrial(job: Job, script: string | undefined, python: string | undefined): Promise<TrialEnd> {
+  const threads = String(job.threads);
+  const [program, args] =
+    script === undefined
+      ? [process.execPath, ["--expose-gc", ...trialModule()]]
+      : [python!, [join(packageRoot(), "bench", "peers", script)]];
+  const child = spawn(program, [...args, JSON.stringify(job)], {
+    env: { ...process.env, NLAC_THREADS: threads, OMP_NUM_THREADS: threads, MKL_NUM_THREADS: threads },
+    stdio: ["ignore", "ignore", "pipe", "pipe"],
+  });
+  const said = textOf(child.stdio[2] as Readable);
+  const handed = textOf(child.stdio[3] as Readable);
+  let late: string | undefined;
+  const clock = setTimeout(() => {
+    late = `ran over ${trialMinutes} minutes`;
+    child.kill("SIGKILL");
+  }, trialMinutes * 60_000);
+  const ended = await new Promise<string | undefined>((resolve) => {
+    child.on("error", (error) => resolve(error.message));
+    child.on("close", (code, signal) =>
+      resolve(code === 0 ? undefined : `ended by ${signal ?? `exit ${code}`}`),
+    );
+  });
+  clearTimeout(clock);
+  if (late !== undefined) return { missing: `failed: ${late}` };
+  if (ended !== undefined) return { missing: `failed: ${lastLine(await said) ?? ended}` };
+  const outcome = JSON.parse(await handed) as Outcome;
+  if ("unavailable" in outcome) throw new NlacError(outcome.unavailable.code, outcome.unavailable.message);
+  return "skipped" in outcome ? { missing: `skipped: ${outcome.skipped}` } : outcome;
+}
+
+/** This package's trial: JavaScript in the package, TypeScript through jiti in a checkout's tests. */
+function trialModule(): string[] {
+  const compiled = import.meta.url.endsWith(".js");
+  const file = fileURLToPath(new URL(compiled ? "./trial.js" : "./trial.ts", import.meta.url));
+  return compiled ? [file] : ["--import", "jiti/register", file];
+}
+
+/** All that comes, also where the other end breaks off. */
+function textOf(stream: Readable): Promise<string> {
+  stream.setEncoding("utf8");
+  let text = "";
+  stream.on("data", (chunk: string) => {
+    text += chunk;
+  });
+  return new Promise((resolve) => finished(stream, () => resolve(text)));
+}
+
+/** The last line that says what went wrong: an exception's own, without the notes that may follow it. */
+function lastLine(text: string): string | undefined {
+  const lines = text.split("\n").filter((line) => line.trim() !== "");
+  return (
+    lines.findLast((line) => /^[\w.]*(Error|Exception|Interrupt)\b/.test(line)) ?? lines.at(-1)
+  )?.trim();
+}
+
+/** A case's figures from the ends of its rows' trials. */
+export function summarize(
+  { id, title, parameters, work, tolerance }: Case,
+  trials: readonly (readonly [Row, readonly TrialEnd[]])[],
+): CaseResult {
+  const rows = trials.map(([row, ends]) => summarizeRow(row, ends, work));
+  const ours = rows.find(({ role }) => role === "ours");
+  const limit = rows.find(({ role }) => role === "limit");
+  for (const row of rows) {
+    if (row.time === null) continue;
+    if (limit?.time) row.ofLimit = limit.time.median / row.time.median;
+    if (row.role === "peer" && ours?.time) row.speedup = row.time.median / ours.time.median;
+    if (row !== ours && row.check !== null && ours !== undefined && ours.check !== null) {
+      row.agrees = Math.abs(row.check - ours.check) <= tolerance * Math.abs(ours.check);
+    }
+  }
+  return { id, title, parameters: withoutLists(parameters), unit: work.unit, rows };
+}
+
+/** Lists are shapes of whole models, by the hundred; the title names the model. */
+function withoutLists(parameters: Case["parameters"]): Case["parameters"] {
+  return Object.fromEntries(Object.entries(parameters).filter(([, value]) => !Array.isArray(value)));
+}
+
+const perSecond = { "TFLOP/s": 1e12, "GB/s": 1e9, "M/s": 1e6 };
+
+function summarizeRow(row: Row, ends: readonly TrialEnd[], work: Work): RowResult {
+  const { name, role, implementation } = row;
+  const empty: RowResult = {
+    ...{ name, role, implementation, missing: null, time: null, trialMedians: [], rate: null, ofLimit: null },
+    ...{ speedup: null, bytes: null, scratchBytes: null, check: null, agrees: null, versions: {} },
+  };
+  const measured: Extract<Outcome, { samples: number[] }>[] = [];
+  for (const end of ends) {
+    if ("missing" in end) return { ...empty, missing: end.missing };
+    measured.push(end);
+  }
+  const time = statistics(measured.flatMap(({ samples }) => samples));
+  const peaks = measured.flatMap(({ bytes }) => (bytes === null || row.resultBytes === null ? [] : [bytes]));
+  const bytes = peaks.length > 0 ? statistics(peaks).median : null;
+  return {
+    ...{ ...empty, time, bytes },
+    trialMedians: measured.map(({ samples }) => statistics(samples).median),
+    rate: work.amount / (time.median / 1000) / perSecond[work.unit],
+    scratchBytes: bytes === null ? null : Math.max(0, bytes - row.resultBytes!),
+    check: measured[0]!.check,
+    versions: measured[0]!.versions,
+  };
+}

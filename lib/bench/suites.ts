@@ -1,0 +1,20 @@
+/** Every suite, by name. */
+
+import { NlacError } from "../errors.ts";
+import type { Suite } from "./suite.ts";
+import { adamw } from "./suites/adamw.ts";
+import { ema } from "./suites/ema.ts";
+import { losses } from "./suites/losses.ts";
+import { sampler } from "./suites/sampler.ts";
+
+export const suites: readonly Suite[] = [losses, sampler, ema, adamw];
+
+/** Throws ERR_VALUE. */
+export function suiteNamed(name: string): Suite {
+  const suite = suites.find((candidate) => candidate.name === name);
+  if (suite !== undefined) return suite;
+  throw new NlacError(
+    "ERR_VALUE",
+    `There is no benchmark "${name}"; there are ${suites.map((known) => known.name).join(", ")}.`,
+  );
+}

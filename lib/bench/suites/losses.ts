@@ -1,0 +1,137 @@
+/**
+ * Token losses fused with the vocabulary matrix, from hidden states to the gradients of both: the mean loss of all
+ * rows, forward and backward, in one call. Weights are scaled so that logits have a standard deviation of about 2.5.
+ */
+
+import { type LossTensors, ops, Tensor } from "../../ops.ts";
+import { randomBits, spreadTensor } from "../inputs.ts";
+import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
+
+type Parameters = {
+  loss: "kl" | "nll";
+  rows: number;
+  width: number;
+  vocabulary: number;
+  dtype: "bfloat16";
+  weightScale: number;
+  /** The weight of the teacher in the mixture of a generalized Jensen-Shannon divergence; 0 is the forward KL. */
+  beta: number;
+  /** With it, the KL over the teacher's k likeliest tokens and the rest as one. */
+  topK: number | null;
+  /** Bytes of logits for the implementation "small": an eighth of all of them in float32. */
+  smallWorkspace: number;
+  /** Rows at once of the peer that goes over chunks. */
+  chunk: number;
+  /** Whether the limit's products have float32 results, where torch can. */
+  wideProducts: boolean;
+};
+
+type Kind = { id: string; title: string } & Pick<Parameters, "loss" | "beta" | "topK">;
+
+const kl: Kind = {
+  id: "kl",
+  title: "KL(teacher ‖ student), full vocabulary",
+  loss: "kl",
+  beta: 0,
+  topK: null,
+};
+const nll: Kind = { id: "nll", title: "negative log-likelihood", loss: "nll", beta: 0, topK: null };
+const topK: Kind = { ...kl, id: "kl-top64", title: "KL(teacher ‖ student), top 64 and the rest", topK: 64 };
+const jsd: Kind = {
+  ...kl,
+  id: "jsd",
+  title: "Jensen-Shannon divergence, β = 0.5, full vocabulary",
+  beta: 0.5,
+};
+
+export const losses: Suite = {
+  name: "losses",
+  summary: "token KL and NLL fused with the vocabulary matrix, forward and backward, bfloat16",
+
+  cases({ device, quick }: CaseOptions): Case[] {
+    const timing = { warmup: 1, calls: quick ? 2 : 3, seconds: quick ? 0 : 1 };
+    const make = (kind: Kind, rows: number, width: number, vocabulary: number): Case => {
+      const { id, title, ...what } = kind;
+      const parameters: Parameters = {
+        ...what,
+        ...{ rows, width, vocabulary, dtype: "bfloat16", weightScale: 7.5 / Math.sqrt(width) },
+        ...{ smallWorkspace: (rows * vocabulary * 4) / 8, chunk: Math.ceil(rows / 8), wideProducts: true },
+      };
+      return {
+        id: `${id}-${rows}x${width}x${vocabulary}`,
+        title: `${title} · ${rows} rows × ${width} × ${vocabulary} · ${parameters.dtype}`,
+        parameters,
+        timing,
+        work: { amount: 2 * (kind.loss === "nll" ? 3 : 4) * rows * width * vocabulary, unit: "TFLOP/s" },
+        tolerance: 0.01,
+        rows: rowsOf(kind, rows, width, vocabulary, device),
+      };
+    };
+    if (quick) return [kl, nll, topK, jsd].map((kind) => make(kind, 32, 64, 1000));
+    if (device === "cpu") return [kl, nll, topK, jsd].map((kind) => make(kind, 1024, 576, 49152));
+    return [
+      ...[kl, nll].map((kind) => make(kind, 8192, 3584, 152064)),
+      ...[kl, nll, topK, jsd].map((kind) => make(kind, 4096, 3584, 152064)),
+    ];
+  },
+
+  prepare({ implementation, parameters, device }: Job): Subject {
+    const given = parameters as Parameters;
+    const { loss, rows, width, vocabulary, dtype, weightScale, topK, beta } = given;
+    const workspaceBytes = implementation === "small" ? given.smallWorkspace : undefined;
+    const weights = Tensor.from(new Float32Array(rows).fill(1 / rows), [rows], { device });
+    const hidden = (seed: number) => spreadTensor(seed, [rows, width], 1, dtype, device);
+    const matrix = (seed: number) => spreadTensor(seed, [vocabulary, width], weightScale, dtype, device);
+    let mean = Number.NaN;
+    const finish = (result: LossTensors) => {
+      // Reading the losses waits for the device.
+      const values = result.losses.toArray() as Float32Array;
+      if (Number.isNaN(mean)) mean = values.reduce((sum, value) => sum + value, 0) / rows;
+      for (const tensor of Object.values(result)) tensor.dispose();
+    };
+    const check = () => mean;
+    if (loss === "nll") {
+      const ids = BigInt64Array.from(randomBits(5, rows), (bits) => BigInt(bits % vocabulary));
+      const targets = Tensor.from(ids, [rows], { device });
+      const inputs = { hidden: hidden(1), weight: matrix(2), targets, weights, workspaceBytes };
+      return { call: () => finish(ops.linearTokenNll(inputs)), check };
+    }
+    const inputs = {
+      ...{ studentHidden: hidden(1), studentWeight: matrix(2), weights },
+      ...{ teacherHidden: hidden(3), teacherWeight: matrix(4), workspaceBytes },
+      support: topK === null ? ("full" as const) : { topK },
+      divergence: beta === 0 ? ("forwardKl" as const) : { jensenShannon: beta },
+    };
+    return { call: () => finish(ops.linearTokenKl(inputs)), check };
+  },
+};
+
+function rowsOf(kind: Kind, rows: number, width: number, vocabulary: number, device: string): Row[] {
+  const row = (role: Row["role"], name: string, implementation: string, elementBytes: number): Row => ({
+    ...{ role, name, implementation },
+    script: role === "ours" ? undefined : role === "limit" ? "limits.py" : "losses.py",
+    // The gradients of the hidden states, in bfloat16, and of the matrix.
+    resultBytes: rows * width * 2 + vocabulary * width * elementBytes,
+  });
+  const peer = (name: string, implementation: string) => row("peer", name, implementation, 2);
+  const fused =
+    kind.topK !== null
+      ? []
+      : [
+          peer(kind.loss === "nll" ? "TRL chunked log-probs" : "TRL chunked divergence", "trl"),
+          peer(kind.loss === "nll" ? "Liger fused CE" : "Liger fused JSD", "liger"),
+          kind.loss === "nll"
+            ? peer("torch linear CE", "linear")
+            : peer("Liger chunked JSD", "liger-chunked"),
+        ];
+  return [
+    row("ours", "nlac", "fused", 4),
+    // On CUDA the default is less than that.
+    ...(device === "cpu" ? [row("ours", "nlac, 1/8 of logits", "small", 4)] : []),
+    peer("torch eager", "eager"),
+    peer("torch eager, 8 chunks", "eager-chunked"),
+    ...(kind.topK === null ? [peer("torch.compile", "compiled")] : []),
+    ...fused,
+    { ...row("limit", `the ${kind.loss === "nll" ? 3 : 4} products alone`, "products", 0), resultBytes: 0 },
+  ];
+}

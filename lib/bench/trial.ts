@@ -1,0 +1,56 @@
+/**
+ * One trial of our own: `node --expose-gc trial.js <job>`, the job being JSON, writes its outcome as JSON to file
+ * descriptor 3.
+ */
+
+import { writeFileSync } from "node:fs";
+import { Bench } from "tinybench";
+import { NlacError } from "../errors.ts";
+import { loadAddon } from "../native/load.ts";
+import { version } from "../version.ts";
+import { measurePeakMemory } from "./memory.ts";
+import type { Job, Outcome, Subject } from "./suite.ts";
+import { suiteNamed } from "./suites.ts";
+
+const job = JSON.parse(process.argv[2]!) as Job;
+writeFileSync(3, JSON.stringify(runTrial()));
+
+function runTrial(): Outcome {
+  try {
+    loadAddon({ device: job.device });
+  } catch (error) {
+    if (!(error instanceof NlacError)) throw error;
+    return { unavailable: { code: error.code, message: error.message } };
+  }
+  return measure(suiteNamed(job.suite).prepare(job));
+}
+
+function measure(subject: Subject): Outcome {
+  const peakMemory = measurePeakMemory(job.device);
+  let check: number | null = null;
+  let number = 0;
+  while (number < job.warmup) {
+    subject.before?.();
+    subject.call(number);
+    if (number++ === 0) check = subject.check?.() ?? null;
+  }
+  const bench = new Bench({
+    iterations: job.calls,
+    time: job.seconds * 1000,
+    warmup: false,
+    retainSamples: true,
+    throws: true,
+  });
+  bench.add(job.implementation, () => subject.call(number++), { beforeEach: () => subject.before?.() });
+  const [task] = bench.runSync();
+  const { result } = task!;
+  if (!("latency" in result) || result.latency.samples === undefined) {
+    throw new Error(`${job.implementation} ended ${result.state}`);
+  }
+  return {
+    samples: [...result.latency.samples],
+    check,
+    bytes: peakMemory(),
+    versions: { nlac: version, node: process.versions.node, torch: loadAddon().torchVersion() },
+  };
+}

@@ -1,0 +1,117 @@
+/** `nlac bench`: measures the core against named peers, each trial in its own process. */
+
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Command } from "commander";
+import { renderSvg } from "../bench/chart.ts";
+import { isCheckout } from "../bench/machine.ts";
+import { type Report, runSuite } from "../bench/run.ts";
+import { suiteNamed, suites } from "../bench/suites.ts";
+import { renderCase, renderHeading, type Style } from "../bench/table.ts";
+import { NlacError } from "../errors.ts";
+import { threadCount, variantOf } from "../native/load.ts";
+import { packageRoot } from "../native/paths.ts";
+import { stderrReporter } from "../native/report.ts";
+import { writeAtomically } from "../write-atomically.ts";
+import { wholeNumber } from "./options.ts";
+
+interface BenchFlags {
+  device: string;
+  peers?: boolean;
+  python?: string;
+  threads?: number;
+  trials?: number;
+  only?: string;
+  quick?: boolean;
+  json?: boolean;
+  out?: string;
+}
+
+export function registerBench(program: Command): void {
+  program
+    .command("bench")
+    .description("measure the core against named peers, on the same inputs in the same run")
+    .argument("<suite>", suites.map(({ name }) => name).join(", "))
+    .option("--device <device>", "cpu, cuda or cuda:N", "cpu")
+    .option("--peers", "measure the Python peers and the machine's limits too (see scripts/peers.sh)")
+    .option("--python <path>", "with --peers: the Python that has them")
+    .option("--threads <number>", "threads of everyone (default: the cores)", wholeNumber(1))
+    .option("--trials <number>", "processes a row (default: 3, with --quick 1)", wholeNumber(1))
+    .option("--only <text>", "only cases whose name contains it")
+    .option("--quick", "small shapes and few calls: shows that it works, not how fast")
+    .option("--json", "print the report as JSON instead of tables")
+    .option("--out <directory>", "where the report goes, as JSON and SVG")
+    .addHelpText(
+      "after",
+      `
+Suites:
+${suites.map(({ name, summary }) => `  ${name.padEnd(9)} ${summary}`).join("\n")}
+
+The report goes to bench/results/ of a checkout, else to the current directory; that of a --quick run is written only
+where --out names a directory. How to read it: bench/README.md.
+
+Examples:
+  nlac bench sampler
+  nlac bench losses --peers --only kl
+  nlac bench ema --device cuda --peers --python python3 --out results`,
+    )
+    .action(run);
+}
+
+async function run(name: string, flags: BenchFlags): Promise<void> {
+  const suite = suiteNamed(name);
+  const { device, peers = false, quick = false, only } = flags;
+  variantOf(device);
+  const reporter = stderrReporter();
+  // Colour belongs to a terminal, unless its owner does not want it (no-color.org).
+  const style: Style = {
+    columns: Math.min(process.stdout.columns ?? 100, 100),
+    colour: (process.stdout.isTTY ?? false) && !process.env.NO_COLOR,
+  };
+  const show = (text: string) => {
+    reporter.progress("", 1, 1, "steps"); // a full bar goes away
+    if (!flags.json) console.log(`${text}\n`);
+  };
+  const report = await runSuite({
+    ...{ suite, device, peers, quick, only },
+    python: flags.python,
+    threads: flags.threads ?? threadCount(),
+    trials: flags.trials ?? (quick ? 1 : 3),
+    onTrial: (label, done, total) => reporter.progress(label, done, total, "steps"),
+    onStart: (report) => show(renderHeading(report)),
+    onCase: (result) => show(renderCase(result, style)),
+  });
+  const directory = flags.out ?? (quick ? undefined : defaultDirectory());
+  if (directory !== undefined) {
+    const files = write(report, directory);
+    reporter.line(`Written: ${files.join(", ")}`);
+  }
+  if (flags.json) console.log(JSON.stringify(report, null, 2));
+  const ours = report.cases.flatMap(({ rows }) => rows).filter(({ role }) => role === "ours");
+  const failed = ours.find(({ missing }) => missing !== null);
+  if (failed) throw new NlacError("ERR_INTERNAL", `A row of nlac's own has no figures; it ${failed.missing}`);
+}
+
+function defaultDirectory(): string {
+  return isCheckout() ? join(packageRoot(), "bench", "results") : process.cwd();
+}
+
+function write(report: Report, directory: string): string[] {
+  mkdirSync(directory, { recursive: true });
+  const { date, suite, device, source, machine } = report;
+  const hardware = (machine.gpu ?? machine.cpu).toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
+  const parts = [
+    date.slice(0, 10),
+    suite,
+    device.replace(":", ""),
+    hardware,
+    source.commit?.replace("+", "-changed"),
+  ];
+  const base = join(directory, parts.filter((part) => part).join("-"));
+  const contents = {
+    [`${base}.json`]: `${JSON.stringify(report, null, 2)}\n`,
+    [`${base}.svg`]: renderSvg(report),
+  };
+  for (const [path, content] of Object.entries(contents)) writeAtomically(path, content);
+  return Object.keys(contents);
+}

@@ -1,0 +1,223 @@
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { renderSvg } from "../../lib/bench/chart.ts";
+import { formatSpeedup, formatTime, formatTimes, threeDigits } from "../../lib/bench/format.ts";
+import { randomBits, spread, uniform } from "../../lib/bench/inputs.ts";
+import { measurePeakMemory } from "../../lib/bench/memory.ts";
+import { type CaseResult, type Report, runSuite, summarize, type TrialEnd } from "../../lib/bench/run.ts";
+import { countElements, modelShapes } from "../../lib/bench/shapes.ts";
+import { statistics } from "../../lib/bench/statistics.ts";
+import type { Case, Row } from "../../lib/bench/suite.ts";
+import { suites } from "../../lib/bench/suites.ts";
+import { renderBar, renderCase } from "../../lib/bench/table.ts";
+
+const row = (role: Row["role"], name: string, resultBytes: number | null = 0): Row => ({
+  ...{ role, name, implementation: name, resultBytes },
+});
+const example: Case = {
+  id: "example",
+  title: "an example",
+  parameters: {},
+  timing: { warmup: 1, calls: 1, seconds: 0 },
+  work: { amount: 2e9, unit: "GB/s" },
+  tolerance: 0.01,
+  rows: [],
+};
+const trial = (samples: number[], check: number | null = null, bytes: number | null = null): TrialEnd => ({
+  ...{ samples, check, bytes, versions: {} },
+});
+const plain = { columns: 100, colour: false };
+
+/** Ours in 100 ms, a peer in 300, one that fails, and a limit of 50. */
+function summarized(): CaseResult {
+  return summarize(example, [
+    [row("ours", "nlac", 1_000_000), [trial([90, 100], 1, 3_000_000), trial([100, 110], 1, 5_000_000)]],
+    [row("peer", "slow"), [trial([300], 1.001, 8_000_000)]],
+    [row("peer", "wrong"), [trial([400], 1.2)]],
+    [row("peer", "broken"), [trial([1]), { missing: "failed: ValueError: no" }]],
+    [row("limit", "copy"), [trial([50])]],
+  ]);
+}
+
+describe("statistics", () => {
+  it("are order statistics, linear between neighbours", () => {
+    expect(statistics([4, 1, 3, 2])).toEqual({ samples: 4, min: 1, q1: 1.75, median: 2.5, q3: 3.25 });
+    expect(statistics([7])).toEqual({ samples: 1, min: 7, q1: 7, median: 7, q3: 7 });
+    expect(statistics([10, 9, 100]).median).toBe(10); // numbers, not text, are sorted
+  });
+
+  it("of a case: rates, shares of the limit, speed-ups and agreement", () => {
+    const [ours, slow, wrong, broken, limit] = summarized().rows;
+    expect(ours).toMatchObject({ rate: 20, ofLimit: 0.5, speedup: null, agrees: null });
+    expect(ours).toMatchObject({ trialMedians: [95, 105], bytes: 4_000_000, scratchBytes: 3_000_000 });
+    expect(ours!.time).toMatchObject({ samples: 4, min: 90, median: 100 });
+    expect(slow).toMatchObject({ speedup: 3, agrees: true, bytes: 8_000_000 });
+    expect(wrong).toMatchObject({ agrees: false, bytes: null });
+    expect(broken).toMatchObject({ missing: "failed: ValueError: no", time: null, speedup: null });
+    expect(limit).toMatchObject({ ofLimit: 1, speedup: null });
+  });
+});
+
+describe("figures", () => {
+  it("have three digits and a unit", () => {
+    expect([0.00005, 0.0123, 1, 412.34, 1912].map(formatTime)).toEqual([
+      ...["50.0 ns", "12.3 µs", "1.00 ms", "412 ms", "1.91 s"],
+    ]);
+    expect(formatTimes(999, 1400)).toBe("999–1400 ms");
+    expect([0, 0.05, 1234.5].map(threeDigits)).toEqual(["0", "0.0500", "1235"]);
+    expect([0.5, 4.638, 1234.5].map(formatSpeedup)).toEqual(["0.500 ×", "4.64 ×", "1235 ×"]);
+  });
+
+  it("become bars to an eighth of a cell", () => {
+    expect(renderBar(1, 10)).toBe("█".repeat(10));
+    expect(renderBar(0.55, 10)).toBe("█████▌");
+    expect(renderBar(0.0001, 10)).toBe("▏");
+    expect(renderBar(0, 10)).toBe("");
+    expect(renderBar(0.5, 4, "▒")).toBe("▒▒");
+  });
+});
+
+describe("the table", () => {
+  it("holds a row's figures, and says what is missing or differs", () => {
+    const lines = renderCase(summarized(), plain).split("\n");
+    const of = (name: string) => lines.find((line) => line.startsWith(name))!.split(/ {2,}/);
+    expect(lines[2]!.trim().split(/ {2,}/)).toEqual([
+      ...["median", "quartiles", "least", "memory", "scratch", "GB/s", "of limit", "speed-up"],
+    ]);
+    expect(of("nlac")).toEqual([
+      "nlac",
+      "100 ms",
+      "97.5–103 ms",
+      "90.0 ms",
+      "4.0 MB",
+      "3.0 MB",
+      "20.0",
+      "50 %",
+    ]);
+    expect(of("slow").slice(-2)).toEqual(["17 %", "3.00 ×"]);
+    expect(of("broken")).toEqual(["broken", "failed: ValueError: no"]);
+    expect(lines.at(-1)).toBe("! wrong does not compute the same: 1.2 where nlac has 1.");
+  });
+
+  it("fits its columns, with the bars beside it or below", () => {
+    const below = renderCase(summarized(), plain).split("\n");
+    const beside = renderCase(
+      summarize(example, [
+        [row("ours", "nlac", null), [trial([1])]],
+        [row("peer", "peer", null), [trial([4])]],
+      ]),
+      plain,
+    ).split("\n");
+    for (const line of [...below, ...beside]) expect(line.length).toBeLessThanOrEqual(100);
+    expect(below.filter((line) => line.includes("█"))).toHaveLength(3);
+    expect(below.find((line) => line.includes("▒"))).toMatch(/^copy +▒+[▏▎▍▌▋▊▉]? 50\.0 ms$/);
+    const bars = beside.map((line) => line.split("█").length - 1).filter((count) => count > 0);
+    expect(bars[1]! / bars[0]!).toBeCloseTo(4, 0);
+    expect(beside).toHaveLength(5);
+  });
+
+  it("has colours for a terminal only", () => {
+    const code = String.fromCharCode(27);
+    expect(renderCase(summarized(), plain)).not.toContain(code);
+    expect(renderCase(summarized(), { columns: 100, colour: true })).toContain(`${code}[32mnlac`);
+  });
+});
+
+it("the chart draws every row to scale and escapes what it writes", () => {
+  const result = { ...summarized(), title: "a < b & c" };
+  const report = {
+    ...{ suite: "ema", date: "2026-01-02T03:04:05Z", device: "cpu", threads: 2, trials: 3, quick: false },
+    machine: { cpu: "CPU", cores: 2, memory: 1, gpu: null, kernel: "linux", node: "20", load: 0 },
+    source: { version: "1.0.0", commit: "abc" },
+    cases: [result],
+  } satisfies Report;
+  const svg = renderSvg(report);
+  const widths = [...svg.matchAll(/<rect class="(?:ours|peer|limit)"[^>]* width="([\d.]+)"/g)].map(([, w]) =>
+    Number(w),
+  );
+  expect(widths).toEqual([135, 405, 540, 67.5]);
+  expect(svg).toContain("a &lt; b &amp; c");
+  expect(svg).toContain("failed: ValueError: no");
+  expect(svg).toContain("CPU, 2 of 2 cores · cpu · nlac 1.0.0 at abc · 2026-01-02");
+});
+
+describe("inputs", () => {
+  it("spread over their range", () => {
+    const values = uniform(3, 100_000);
+    expect(values.reduce((sum, value) => sum + value, 0) / values.length).toBeCloseTo(0.5, 2);
+    const wide = spread(3, 3_000_000, 4);
+    expect(Math.max(...wide.subarray(0, 1000))).toBeGreaterThan(3.9);
+    expect(wide.every((value) => Math.abs(value) <= 4)).toBe(true);
+    expect(wide[2 ** 20 + 7]).toBe(wide[0]);
+    expect(randomBits(1, 3)).not.toEqual(randomBits(2, 3));
+  });
+
+  it("are what the peers compute", ({ skip }) => {
+    const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
+    const python = join(cache, "nlac", "peers", "bin", "python");
+    if (!existsSync(python)) skip("scripts/peers.sh has not run");
+    const script = `import json, common
+print(json.dumps([common.random_bits(2**32 - 1, 4).tolist(), common.uniform(5, 4).tolist(), common.spread(6, 4, 0.3).tolist()]))`;
+    const printed = execFileSync(python, ["-c", script], { cwd: "bench/peers", encoding: "utf8" });
+    expect(JSON.parse(printed)).toEqual([
+      [...randomBits(2 ** 32 - 1, 4)],
+      [...uniform(5, 4)],
+      [...spread(6, 4, 0.3)],
+    ]);
+  });
+
+  it("have the shapes of the models", () => {
+    expect(countElements(modelShapes("SmolLM2-135M"))).toBe(134_515_008);
+    expect(countElements(modelShapes("Qwen2.5-3B"))).toBe(3_085_938_688);
+    expect(countElements(modelShapes("Qwen2.5-7B"))).toBe(7_615_616_512);
+  });
+});
+
+it("peak memory is what was held at once beyond the beginning", ({ skip }) => {
+  const peak = measurePeakMemory("cpu");
+  const mebibytes = (count: number) => Buffer.alloc(count * 2 ** 20, 1).at(-1);
+  mebibytes(64);
+  const bytes = peak();
+  if (bytes === null) skip("this system does not tell");
+  expect(bytes! / 2 ** 20).toBeGreaterThan(60);
+  expect(bytes! / 2 ** 20).toBeLessThan(96);
+});
+
+describe("suites", () => {
+  it.each(suites)("$name: cases have names of their own, and rows start with ours", (suite) => {
+    for (const device of ["cpu", "cuda"]) {
+      for (const quick of [false, true]) {
+        const cases = suite.cases({ device, quick });
+        expect(new Set(cases.map(({ id }) => id)).size).toBe(cases.length);
+        for (const { rows, work } of cases) {
+          expect(rows[0]!.role).toBe("ours");
+          expect(
+            rows
+              .filter(({ role }) => role !== "ours")
+              .every(({ script }) => existsSync(`bench/peers/${script}`)),
+          ).toBe(true);
+          expect(new Set(rows.map(({ name }) => name)).size).toBe(rows.length);
+          expect(work.amount).toBeGreaterThan(0);
+        }
+      }
+    }
+  });
+
+  it("refuse an `only` that means no case", async () => {
+    const [suite] = suites;
+    await expect(
+      runSuite({
+        suite: suite!,
+        device: "cpu",
+        threads: 1,
+        peers: false,
+        quick: true,
+        trials: 1,
+        only: "none",
+      }),
+    ).rejects.toThrow(/No case of losses has "none" in its name; there are kl-/);
+  });
+});

@@ -2,8 +2,9 @@
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { availableParallelism, cpus, loadavg, release, totalmem } from "node:os";
+import { availableParallelism, cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
 import { version } from "../version.ts";
@@ -16,8 +17,8 @@ export interface Machine {
   gpu: string | null;
   kernel: string;
   node: string;
-  /** Processes that wanted to run in the last minute, on average, before the benchmark began. */
-  load: number;
+  /** The share of all processors' time that was taken in the second before the benchmark began. */
+  busy: number;
 }
 
 export interface Source {
@@ -26,7 +27,8 @@ export interface Source {
   commit: string | null;
 }
 
-export function describeMachine(device: string): Machine {
+/** Takes a second, in which it looks at what else runs. */
+export async function describeMachine(device: string): Promise<Machine> {
   return {
     cpu: cpus()[0]?.model.trim() ?? "unknown CPU",
     cores: availableParallelism(),
@@ -34,13 +36,29 @@ export function describeMachine(device: string): Machine {
     gpu: variantOf(device) === "cuda" ? gpuName(device) : null,
     kernel: `${process.platform} ${release()}`,
     node: process.versions.node,
-    load: loadavg()[0]!,
+    busy: await busyShare(),
   };
 }
 
-/** Whether what ran before the benchmark left it the machine. */
-export function isQuiet({ load, cores }: Machine): boolean {
-  return load <= cores / 4;
+/** Whether what else runs leaves the machine to the benchmark. */
+export function isQuiet({ busy }: Machine): boolean {
+  return busy <= 0.1;
+}
+
+/** Not the load average: a benchmark that has just ended is still in that. */
+async function busyShare(): Promise<number> {
+  const times = () =>
+    cpus().map(({ times: { idle, ...taken } }) => [idle, sum(Object.values(taken))] as const);
+  const before = times();
+  await setTimeout(1000);
+  const after = times();
+  const idle = sum(after.map((time, i) => time[0] - before[i]![0]));
+  const taken = sum(after.map((time, i) => time[1] - before[i]![1]));
+  return taken / (idle + taken);
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }
 
 export function describeSource(): Source {

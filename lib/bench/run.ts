@@ -93,7 +93,7 @@ export async function runSuite(options: BenchOptions): Promise<Report> {
   }
   const report: Report = {
     ...{ suite: suite.name, date: new Date().toISOString(), device, threads, trials, quick },
-    ...{ machine: describeMachine(device), source: describeSource(), cases: [] },
+    ...{ machine: await describeMachine(device), source: describeSource(), cases: [] },
   };
   options.onStart?.(report);
   const measured = (row: Row) => row.role === "ours" || python !== undefined;

@@ -24,7 +24,9 @@ export function renderHeading({ suite, device, threads, trials, machine, source,
   const each = trials === 1 ? "one process a row" : `${trials} processes a row`;
   const lines = [`nlac ${build} · ${suite} · ${device} · ${place} · ${each}${quick ? " · quick" : ""}`];
   if (!isQuiet(machine)) {
-    lines.push(`The machine is not quiet (load ${machine.load.toFixed(1)}): these times are worth little.`);
+    lines.push(
+      `The machine is not quiet (${Math.round(100 * machine.busy)} % of it is taken): these times are worth little.`,
+    );
   }
   return lines.join("\n");
 }

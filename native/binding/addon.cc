@@ -78,6 +78,8 @@ Napi::Value gguf_metadata(const Napi::CallbackInfo& info) {
 void on_process_exit(const Napi::CallbackInfo&) { Worker::guard_exit(); }
 
 Napi::Object initialise(Napi::Env env, Napi::Object exports) {
+  // The allocator reads the environment at its first allocation: here, while lib/native/load.ts has set it.
+  at::empty({1});
   env.SetInstanceData(new AddonData);
   define_learner(env);
   define_sampler(env);

@@ -130,7 +130,7 @@ it("the chart draws every row to scale and escapes what it writes", () => {
   const result = { ...summarized(), title: "a < b & c" };
   const report = {
     ...{ suite: "ema", date: "2026-01-02T03:04:05Z", device: "cpu", threads: 2, trials: 3, quick: false },
-    machine: { cpu: "CPU", cores: 2, memory: 1, gpu: null, kernel: "linux", node: "20", load: 0 },
+    machine: { cpu: "CPU", cores: 2, memory: 1, gpu: null, kernel: "linux", node: "20", busy: 0 },
     source: { version: "1.0.0", commit: "abc" },
     cases: [result],
   } satisfies Report;

@@ -18,7 +18,7 @@
 namespace nlac {
 namespace {
 
-constexpr int64_t workspace_cpu = int64_t{76} << 20;
+constexpr int64_t workspace_cpu[] = {int64_t{56} << 20, int64_t{76} << 20};  // of one head, of two
 constexpr int64_t workspace_cuda = int64_t{272} << 20;
 constexpr double least_beta = 1e-6;
 
@@ -320,7 +320,7 @@ LossResult run(const Problem& problem) {
         type == at::kFloat && (hidden.is_cuda() ? bf16 : is_mixed(hidden, problem.weight, type));
     const int64_t stride = hidden.is_cpu() ? mixed::logit_stride(vocab) : (vocab + 63) / 64 * 64;
     const int64_t bytes = problem.options.workspace_bytes > 0 ? problem.options.workspace_bytes
-                                                              : default_workspace(hidden.device());
+                                                              : default_workspace(hidden.device(), heads);
     const LossPlan plan = plan_loss(count, heads, stride * static_cast<int64_t>(at::elementSize(type)),
                                     packed, with_gradient, bytes);
     const bool padded =
@@ -378,7 +378,9 @@ LossResult run_on_targets(Problem problem, const TokenOptions& token) {
 
 }  // namespace
 
-int64_t default_workspace(at::Device device) { return device.is_cuda() ? workspace_cuda : workspace_cpu; }
+int64_t default_workspace(at::Device device, int heads) {
+  return device.is_cuda() ? workspace_cuda : workspace_cpu[heads - 1];
+}
 
 void check_divergence(const Divergence& divergence, const Support& support) {
   const bool jensen_shannon = divergence.kind == DivergenceKind::jensen_shannon;

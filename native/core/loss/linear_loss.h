@@ -105,7 +105,7 @@ LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& we
 
 // What LossOptions::workspace_bytes is by default. On CUDA all that a call then holds, besides its results,
 // is below an eighth of the bf16 logits of 8192 rows of 152064 tokens; on the CPU, below an eighth of what
-// torch's own operators hold for 1024 rows of 49152.
-int64_t default_workspace(at::Device device);
+// torch's own operators hold for 1024 rows of 49152. `heads`: 2 with a teacher, else 1.
+int64_t default_workspace(at::Device device, int heads);
 
 }  // namespace nlac

@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
+    globalSetup: ["test/support/temporary.ts"],
     // The core uses every core; test files in parallel would only slow each other down.
     fileParallelism: false,
     testTimeout: 120_000,

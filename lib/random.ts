@@ -19,6 +19,8 @@ export const streams = {
   learner: 11,
   split: 12,
   warmup: 13,
+  world: 14,
+  rehearsal: 15,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

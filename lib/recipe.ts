@@ -11,14 +11,24 @@ import { z } from "zod";
 import { nlacConfig } from "./algorithms/nlac.ts";
 import { NlacError } from "./errors.ts";
 import { warmupConfig } from "./rollout/warmup.ts";
+import type { TokenizerParts } from "./tokens/tokenizer.ts";
 
 export const recipeSchema = z.strictObject({
   /** Names the run directory. */
   name: z.string().min(1),
   /** One line on what it shows and how long it takes. */
   description: z.string().default(""),
-  /** A model name, a Hugging Face directory, or a .gguf file. */
-  model: z.string().min(1),
+  /**
+   * A model name, a Hugging Face directory, a .gguf file, or the directory of a run, whose newest checkpoint it is. Or
+   * what a new one with random weights is made of: a Hugging Face config.json and a tokenizer.
+   */
+  model: z.union([
+    z.string().min(1),
+    z.strictObject({
+      config: z.record(z.string(), z.unknown()),
+      tokenizer: z.custom<TokenizerParts>((value) => typeof value === "object" && value !== null),
+    }),
+  ]),
   learner: z
     .strictObject({
       /** "cpu", "cuda" or "cuda:N". */

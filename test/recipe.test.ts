@@ -17,6 +17,21 @@ test.each(["quickstart", "twenty-questions"])(
   },
 );
 
+test.each(["errands-base", "errands"])(
+  "the shipped recipe %s validates and survives run.json",
+  async (name) => {
+    const recipe = await loadRecipe(name);
+    const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+    expect(await environment.tasks("train")).toHaveLength(8);
+    expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
+  },
+);
+
+test("a model to make needs both of its parts", async () => {
+  await expect(loadRecipe("errands-base", ["model.tokenizer=5"])).rejects.toThrow(/model/);
+  await expect(loadRecipe("errands-base", ['model={"config": {}}'])).rejects.toThrow(/model/);
+});
+
 test("--set changes fields, as JSON where it is JSON and as text otherwise", async () => {
   const recipe = await loadRecipe("quickstart", [
     "config.batchSize=2",
@@ -43,7 +58,7 @@ test.each([
 });
 
 test("an unknown recipe's error lists those that are there", async () => {
-  await expect(loadRecipe("nonsense")).rejects.toThrow(/quickstart, twenty-questions/);
+  await expect(loadRecipe("nonsense")).rejects.toThrow(/errands, errands-base, quickstart, twenty-questions/);
 });
 
 test("a recipe of one's own imports this very package", async () => {

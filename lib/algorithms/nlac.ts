@@ -26,13 +26,14 @@
 import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
-import type { LanguageModel, ScoredText, StepResult } from "../model.ts";
-import { derivedSeed, permutation, streams } from "../random.ts";
+import type { LanguageModel, ScoredText } from "../model.ts";
+import { derivedSeed, streams } from "../random.ts";
 import { ReplayBuffer } from "../replay/buffer.ts";
-import { collectTrajectories } from "../rollout/collect.ts";
+import { collectTrajectories, taskIndex } from "../rollout/collect.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean, supportOf } from "../rollout/losses.ts";
 import { refine } from "../rollout/refine.ts";
+import { rehearse } from "../rollout/rehearsal.ts";
 import { Roles } from "../rollout/roles.ts";
 import { writeTargets } from "../rollout/targets.ts";
 import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
@@ -41,11 +42,12 @@ import { memoryRun, type TrainingRun } from "../run/training-run.ts";
 
 const count = z.int().min(1);
 const temperature = z.number().min(0);
+const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the paper's value where it gives one. */
 export const nlacConfig = z.strictObject({
-  /** Rounds of collecting and updating. Paper: 30. */
-  iterations: count.default(30),
+  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
+  iterations: z.int().min(0).default(30),
   /** Episodes collected a round. Paper: not given. */
   episodesPerIteration: count.default(64),
   /** Updates a round, each a step on L1 and a step on L2. Paper: 30,720 in all, 1,024 a round. */
@@ -72,6 +74,8 @@ export const nlacConfig = z.strictObject({
   policyLearningRate: z.number().min(0).default(5e-6),
   /** AdamW's moments: one set for both losses, or one for each. Paper: not given. */
   optimizerState: z.enum(["shared", "separate"]).default("shared"),
+  /** How AdamW's moments decay. Paper: not given. */
+  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
   /** Decoupled weight decay of AdamW. Paper: not given. */
   weightDecay: z.number().min(0).default(0),
   /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
@@ -82,6 +86,11 @@ export const nlacConfig = z.strictObject({
   targets: z.enum(["all", "parsed"]).default("all"),
   /** Which refinements L2 trains on: all that can be read, or those whose last critique said Yes. Paper: all. */
   refinementsKept: z.enum(["all", "approved"]).default("all"),
+  /**
+   * Demonstrated targets and refinements, made up afresh, whose likelihood joins the loss of every critic step: they
+   * keep a small model from forgetting these roles. 0 is off. Paper: none.
+   */
+  rehearsal: z.int().min(0).default(0),
   /** The model thinks between <think> tags before it answers (appendix A). Default false. */
   reasoning: z.boolean().default(false),
   /** Softmax temperature at which actions are written. Paper: not given. */
@@ -275,12 +284,6 @@ async function collect<Task>(training: Training<Task>): Promise<Trajectory[]> {
   });
 }
 
-/** Tasks in a new random order every time all have been seen. */
-function taskIndex(episode: number, tasks: number, seed: number): number {
-  const epoch = Math.floor(episode / tasks);
-  return permutation(tasks, derivedSeed(seed, streams.taskOrder, epoch), streams.taskOrder)[episode % tasks]!;
-}
-
 // ------------------------------------------------------------------------------------------ updating
 
 /** Lines 8 to 10 for one batch. What is random in it depends on (seed, update number) alone. */
@@ -294,8 +297,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   if (texts.length > 0) {
     const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
     metrics["loss/l2"] = mean(losses.map(mean));
-    const step = await model.step(stepOptions(config, "policy"));
-    recordStep(step, "policy", metrics, state, config);
+    await step(training, "policy", metrics);
   }
   // Line 10.
   await model.updateTarget(config.targetRate);
@@ -327,19 +329,19 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const support = supportOf(config);
   const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
   const l1 = losses.map(mean);
+  const seed = derivedSeed(config.seed, streams.rehearsal, state.updates);
+  const rehearsed = await rehearse({ ...training, count: config.rehearsal, seed, signal: run.signal });
 
   const metrics: Record<string, number> = {
     ...roles.metrics(),
     "loss/l1": mean(l1),
+    "loss/rehearsal": rehearsed,
     "tokens/l1": losses.reduce((sum, loss) => sum + loss.length, 0),
     "time/generate": (generated - started) / 1000,
     "time/critic": (performance.now() - generated) / 1000,
   };
   throwIfAborted(run.signal);
-  if (texts.length > 0) {
-    const step = await model.step(stepOptions(config, "critic"));
-    recordStep(step, "critic", metrics, state, config);
-  }
+  if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   // The priority of a transition becomes its L1.
   for (const [j, { i }] of usable.entries()) {
     if (Number.isFinite(l1[j])) replay.setPriority(indices[i]!, Math.max(l1[j]!, 0));
@@ -362,25 +364,22 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   };
 }
 
-function stepOptions(config: NlacConfig, loss: "critic" | "policy") {
-  return {
+/** A step on the gradients of one of the two losses. */
+async function step<Task>(
+  { model, config, state }: Training<Task>,
+  loss: "critic" | "policy",
+  metrics: Record<string, number>,
+): Promise<void> {
+  const { gradNorm, skipped } = await model.step({
     learningRate: loss === "critic" ? config.criticLearningRate : config.policyLearningRate,
+    betas: config.betas,
     weightDecay: config.weightDecay,
     maxGradNorm: config.maxGradNorm,
     state: config.optimizerState === "separate" ? loss : "",
-  };
-}
-
-function recordStep(
-  step: StepResult,
-  loss: "critic" | "policy",
-  metrics: Record<string, number>,
-  state: State,
-  config: NlacConfig,
-): void {
-  metrics[`grad_norm/${loss}`] = step.gradNorm;
-  metrics[`skipped/${loss}`] = step.skipped ? 1 : 0;
-  state.skippedInARow = step.skipped ? state.skippedInARow + 1 : 0;
+  });
+  metrics[`grad_norm/${loss}`] = gradNorm;
+  metrics[`skipped/${loss}`] = skipped ? 1 : 0;
+  state.skippedInARow = skipped ? state.skippedInARow + 1 : 0;
   if (state.skippedInARow >= config.maxSkippedSteps) {
     throw new NlacError(
       "ERR_NOT_FINITE",

@@ -7,11 +7,12 @@ import { trainNlac } from "../algorithms/nlac.ts";
 import type { Environment } from "../environments/contract.ts";
 import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
-import { Learner } from "../learner.ts";
+import { Learner, type LearnerOptions } from "../learner.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
 import { formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { Tokenizer } from "../tokens/tokenizer.ts";
 import { version } from "../version.ts";
 import { recipeOf } from "./model.ts";
 
@@ -88,11 +89,12 @@ async function run(
   // Before anything is read: a model may take minutes to load, and another process may write the next checkpoint.
   if (flags.resume) lock(path);
   else requireNewRun(path);
-  progress.note(`${flags.resume ? "resuming" : "loading"} ${recipe.model} (${dtype}, ${device})`);
+  const named = typeof recipe.model === "string" ? recipe.model : "a new model";
+  progress.note(`${flags.resume ? "resuming" : "loading"} ${named} (${dtype}, ${device})`);
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
   const model = flags.resume
     ? await Learner.resume(learnerDirectory(path), learnerOptions)
-    : await Learner.load(recipe.model, learnerOptions);
+    : await openStart(recipe.model, learnerOptions);
   let directory: RunDirectory | undefined;
   try {
     const options = {
@@ -128,6 +130,14 @@ async function run(
     await environment.close();
     await model.dispose();
   }
+}
+
+/** The model that a training starts from. */
+async function openStart(model: Recipe["model"], options: LearnerOptions): Promise<Learner> {
+  if (typeof model !== "string") {
+    return Learner.create(model.config, { ...options, tokenizer: new Tokenizer(model.tokenizer) });
+  }
+  return Learner.load(existsSync(join(model, "run.json")) ? learnerDirectory(model) : model, options);
 }
 
 /** The recipe's warm-up, if it asks for one. It is short: a stop gives it up, and nothing has been saved yet. */

@@ -42,7 +42,7 @@ export interface Episode {
   close(): Promise<void>;
 }
 
-/** How an action would be judged, in the words of a critic. */
+/** How an action would be judged, in the words of a critic, and what came of it. */
 export interface JudgedAction {
   /** The action as the policy would write it. */
   action: Action;
@@ -50,22 +50,37 @@ export interface JudgedAction {
   future: string;
   /** Absent for a good action; for a poor one, one sentence on what would be better. */
   advice?: string;
+  /** False where nobody could judge so before seeing the answer: the critic is not taught it. Default true. */
+  foreseeable?: boolean;
+  /** What a refiner makes of the action and its judgement. Absent: the refiner is not taught it. */
+  better?: Action;
+  /** What came of the action. Absent: the backup is not taught it. */
+  outcome?: {
+    /** What it was answered. */
+    observation: Message[];
+    reward: number;
+    /** Whether it ended the episode. */
+    done: boolean;
+    /** What may follow the answer; not needed where the episode is over. */
+    future?: string;
+    /** The answer and what follows it, as one course of events. */
+    joined: string;
+  };
 }
 
 /**
- * A scripted episode with judgements: good play, and a poorer action at each state. A supervised warm-up learns
- * the forms of all roles from it; it is no part of any method.
+ * A scripted episode with judgements: what the policy does, and what is to be said of actions at each state. A
+ * supervised warm-up learns the forms of all roles from it; it is no part of any method.
  */
 export interface Demonstration {
   observation: Observation;
   turns: {
-    good: JudgedAction;
-    /** A poorer action in its place, and what it would have been answered. */
-    poor: JudgedAction & { observation: Message[] };
-    /** What the good action was answered; the episode goes on from there. */
+    /** What the policy does. */
+    action: Action;
+    /** Actions that could be taken here, `action` perhaps among them. */
+    judged: JudgedAction[];
+    /** What `action` was answered; the episode goes on from there. */
     observation: Message[];
-    reward: number;
-    done: boolean;
   }[];
 }
 

@@ -11,7 +11,7 @@ export function makeEnvironment(name: string, options: Record<string, unknown> =
   if (!Object.hasOwn(environments, name)) {
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no environment ${JSON.stringify(name)}; there are ${environmentNames.join(" and ")}.`,
+      `There is no environment ${JSON.stringify(name)}; there are ${environmentNames.join(", ")}.`,
     );
   }
   const make = environments[name as keyof typeof environments] as (options: unknown) => Environment<unknown>;

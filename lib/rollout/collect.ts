@@ -8,9 +8,15 @@ import { NlacError, throwIfAborted } from "../errors.ts";
 import type { GenerateRequest, LanguageModel, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction, policyMessages, unreadableMessage } from "../prompts/policy.ts";
-import { derivedSeed, streams } from "../random.ts";
+import { derivedSeed, permutation, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Outcome, Trajectory, Turn } from "./trajectory.ts";
+
+/** The task of an episode, of `tasks`: in a new random order every time all have been seen. */
+export function taskIndex(episode: number, tasks: number, seed: number): number {
+  const epoch = Math.floor(episode / tasks);
+  return permutation(tasks, derivedSeed(seed, streams.taskOrder, epoch), streams.taskOrder)[episode % tasks]!;
+}
 
 export interface EpisodeRequest<Task> {
   /** Number of the episode; with `seed` it determines every random choice of it. */

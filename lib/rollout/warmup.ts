@@ -5,7 +5,7 @@
  */
 
 import { z } from "zod";
-import type { Action, Demonstration, Environment, JudgedAction, Message } from "../environments/contract.ts";
+import type { Demonstration, Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { futureRequest, targetRequest, terminalTargetRequest } from "../prompts/backup.ts";
@@ -14,7 +14,9 @@ import { actionText, policyMessages } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
-import { user } from "./roles.ts";
+import { type Role, user } from "./roles.ts";
+
+const decay = z.number().min(0).lt(1);
 
 export const warmupConfig = z.strictObject({
   /** Optimizer steps; 0 is no warm-up. */
@@ -23,6 +25,10 @@ export const warmupConfig = z.strictObject({
   batchSize: z.int().min(1).default(16),
   /** Peak learning rate; it falls to 0 over the steps. */
   learningRate: z.number().min(0).default(1e-4),
+  /** First steps, over which the learning rate rises: a model that starts from random weights needs some. */
+  rampSteps: z.int().min(0).default(0),
+  /** How AdamW's moments decay. */
+  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
   /** Scripted episodes the texts are taken from. */
   episodes: z.int().min(1).default(64),
 });
@@ -45,29 +51,32 @@ export interface WarmupOptions<Task> {
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
   const { model, environment, config, seed } = options;
-  if (environment.demonstrate === undefined) {
-    throw new NlacError("ERR_CONFIG", `${environment.name} has no scripted episodes to warm up on.`);
-  }
   const tasks = await environment.tasks("train");
   if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
   const order = permutation(tasks.length, seed, streams.warmup);
   const texts: ScoredText[] = [];
   for (let i = 0; i < config.episodes; i++) {
-    const demonstration = await environment.demonstrate(tasks[order[i % tasks.length]!]!, {
-      seed: derivedSeed(seed, streams.warmup, i),
-    });
-    texts.push(...demonstratedTexts(model, environment, demonstration));
+    const task = tasks[order[i % tasks.length]!]!;
+    texts.push(...(await demonstrated(model, environment, task, derivedSeed(seed, streams.warmup, i))));
   }
+  let shuffled: number[] = [];
+  let shuffledFor = -1;
   for (let step = 0; step < config.steps; step++) {
     throwIfAborted(options.signal);
     const epoch = Math.floor((step * config.batchSize) / texts.length);
-    const shuffled = permutation(texts.length, derivedSeed(seed, streams.warmup, epoch), streams.warmup);
+    if (epoch !== shuffledFor) {
+      shuffled = permutation(texts.length, derivedSeed(seed, streams.warmup, epoch), streams.warmup);
+      shuffledFor = epoch;
+    }
     const batch = Array.from({ length: config.batchSize }, (_, i) => {
       const text = texts[shuffled[(step * config.batchSize + i) % texts.length]!]!;
       return { ...text, weight: 1 / (text.response.length * config.batchSize) };
     });
     const losses = await model.tokenNll(batch);
-    await model.step({ learningRate: config.learningRate * (1 - step / config.steps), state: "warmup" });
+    const risen = Math.min(1, (step + 1) / Math.max(1, config.rampSteps));
+    const fallen = 1 - step / config.steps;
+    const learningRate = config.learningRate * risen * fallen;
+    await model.step({ learningRate, betas: config.betas, state: "warmup" });
     const tokens = losses.reduce((sum, { length }) => sum + length, 0);
     const total = losses.reduce((sum, loss) => sum + loss.reduce((a, b) => a + b, 0), 0);
     options.onStep?.(step + 1, total / tokens, tokens);
@@ -76,58 +85,67 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
   await model.updateTarget(1);
 }
 
+/** The texts of a scripted episode on `task`. Throws ERR_CONFIG when the environment cannot demonstrate. */
+export async function demonstrated<Task>(
+  model: LanguageModel,
+  environment: Environment<Task>,
+  task: Task,
+  seed: number,
+): Promise<DemonstratedText[]> {
+  if (environment.demonstrate === undefined) {
+    throw new NlacError("ERR_CONFIG", `${environment.name} has no scripted episodes to learn from.`);
+  }
+  return demonstratedTexts(model, environment, await environment.demonstrate(task, { seed }));
+}
+
+/** A text that a scripted episode shows, and whose it is. */
+export interface DemonstratedText extends ScoredText {
+  role: Exclude<Role, "correction">;
+}
+
 /** The texts of all roles that one scripted episode shows. */
 export function demonstratedTexts(
   model: LanguageModel,
   environment: Pick<Environment, "actionFormat">,
   demonstration: Demonstration,
-): ScoredText[] {
+): DemonstratedText[] {
   const format = environment.actionFormat;
-  const texts: ScoredText[] = [];
-  const write = (action: Action) => actionText(action, format);
-  /** Adds `text` as what the model should answer to `conversation`, and lets the conversation go on with it. */
-  const teach = (conversation: Conversation, text: string): Conversation => {
+  const texts: DemonstratedText[] = [];
+  /** Lets the conversation go on with `text`, and adds it as what the model should write there. */
+  const teach = (role: DemonstratedText["role"], conversation: Conversation, text: string): Conversation => {
     const response = [...model.encode(text), model.endOfTurn];
-    texts.push({ prompt: conversation.prompt(), response });
+    texts.push({ role, prompt: conversation.prompt(), response });
     return conversation.appendGeneration({ tokens: response });
-  };
-  const backUp = (chain: Conversation, action: JudgedAction, observation: readonly Message[]) => {
-    teach(chain.append(user(futureRequest(observation))), action.future);
-    teach(chain.append(user(targetRequest(true))), targetText(action, observation, action.future));
   };
   const conversation = model.conversation(policyMessages(demonstration.observation, format), {
     tools: demonstration.observation.tools,
   });
-  for (const { good, poor, observation, reward, done } of demonstration.turns) {
-    const judged = (action: JudgedAction) =>
-      conversation
-        .fork()
-        .appendAssistantText(write(action.action))
-        .append(user(criticRequest(false)));
-    // The critic on both actions, and the refiner on what the critic said.
-    teach(judged(good), critiqueText(good));
-    teach(teach(judged(poor), critiqueText(poor)).append(user(refinerRequest(format))), write(good.action));
-    const before = conversation.fork();
-    teach(conversation, write(good.action));
-    // The backup: from what came of the good action, and from what would have come of the poor one.
-    if (done) {
-      const ended = conversation.fork().append(user(terminalTargetRequest(observation, reward, true)));
-      teach(ended, targetText(good, observation, ""));
-    } else {
-      backUp(conversation.fork(), good, observation);
-      backUp(before.appendAssistantText(write(poor.action)), poor, poor.observation);
+  for (const { action, judged, observation } of demonstration.turns) {
+    for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
+      const acted = conversation.fork().appendAssistantText(actionText(judgedAction, format));
+      const asked = acted.fork().append(user(criticRequest(false)));
+      const critique = critiqueText(future, advice);
+      if (foreseeable ?? true) teach("critique", asked.fork(), critique);
+      if (better !== undefined) {
+        asked.appendAssistantText(critique).append(user(refinerRequest(format)));
+        teach("refinement", asked, actionText(better, format));
+      }
+      if (outcome === undefined) continue;
+      const target = critiqueText(outcome.joined, advice);
+      if (outcome.done) {
+        const request = terminalTargetRequest(outcome.observation, outcome.reward, true);
+        teach("target", acted.append(user(request)), target);
+      } else {
+        teach("future", acted.append(user(futureRequest(outcome.observation))), outcome.future ?? "");
+        teach("target", acted.append(user(targetRequest(true))), target);
+      }
     }
+    teach("attempt", conversation, actionText(action, format));
     conversation.append(...observation);
   }
   return texts;
 }
 
-function critiqueText({ future, advice }: JudgedAction): string {
+function critiqueText(future: string, advice: string | undefined): string {
   return `Future:\n${future}\nOptimality:\n${advice === undefined ? "Yes" : `No. ${advice}`}`;
-}
-
-/** What was seen first, then what is expected. */
-function targetText(action: JudgedAction, observation: readonly Message[], future: string): string {
-  const seen = observation.map(({ content }) => content.trim()).join(" ");
-  return critiqueText({ ...action, future: `The answer is: ${seen} ${future}`.trim() });
 }

@@ -31,6 +31,13 @@ export function bytesOfToken(token: string): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
+/** How a byte-level vocabulary spells `text`: the inverse of `bytesOfToken`. */
+export function tokenOfText(text: string): string {
+  let spelling = "";
+  for (const byte of utf8.encode(text)) spelling += byteCharacters[byte]!;
+  return spelling;
+}
+
 export interface BytePairOptions {
   vocabulary: ReadonlyMap<string, number>;
   /** In order of learning. */
@@ -107,9 +114,7 @@ export class BytePairEncoder {
   #encode(word: string): number[] {
     const bytes = utf8.encode(word);
     if (this.#wholeWords) {
-      let spelling = "";
-      for (const byte of bytes) spelling += byteCharacters[byte]!;
-      const whole = this.#vocabulary.get(spelling);
+      const whole = this.#vocabulary.get(tokenOfText(word));
       if (whole !== undefined && !this.#forbidden.has(whole)) return [whole];
     }
     const symbols: number[] = [];

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, nlacConfig, parseConfig, trainNlac } from "../../lib/algorithms/nlac.ts";
+import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import type { DistilledText } from "../../lib/model.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
@@ -338,6 +339,7 @@ describe("the order of an update", () => {
       targetRate: 0.25,
       criticLearningRate: 1e-3,
       policyLearningRate: 1e-4,
+      betas: [0.9, 0.98],
     });
     const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
     expect(kinds).toEqual(["kl", "step", "nll", "step", "target", "kl", "step", "nll", "step", "target"]);
@@ -345,6 +347,8 @@ describe("the order of an update", () => {
       event.kind === "step" ? [event.options.learningRate] : [],
     );
     expect(rates).toEqual([1e-3, 1e-4, 1e-3, 1e-4]);
+    for (const event of model.events)
+      if (event.kind === "step") expect(event.options.betas).toEqual([0.9, 0.98]);
     expect(model.events.filter((event) => event.kind === "target")).toMatchObject([
       { tau: 0.25 },
       { tau: 0.25 },
@@ -393,6 +397,50 @@ describe("the order of an update", () => {
     const { run } = await train(recovering, { updatesPerIteration: 20 });
     expect(run.rows.at(-1)!.values["skipped/critic"]).toBe(1);
   });
+});
+
+test("rehearsed examples join the critic's step on request, and change nothing else", async () => {
+  const environment = twentyQuestions({ turns: 3 });
+  const play = async (rehearsal?: number) => {
+    const model = script();
+    const run = memoryRun();
+    await trainNlac({ model, environment, config: { ...small, batchSize: 2, rehearsal }, run });
+    // Long batches go to the model in several calls.
+    const steps = model.events.flatMap((event, i) => (event.kind === "step" ? [i] : []));
+    const nll = (from: number, to: number) =>
+      model.events.slice(from, to).flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    return {
+      critic: nll(0, steps[0]!),
+      policy: nll(steps[0]!, steps[1]!),
+      kls: kls(model),
+      loss: run.rows.at(-1)!.values["loss/rehearsal"],
+    };
+  };
+  const without = await play();
+  expect(without.critic).toEqual([]);
+  expect(without.loss).toBeNaN();
+  const rehearsing = await play(6);
+  expect(rehearsing.critic).toHaveLength(6);
+  expect(rehearsing.loss).toBeCloseTo(0.5, 12);
+  expect(rehearsing.kls).toEqual(without.kls);
+  expect(rehearsing.policy).toEqual(without.policy);
+  expect(without.policy).toHaveLength(2);
+});
+
+test("rehearsed examples have their step where no target could be used", async () => {
+  const model = script({ backup: "whatever" });
+  const config = { ...small, batchSize: 2, rehearsal: 2, targets: "parsed" as const };
+  await trainNlac({ model, environment: twentyQuestions({ turns: 3 }), config });
+  const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
+  expect(kinds.slice(0, 4)).toEqual(["nll", "step", "nll", "step"]);
+});
+
+test("no iterations: nothing is played, and what came before is kept", async () => {
+  const model = script();
+  const { result, run } = await train(model, { iterations: 0 });
+  expect(result).toMatchObject({ updates: 0, episodes: 0, stopped: false });
+  expect(model.events).toEqual([]);
+  expect(run.checkpoints.length).toBeGreaterThan(0);
 });
 
 describe("interruption", () => {

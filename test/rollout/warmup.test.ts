@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
-import { demonstratedTexts, warmUp } from "../../lib/rollout/warmup.ts";
+import { demonstratedTexts, warmUp, warmupConfig } from "../../lib/rollout/warmup.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
@@ -60,7 +60,7 @@ test("steps fall to a rate of nothing, θ̄ becomes θ, and the same seed draws 
     await warmUp({
       model,
       environment,
-      config: { steps: 4, batchSize: 3, learningRate: 1, episodes: 2 },
+      config: warmupConfig.parse({ steps: 4, batchSize: 3, learningRate: 1, episodes: 2 }),
       seed: 5,
     });
     return model.events;
@@ -73,10 +73,20 @@ test("steps fall to a rate of nothing, θ̄ becomes θ, and the same seed draws 
   expect(await run()).toEqual(events);
 });
 
+test("the rate of a model that starts from nothing rises first", async () => {
+  const model = new ScriptedModel(() => "");
+  const config = warmupConfig.parse({ steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] });
+  await warmUp({ model, environment, config, seed: 0 });
+  const rates = model.events.flatMap((event) => (event.kind === "step" ? [event.options.learningRate] : []));
+  expect(rates.map((rate) => rate.toFixed(3))).toEqual(["0.333", "0.533", "0.600", "0.400", "0.200"]);
+  for (const event of model.events)
+    if (event.kind === "step") expect(event.options.betas).toEqual([0.8, 0.9]);
+});
+
 test("an environment that cannot demonstrate, or has no tasks to, is an error that says so", async () => {
   const options = {
     model: new ScriptedModel(() => ""),
-    config: { steps: 1, batchSize: 1, learningRate: 1, episodes: 1 },
+    config: warmupConfig.parse({ steps: 1 }),
     seed: 0,
   };
   await expect(warmUp({ ...options, environment: errandEnvironment() })).rejects.toMatchObject({

@@ -4,7 +4,15 @@
  */
 
 import { derivedSeed, streams, uniform } from "../../random.ts";
-import type { Action, Demonstration, Episode, JudgedAction, ResetOptions, StepResult } from "../contract.ts";
+import type {
+  Action,
+  Demonstration,
+  Episode,
+  JudgedAction,
+  Message,
+  ResetOptions,
+  StepResult,
+} from "../contract.ts";
 import { scriptedGuesser, withArticle } from "./guesser.ts";
 import { readQuestion } from "./questions.ts";
 
@@ -26,23 +34,42 @@ export async function demonstrate(
     const written = await play({ observation: episode.observation, history });
     const action = { text: written.text, thought: brief(written.thought ?? "") };
     const result = await episode.step(action);
-    const poor = poorAction(action, history, words, options.seed, turn);
-    // The oracle's answer does not depend on the turn, so an episode of its own can be asked.
-    const beside = await start();
-    const { observation } = await beside.step(poor.action);
-    await beside.close();
+    const { observation, reward, done } = result;
+    const future = expectation(action.text, turns - turn - 1);
+    const poor: JudgedAction = { ...poorAction(action, history, words, options.seed, turn), better: action };
+    if (!done) {
+      // The oracle's answer does not depend on the turn, so an episode of its own can be asked.
+      const beside = await start();
+      const answer = await beside.step(poor.action);
+      await beside.close();
+      poor.outcome = outcome(answer.observation, answer.reward, poor.future);
+    }
     shown.push({
-      good: { action, future: expectation(action.text, turns - turn - 1) },
-      poor: { ...poor, observation },
-      observation: result.observation,
-      reward: result.reward,
-      done: result.done,
+      action,
+      judged: [{ action, future, outcome: outcome(observation, reward, done ? undefined : future) }, poor],
+      observation,
     });
     history.push({ action, result });
-    if (result.done) break;
+    if (done) break;
   }
   await episode.close();
   return { observation: episode.observation, turns: shown };
+}
+
+/** What came of an action; without a future, the game is over. What was seen comes first, then what is expected. */
+function outcome(
+  observation: Message[],
+  reward: number,
+  future: string | undefined,
+): NonNullable<JudgedAction["outcome"]> {
+  const seen = observation.map(({ content }) => content.trim()).join(" ");
+  return {
+    observation,
+    reward,
+    done: future === undefined,
+    ...(future === undefined ? {} : { future }),
+    joined: `The answer is: ${seen} ${future ?? ""}`.trim(),
+  };
 }
 
 /** The guesser's thought up to its first conclusion: a small model learns short lines sooner. */

@@ -1,0 +1,165 @@
+/**
+ * Episodes of errands that were made up for the occasion, with judgements by one who knows their orders. They teach a
+ * model what any errand could teach it: the forms of all roles, to read the desk's answer into a target, to join it
+ * with a foretold future, to follow a critique. Of the environment's own errands they say nothing.
+ *
+ * The policy that they show knows nothing either: it brings anything, but what it has just been told to bring it mostly
+ * brings.
+ */
+
+import type { Action, Demonstration, JudgedAction, Message } from "../contract.ts";
+import {
+  adviceText,
+  deskText,
+  type Event,
+  futureText,
+  kinds,
+  type Prospect,
+  rules,
+  things,
+  thoughtText,
+} from "./words.ts";
+import {
+  bring,
+  type Errand,
+  isDeadEnd,
+  makeErrand,
+  type Progress,
+  pick,
+  type Random,
+  randomFrom,
+  wanted,
+} from "./world.ts";
+
+/** Errands of these lengths are made up, and of as many moves as a digit can say. */
+const shortest = 2;
+const longest = 6;
+const mostMoves = 9;
+
+/** Shares: of hints that are followed, of errands at whose desk nothing is explained. */
+const followed = 0.8;
+const silent = 0.2;
+
+/** @param deadEnds things of each errand that the desk takes by mistake */
+export function demonstrate(seed: number, deadEnds: number): Demonstration {
+  const random = randomFrom(seed);
+  const length = shortest + pick(random, longest - shortest + 1);
+  const errand = makeErrand(anyOf(kinds, random), length, Math.min(deadEnds, things.length - length), random);
+  const explains = random() >= silent;
+  // Half of the players know some of the order, as one has learned some of it: they are refused less often.
+  const skill = random() < 0.5 ? 0.5 : 0;
+  let progress: Progress = { brought: [], movesLeft: length + pick(random, mostMoves - length + 1) };
+  let told: string | undefined;
+  const observation = {
+    messages: [
+      { role: "system" as const, content: rules },
+      ...said(deskText(undefined, { kind: errand.kind, ...progress })),
+    ],
+  };
+  const turns: Demonstration["turns"] = [];
+  for (;;) {
+    const right = wanted(errand, progress);
+    const follows = told !== undefined && random() < followed;
+    const thing = follows ? told! : random() < skill ? right : anyOf(things, random);
+    const move = bring(errand, progress, thing, explains);
+    const answer = said(deskText(move.event, { kind: errand.kind, ...move.progress }, move.ending));
+    turns.push({
+      action: actionOf(thing, errand, progress),
+      judged: [judge(errand, progress, judged(errand, progress, thing, random), explains, random)],
+      observation: answer,
+    });
+    if (move.ending !== undefined) return { observation, turns };
+    progress = move.progress;
+    told = move.event.kind === "wants" ? move.event.thing : undefined;
+  }
+}
+
+function said(text: string): Message[] {
+  return [{ role: "user", content: text }];
+}
+
+function anyOf<T>(values: readonly T[], random: Random): T {
+  return values[pick(random, values.length)]!;
+}
+
+function actionOf(thing: string, errand: Errand, { brought }: Progress): Action {
+  return { text: thing, thought: thoughtText({ kind: errand.kind, brought }) };
+}
+
+/** What is judged: the policy's own action, or, where that would show too few, one that the desk takes. */
+function judged(errand: Errand, progress: Progress, thing: string, random: Random) {
+  const draw = random();
+  if (draw < 0.4) return { thing: wanted(errand, progress), foreseeable: false };
+  const traps = things.filter((other) => isDeadEnd(errand, progress, other));
+  if (draw < 0.6 && traps.length > 0) return { thing: anyOf(traps, random), foreseeable: false };
+  return { thing, foreseeable: true };
+}
+
+function judge(
+  errand: Errand,
+  progress: Progress,
+  { thing, foreseeable }: { thing: string; foreseeable: boolean },
+  explains: boolean,
+  random: Random,
+): JudgedAction {
+  const { progress: after, event, ending } = bring(errand, progress, thing, explains);
+  const prospect: Prospect =
+    ending?.kind === "done" ? { kind: "done", moves: 1 } : (ending ?? foretold(errand, after, random));
+  const future = futureText(event, prospect);
+  const { advice, better } = advise(errand, progress, thing, event, random);
+  return {
+    action: actionOf(thing, errand, progress),
+    future,
+    ...(advice === undefined ? {} : { advice }),
+    foreseeable,
+    better: actionOf(better, errand, progress),
+    outcome: {
+      observation: said(deskText(event, { kind: errand.kind, ...after }, ending)),
+      reward: ending?.kind === "done" ? 1 : 0,
+      done: ending !== undefined,
+      ...(ending === undefined ? { future: followUp(event, prospect, explains, random) } : {}),
+      joined: future,
+    },
+  };
+}
+
+/** How the errand may end from here; what this move does counts as one. */
+function foretold(errand: Errand, after: Progress, random: Random): Prospect {
+  if (after.lostOver !== undefined) return { kind: "lost", over: after.lostOver };
+  const missing = errand.chain.length - after.brought.length;
+  const spare = after.movesLeft - missing;
+  if (spare < 0 || random() < 0.6) return { kind: "late" };
+  return { kind: "done", moves: 1 + missing + pick(random, spare + 1) };
+}
+
+/** What would be better, and what to bring instead: where nobody says, anything else. */
+function advise(
+  errand: Errand,
+  progress: Progress,
+  thing: string,
+  event: Event,
+  random: Random,
+): { advice?: string; better: string } {
+  const other = anyOf(
+    things.filter((candidate) => candidate !== thing),
+    random,
+  );
+  if (event.kind === "wants") return { advice: adviceText("first", event.thing), better: event.thing };
+  if (event.kind === "refused") return { advice: adviceText("first", other), better: other };
+  if (isDeadEnd(errand, progress, thing)) return { advice: adviceText("not", thing), better: other };
+  return { better: thing };
+}
+
+/**
+ * A future as it may be foretold after `event`: its end fits, but what it says comes next need not. So the backup
+ * learns to trust what the desk did more than what it is told will happen.
+ */
+function followUp(event: Event, prospect: Prospect, explains: boolean, random: Random): string {
+  const end: Prospect = prospect.kind === "done" ? { kind: "done", moves: prospect.moves - 1 } : prospect;
+  const thing = anyOf(things, random);
+  if (random() < 1 / 3) {
+    const next = event.kind === "wants" && random() < 0.7 ? event.thing : thing;
+    return futureText({ kind: "took", thing: next }, end);
+  }
+  return futureText(explains ? { kind: "wants", thing } : { kind: "refused" }, end);
+}

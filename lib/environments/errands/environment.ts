@@ -1,0 +1,131 @@
+/**
+ * Errands: a small world in which the answer can be known. Each kind of errand has a hidden order in which the desk
+ * takes things; a wrong thing changes nothing, and the desk says what it wants first. The reward is 1 for an errand
+ * done within its moves, else 0.
+ *
+ * It is made for studying how a method learns: an episode takes six short moves, a model of half a million parameters
+ * can learn it (model.ts), the success of a policy can be worked out exactly (world.ts), and options take away what
+ * makes it easy: explanations, and that a mistake shows at once.
+ */
+
+import { z } from "zod";
+import { NlacError, throwIfAborted } from "../../errors.ts";
+import { streams, uniform } from "../../random.ts";
+import type { Action, Environment, Episode, ResetOptions, StepResult } from "../contract.ts";
+import { driver } from "../driver.ts";
+import { demonstrate } from "./demonstrate.ts";
+import { deskText, kinds, rules, things } from "./words.ts";
+import { bring, type Errand, type ErrandPolicy, makeErrands, type Progress, successRate } from "./world.ts";
+
+const errandsOptions = z
+  .strictObject({
+    /** Kinds of errand. Default 8. */
+    kinds: z.int().min(1).max(kinds.length).default(8),
+    /** Things an errand takes. Default 4. */
+    chain: z.int().min(2).max(9).default(4),
+    /** Moves an errand allows. Default 6. */
+    moves: z.int().min(1).max(9).default(6),
+    /** Share of the failures after which the desk says what it wants; after the others it says nothing. Default 1. */
+    explained: z.number().min(0).max(1).default(1),
+    /**
+     * Things of each errand that the desk takes by mistake, in the place of a step before the last: all goes on as if
+     * nothing had happened, but the last thing will be refused. Default 0.
+     */
+    deadEnds: z.int().min(0).default(0),
+    /** Determines the hidden orders. Default 0. */
+    seed: z.int().min(0).default(0),
+  })
+  .refine(({ chain, moves }) => chain <= moves, "an errand cannot take more things than it has moves")
+  .refine(
+    ({ chain, deadEnds }) => chain + deadEnds <= things.length,
+    `there are ${things.length} things, too few for the chain and its dead ends`,
+  );
+
+export type ErrandsOptions = z.input<typeof errandsOptions>;
+
+function checkOptions(options: ErrandsOptions): z.output<typeof errandsOptions> {
+  const parsed = errandsOptions.safeParse(options);
+  if (!parsed.success) throw new NlacError("ERR_CONFIG", `errands: ${z.prettifyError(parsed.error)}`);
+  return parsed.data;
+}
+
+/**
+ * The probability that `policy` gets an errand of `errands(options)` done, all kinds alike: exact, where `evaluate`
+ * plays episodes.
+ *
+ * @throws NlacError ERR_CONFIG for options that do not validate
+ */
+export function errandsSuccessRate(options: ErrandsOptions, policy: ErrandPolicy): number {
+  const { moves, explained, seed, ...shape } = checkOptions(options);
+  const all = makeErrands(seed, shape);
+  return all.reduce((sum, errand) => sum + successRate(errand, moves, explained, policy), 0) / all.length;
+}
+
+export interface ErrandsTask {
+  /** The kind of errand. */
+  kind: string;
+  split: "train" | "test";
+}
+
+/** The environment of errands. Throws ERR_CONFIG for options that do not validate. */
+export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> {
+  const shape = checkOptions(options);
+  const { moves, explained, deadEnds, seed: world } = shape;
+  const all = new Map<string, Errand>(makeErrands(world, shape).map((errand) => [errand.kind, errand]));
+
+  async function start(task: ErrandsTask, { seed, signal }: ResetOptions): Promise<Episode> {
+    throwIfAborted(signal);
+    const errand = all.get(task.kind);
+    if (errand === undefined) throw new NlacError("ERR_ENVIRONMENT", `errands: there is no "${task.kind}".`);
+    let progress: Progress = { brought: [], movesLeft: moves };
+    let over = false;
+    return {
+      observation: {
+        messages: [
+          { role: "system", content: rules },
+          { role: "user", content: deskText(undefined, { kind: errand.kind, ...progress }) },
+        ],
+      },
+      async step(action: Action): Promise<StepResult> {
+        if (over) throw new NlacError("ERR_ENVIRONMENT", "errands: the episode is over; start a new one.");
+        throwIfAborted(signal);
+        const explains = uniform(seed, streams.world, progress.movesLeft) < explained;
+        const move = bring(errand, progress, action.text.trim(), explains);
+        progress = move.progress;
+        over = move.ending !== undefined;
+        return {
+          observation: [
+            { role: "user", content: deskText(move.event, { kind: errand.kind, ...progress }, move.ending) },
+          ],
+          reward: move.ending?.kind === "done" ? 1 : 0,
+          done: over,
+          info: { event: move.event, ...(move.ending === undefined ? {} : { ending: move.ending.kind }) },
+        };
+      },
+      async close() {
+        over = true;
+      },
+    };
+  }
+
+  return {
+    name: "errands",
+    actionFormat: "text",
+    maxTurns: moves,
+    // There is nothing to hold out: what is learned is these very orders. The test's episodes differ in their seeds.
+    async tasks(split) {
+      if (split !== "train" && split !== "test") {
+        throw new NlacError(
+          "ERR_VALUE",
+          `errands: split must be "train" or "test", not ${JSON.stringify(split)}.`,
+        );
+      }
+      return [...all.keys()].map((kind) => ({ kind, split }));
+    },
+    taskId: ({ kind, split }) => (split === "train" ? kind : `${kind} (${split})`),
+    start,
+    // Of made-up errands, whatever the task: a demonstration must not give a hidden order away.
+    demonstrate: async (_, { seed }) => demonstrate(seed, deadEnds),
+    ...driver("errands", start),
+  };
+}

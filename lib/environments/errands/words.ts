@@ -1,0 +1,136 @@
+/**
+ * What is said at the office, and in what words. A reply is put together from `phrases` and single words, so that a
+ * model of this world can have one entry of its vocabulary for each (model.ts).
+ */
+
+/** Kinds of errand there can be. */
+export const kinds = [
+  "passport",
+  "licence",
+  "visa",
+  "permit",
+  "loan",
+  "refund",
+  "lease",
+  "grant",
+  "claim",
+  "patent",
+  "ballot",
+  "pension",
+] as const;
+
+/** What can be brought to the desk: the actions. */
+export const things = [
+  "form",
+  "stamp",
+  "fee",
+  "photo",
+  "seal",
+  "copy",
+  "badge",
+  "ticket",
+  "letter",
+  "key",
+  "map",
+  "card",
+  "scan",
+  "vote",
+  "oath",
+  "pen",
+] as const;
+
+export const rules = [
+  "You run errands. For each, the desk at the office takes certain things, one a move and in an order that nobody",
+  "tells you beforehand. An errand must be done before its moves run out.",
+  "",
+  `Each move, bring one thing and name nothing else: ${things.join(", ")}.`,
+].join("\n");
+
+/** The fixed parts of everything that is said. */
+export const phrases = {
+  newErrand: "A new errand",
+  took: "The desk took the ",
+  wants: "The desk first wants the ",
+  refuses: "The desk shakes its head",
+  status: ". [",
+  movesLeft: "; moves left: ",
+  brought: "; brought: ",
+  nothing: "nothing",
+  and: ", ",
+  statusEnd: "]",
+  isDone: ". The errand is done.",
+  isLate: ". The office closes.",
+  isLost: ". The errand is lost over the ",
+  stop: ".",
+  // What the policy thinks.
+  the: "The ",
+  after: ", after ",
+  // What critics and backups say.
+  doneIn: ". Done in ",
+  late: ". Too late.",
+  lost: ". Lost over the ",
+  first: "First the ",
+  not: "Not the ",
+} as const;
+
+/** What the desk did with a thing. `refused` says nothing of what it wants instead. */
+export type Event = { kind: "took" | "wants"; thing: string } | { kind: "refused" };
+
+/** How an errand ended: with its last thing taken, out of moves, or over a thing that should not have been taken. */
+export type Ending = { kind: "done" } | { kind: "late" } | { kind: "lost"; over: string };
+
+/** How an errand may end, as it is foretold; `moves` counts this move. */
+export type Prospect = { kind: "done"; moves: number } | Exclude<Ending, { kind: "done" }>;
+
+function eventText(event: Event): string {
+  if (event.kind === "refused") return phrases.refuses;
+  return `${event.kind === "took" ? phrases.took : phrases.wants}${event.thing}`;
+}
+
+/** Where an errand stands. */
+export interface Status {
+  kind: string;
+  movesLeft: number;
+  brought: readonly string[];
+}
+
+/** What the desk says; without an event, at the beginning. */
+export function deskText(event: Event | undefined, status: Status, ending?: Ending): string {
+  const said = event === undefined ? phrases.newErrand : eventText(event);
+  if (ending?.kind === "done") return said + phrases.isDone;
+  if (ending?.kind === "late") return said + phrases.isLate;
+  if (ending?.kind === "lost") return `${said}${phrases.isLost}${ending.over}${phrases.stop}`;
+  const brought = status.brought.length === 0 ? phrases.nothing : status.brought.join(phrases.and);
+  return [
+    said,
+    phrases.status,
+    status.kind,
+    phrases.movesLeft,
+    status.movesLeft,
+    phrases.brought,
+    brought,
+    phrases.statusEnd,
+  ].join("");
+}
+
+/**
+ * What to think before bringing a thing: which errand it is, and how far. A small model then finds what it has learned
+ * of a state, as policy and as critic, by words that always stand in the same place.
+ */
+export function thoughtText({ kind, brought }: Pick<Status, "kind" | "brought">): string {
+  return `${phrases.the}${kind}${phrases.after}${brought.at(-1) ?? phrases.nothing}${phrases.stop}`;
+}
+
+/** A description of the future: what the desk does next, and how the errand ends. */
+export function futureText(event: Event, prospect: Prospect): string {
+  const said = eventText(event);
+  if (prospect.kind === "late") return said + phrases.late;
+  const [phrase, what] =
+    prospect.kind === "done" ? [phrases.doneIn, prospect.moves] : [phrases.lost, prospect.over];
+  return `${said}${phrase}${what}${phrases.stop}`;
+}
+
+/** One sentence on what would have been better. */
+export function adviceText(kind: "first" | "not", thing: string): string {
+  return `${phrases[kind]}${thing}${phrases.stop}`;
+}

@@ -1,0 +1,154 @@
+/**
+ * The hidden part of the world: which things an errand takes, in which order, and what the desk does with each. Pure
+ * functions; and the exact success rate of a policy, by which learning can be judged without noise.
+ */
+
+import { streams, uniform } from "../../random.ts";
+import { type Ending, type Event, kinds, things } from "./words.ts";
+
+/** A kind of errand. */
+export interface Errand {
+  kind: string;
+  /** The things it takes, in order. */
+  chain: readonly string[];
+  /** Things that the desk takes by mistake: the step in whose place it takes each. */
+  deadEnds: ReadonlyMap<string, number>;
+}
+
+/** An errand in progress. */
+export interface Progress {
+  /** What the desk has taken. */
+  brought: readonly string[];
+  movesLeft: number;
+  /** The dead end that was taken, if one was: the errand cannot be done any more. */
+  lostOver?: string;
+}
+
+/** Numbers in [0, 1), one after another: all that is random here. */
+export type Random = () => number;
+
+export function randomFrom(seed: number): Random {
+  let counter = 0;
+  return () => uniform(seed, streams.world, counter++);
+}
+
+/** A whole number in [0, below). */
+export function pick(random: Random, below: number): number {
+  return Math.floor(random() * below);
+}
+
+export function shuffled<T>(values: readonly T[], random: Random): T[] {
+  const result = [...values];
+  for (let i = result.length - 1; i > 0; i--) {
+    const j = pick(random, i + 1);
+    [result[i], result[j]] = [result[j]!, result[i]!];
+  }
+  return result;
+}
+
+/** An errand of a random order, with dead ends before its last step. */
+export function makeErrand(kind: string, length: number, deadEnds: number, random: Random): Errand {
+  const order = shuffled(things, random);
+  return {
+    kind,
+    chain: order.slice(0, length),
+    deadEnds: new Map(
+      order.slice(length, length + deadEnds).map((thing) => [thing, pick(random, length - 1)]),
+    ),
+  };
+}
+
+/** `count` errands of different kinds. */
+export function makeErrands(
+  seed: number,
+  shape: { kinds: number; chain: number; deadEnds: number },
+): Errand[] {
+  const random = randomFrom(seed);
+  return shuffled(kinds, random)
+    .slice(0, shape.kinds)
+    .map((kind) => makeErrand(kind, shape.chain, shape.deadEnds, random));
+}
+
+/** What the errand takes next. */
+export function wanted(errand: Errand, progress: Progress): string {
+  return errand.chain[progress.brought.length]!;
+}
+
+/** Whether the desk would take `thing` now, by mistake and for good. */
+export function isDeadEnd(errand: Errand, progress: Progress, thing: string): boolean {
+  return errand.deadEnds.get(thing) === progress.brought.length;
+}
+
+/** One move. `explains`: whether the desk, if it does not take the thing, says what it wants. */
+export function bring(
+  errand: Errand,
+  progress: Progress,
+  thing: string,
+  explains: boolean,
+): { progress: Progress; event: Event; ending?: Ending } {
+  const movesLeft = progress.movesLeft - 1;
+  const right = wanted(errand, progress);
+  const deadEnd = isDeadEnd(errand, progress, thing);
+  if (thing !== right && !deadEnd) {
+    return {
+      progress: { ...progress, movesLeft },
+      event: explains ? { kind: "wants", thing: right } : { kind: "refused" },
+      ...(movesLeft === 0 ? { ending: { kind: "late" } } : {}),
+    };
+  }
+  const lostOver = progress.lostOver ?? (deadEnd ? thing : undefined);
+  const after: Progress = {
+    brought: [...progress.brought, thing],
+    movesLeft,
+    ...(lostOver === undefined ? {} : { lostOver }),
+  };
+  let ending: Ending | undefined;
+  if (after.brought.length === errand.chain.length) {
+    ending = lostOver === undefined ? { kind: "done" } : { kind: "lost", over: lostOver };
+  } else if (movesLeft === 0) {
+    ending = { kind: "late" };
+  }
+  return { progress: after, event: { kind: "took", thing }, ...(ending === undefined ? {} : { ending }) };
+}
+
+/** Where a policy stands, as far as `successRate` tells states apart. */
+export interface ErrandState {
+  errand: Errand;
+  /** Things taken so far. */
+  step: number;
+  movesLeft: number;
+  /** Whether the desk has just said what it wants. */
+  told: boolean;
+  /** Dead ends that the desk would take now. */
+  deadEnds: number;
+}
+
+/** Probabilities of bringing the wanted thing, and any of the dead ends that the desk would take now. */
+export type ErrandPolicy = (state: ErrandState) => { right: number; deadEnd?: number };
+
+/**
+ * The probability that `policy` gets an errand done, exactly (by dynamic programming over steps and moves left).
+ *
+ * @param moves the errand's moves
+ * @param explained the share of failures that the desk explains
+ */
+export function successRate(errand: Errand, moves: number, explained: number, policy: ErrandPolicy): number {
+  const length = errand.chain.length;
+  const known = new Map<string, number>();
+  const rate = (step: number, movesLeft: number, told: boolean): number => {
+    if (step === length) return 1;
+    if (length - step > movesLeft) return 0;
+    const key = `${step} ${movesLeft} ${told}`;
+    const before = known.get(key);
+    if (before !== undefined) return before;
+    const deadEnds = [...errand.deadEnds.values()].filter((at) => at === step).length;
+    const { right, deadEnd = 0 } = policy({ errand, step, movesLeft, told, deadEnds });
+    const failed =
+      explained * rate(step, movesLeft - 1, true) + (1 - explained) * rate(step, movesLeft - 1, false);
+    // A dead end is the end of it, whatever follows.
+    const value = right * rate(step + 1, movesLeft - 1, false) + (1 - right - deadEnd) * failed;
+    known.set(key, value);
+    return value;
+  };
+  return rate(0, moves, false);
+}

@@ -1,0 +1,71 @@
+/**
+ * Tokenizers for small closed languages: every entry of the vocabulary is a whole phrase, and a text is the phrases it
+ * is made of. A model that meets a few long texts over and over (its instructions) then reads each as one token.
+ *
+ * The result is an ordinary byte-level tokenizer.json, whose pre-tokenizer cuts phrases out and whose model takes them
+ * whole.
+ */
+
+import { tokenOfText } from "./bpe.ts";
+import type { TokenizerParts } from "./tokenizer.ts";
+
+const roles = ["system", "user", "assistant", "tool"];
+const endOfTurn = "<|end|>";
+
+/**
+ * Where several phrases fit, the longest is taken. Text that is in none of them is left out.
+ *
+ * @param phrases at least one character each; repeated ones count once
+ */
+export function phraseTokenizer(phrases: readonly string[]): TokenizerParts {
+  const longestFirst = [...new Set(phrases)].sort((a, b) => b.length - a.length || (a < b ? -1 : 1));
+  const control = [...roles.map((role) => `<|${role}|>`), endOfTurn];
+  const escaped = longestFirst.map((phrase) => phrase.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+  return {
+    json: {
+      version: "1.0",
+      truncation: null,
+      padding: null,
+      added_tokens: control.map((content, i) => ({
+        id: longestFirst.length + i,
+        content,
+        single_word: false,
+        lstrip: false,
+        rstrip: false,
+        normalized: false,
+        special: true,
+      })),
+      normalizer: null,
+      pre_tokenizer: {
+        type: "Sequence",
+        pretokenizers: [
+          {
+            type: "Split",
+            pattern: { Regex: escaped.join("|") },
+            behavior: "Isolated",
+            invert: false,
+          },
+          { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false },
+        ],
+      },
+      post_processor: null,
+      decoder: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false },
+      model: {
+        type: "BPE",
+        dropout: null,
+        unk_token: null,
+        continuing_subword_prefix: null,
+        end_of_word_suffix: null,
+        fuse_unk: false,
+        byte_fallback: false,
+        ignore_merges: true,
+        vocab: Object.fromEntries(longestFirst.map((phrase, id) => [tokenOfText(phrase), id] as const)),
+        merges: [],
+      },
+    },
+    config: { eos_token: endOfTurn },
+    chatTemplate:
+      "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}" +
+      "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+  };
+}

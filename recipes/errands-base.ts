@@ -1,0 +1,25 @@
+/**
+ * The model that recipes/errands.ts starts from: half a million parameters, trained from random weights on errands that
+ * are made up for the occasion. It answers in every role's form, reads the desk's replies and follows a critique; of
+ * the errands it will meet it knows nothing, and its policy brings anything but what it has just been told.
+ */
+import { defineRecipe, errandsModel } from "nlac";
+
+export default defineRecipe({
+  name: "errands-base",
+  description:
+    "a model of half a million parameters learns the forms of all roles from nothing, in minutes",
+  model: errandsModel(),
+  learner: { dtype: "float32" },
+  environment: { name: "errands" },
+  warmup: {
+    steps: 700,
+    batchSize: 96,
+    learningRate: 2e-3,
+    rampSteps: 30,
+    betas: [0.9, 0.98],
+    episodes: 2400,
+  },
+  config: { iterations: 0 },
+  run: { keepCheckpoints: 1 },
+});

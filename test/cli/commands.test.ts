@@ -4,41 +4,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { main } from "../../lib/cli/main.ts";
 import { Learner } from "../../lib/learner.ts";
 import { unreadableMessage } from "../../lib/prompts/policy.ts";
 import type { EpisodeRecord } from "../../lib/run/episodes.ts";
 import { readRecords } from "../../lib/run/records.ts";
+import { nlac } from "../support/command-line.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-commands-"));
 const model = join(root, "model");
 const run = join(root, "run");
 const recipe = join(root, "recipe.json");
-
-/** Runs one command line; what it prints, and its exit code. */
-async function nlac(...argv: string[]): Promise<{ code: number; output: string; errors: string }> {
-  let output = "";
-  let errors = "";
-  const spies = [
-    vi.spyOn(console, "log").mockImplementation((text) => {
-      output += `${text}\n`;
-    }),
-    vi.spyOn(process.stdout, "write").mockImplementation((text) => {
-      output += String(text);
-      return true;
-    }),
-    vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-      errors += String(text);
-      return true;
-    }),
-  ];
-  try {
-    return { code: await main(argv), output, errors };
-  } finally {
-    for (const spy of spies) spy.mockRestore();
-  }
-}
 
 beforeAll(async () => {
   mkdirSync(model);

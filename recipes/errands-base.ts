@@ -7,8 +7,7 @@ import { defineRecipe, errandsModel } from "nlac";
 
 export default defineRecipe({
   name: "errands-base",
-  description:
-    "a model of half a million parameters learns the forms of all roles from nothing, in minutes",
+  description: "a model of half a million parameters learns the forms of all roles from nothing, in minutes",
   model: errandsModel(),
   learner: { dtype: "float32" },
   environment: { name: "errands" },

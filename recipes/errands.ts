@@ -14,7 +14,7 @@ export default defineRecipe({
   config: {
     iterations: 30,
     episodesPerIteration: 16,
-    updatesPerIteration: 16,
+    updatesPerIteration: 24,
     batchSize: 32,
     targetRate: 0.02,
     criticLearningRate: 2e-4,

@@ -38,6 +38,22 @@ export function tokenOfText(text: string): string {
   return spelling;
 }
 
+/** The `model` of a byte-level tokenizer.json. */
+export function bytePairModel<T extends { vocab: object; merges: unknown[]; ignore_merges: boolean }>(
+  own: T,
+) {
+  return {
+    type: "BPE",
+    dropout: null,
+    unk_token: null,
+    continuing_subword_prefix: null,
+    end_of_word_suffix: null,
+    fuse_unk: false,
+    byte_fallback: false,
+    ...own,
+  };
+}
+
 export interface BytePairOptions {
   vocabulary: ReadonlyMap<string, number>;
   /** In order of learning. */

@@ -4,6 +4,7 @@
  */
 
 import { NlacError } from "../errors.ts";
+import { bytePairModel } from "./bpe.ts";
 import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
 
 /** Kinds of tokens in GGUF. A normal token is 1, an unused one 5, a byte 6. */
@@ -175,18 +176,7 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
       pre_tokenizer: convention.preTokenizer,
       post_processor: null,
       decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
-      model: {
-        type: "BPE",
-        dropout: null,
-        unk_token: null,
-        continuing_subword_prefix: null,
-        end_of_word_suffix: null,
-        fuse_unk: false,
-        byte_fallback: false,
-        ignore_merges: convention.ignoreMerges,
-        vocab,
-        merges: [...merges],
-      },
+      model: bytePairModel({ vocab, merges: [...merges], ignore_merges: convention.ignoreMerges }),
     },
     config,
     eosTokenIds: [...new Set(eosTokenIds)],

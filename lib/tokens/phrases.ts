@@ -6,7 +6,7 @@
  * whole.
  */
 
-import { tokenOfText } from "./bpe.ts";
+import { bytePairModel, tokenOfText } from "./bpe.ts";
 import type { TokenizerParts } from "./tokenizer.ts";
 
 const roles = ["system", "user", "assistant", "tool"];
@@ -50,18 +50,11 @@ export function phraseTokenizer(phrases: readonly string[]): TokenizerParts {
       },
       post_processor: null,
       decoder: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false },
-      model: {
-        type: "BPE",
-        dropout: null,
-        unk_token: null,
-        continuing_subword_prefix: null,
-        end_of_word_suffix: null,
-        fuse_unk: false,
-        byte_fallback: false,
-        ignore_merges: true,
+      model: bytePairModel({
         vocab: Object.fromEntries(longestFirst.map((phrase, id) => [tokenOfText(phrase), id] as const)),
         merges: [],
-      },
+        ignore_merges: true,
+      }),
     },
     config: { eos_token: endOfTurn },
     chatTemplate:

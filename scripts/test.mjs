@@ -111,6 +111,7 @@ async function runVitest() {
   }
 }
 
+/** Not in build/cuda: what was linked without CUDA's libraries must not be taken for an addon that runs. */
 async function compileCuda({ buildNative, setup, report }) {
   let definitions;
   const ready = await check("CUDA toolchain", async () => {
@@ -122,7 +123,7 @@ async function compileCuda({ buildNative, setup, report }) {
   for (const kernel of kernels)
     await check(`nvcc ${kernel}`, () =>
       buildNative({
-        name: "cuda",
+        name: "cuda-check",
         definitions,
         targets: [join("cuda", `${basename(kernel)}.o`)],
         root,
@@ -130,7 +131,7 @@ async function compileCuda({ buildNative, setup, report }) {
       }),
     );
   await check("link the CUDA addon", () =>
-    buildNative({ name: "cuda", definitions, targets: ["nlac_addon", "nlac_loader"], root, report }),
+    buildNative({ name: "cuda-check", definitions, targets: ["nlac_addon", "nlac_loader"], root, report }),
   );
 }
 

@@ -724,7 +724,8 @@ function checkArray(value: unknown, where: string): void {
   }
 }
 
-function checkWeight(weight: number | undefined, where: string): number {
+function checkWeight(weight: ScoredText["weight"], where: string): number {
+  if (typeof weight === "object") throw new NlacError("ERR_VALUE", `${where}.weight must be one number.`);
   return checkNumber(weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
 }
 

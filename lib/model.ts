@@ -53,11 +53,14 @@ export interface GenerateOptions {
   onToken?: (request: number, token: number) => void;
 }
 
-/** A response scored after a prompt; `weight` multiplies every token's loss. Default 1. */
+/**
+ * A response scored after a prompt. `weight` multiplies the losses of all its tokens, or, [response tokens], of each; a
+ * token of weight 0 takes part in no loss. An episode is one such text: what the environment said in it weighs 0. Default 1.
+ */
 export interface ScoredText {
   prompt: readonly number[];
   response: readonly number[];
-  weight?: number;
+  weight?: number | ArrayLike<number>;
 }
 
 /** A response scored by θ after `student` and by θ̄ after `teacher`. */
@@ -143,4 +146,100 @@ export interface LanguageModel {
   /** ‖θ̄ - θ‖ / ‖θ‖. */
   targetDistance(): Promise<number>;
   save(directory: string): Promise<void>;
+}
+
+/** A text with what a policy gradient needs to know of each token; every list is [response tokens]. */
+export interface SurrogateText extends ScoredText {
+  /** Log probabilities of the response under the policy that wrote it, from `logProbs`. */
+  oldLogProbs: ArrayLike<number>;
+  advantages: ArrayLike<number>;
+  /** Needed where `klCoefficient` is not 0. */
+  referenceLogProbs?: ArrayLike<number>;
+  /** Needed where `value` is given: what the value head is to predict, and what it predicted before. */
+  returns?: ArrayLike<number>;
+  oldValues?: ArrayLike<number>;
+}
+
+export interface SurrogateOptions {
+  /** Of the softmax, as the response was sampled. Default 1. */
+  temperature?: number;
+  /** The ratio counts from 1 - clipLow to 1 + clipHigh. Default 0.2 each (PPO). */
+  clipLow?: number;
+  clipHigh?: number;
+  /** Weight of GRPO's estimate of the KL to the reference. Default 0. */
+  klCoefficient?: number;
+  /** Weight of the entropy that is subtracted. Default 0. */
+  entropyCoefficient?: number;
+  /**
+   * Trains the value head v too: adds coefficient · ½ max((v - R)², (v' - R)²), v' being v held within `clip` of the
+   * old value; a clip of 0 is none. Needs a learner with a value head.
+   */
+  value?: { coefficient: number; clip?: number };
+  /** Default true; false computes losses only. */
+  withGradient?: boolean;
+}
+
+/** Of one text; every list is [response tokens], 0 where the weight is 0. */
+export interface SurrogateResult {
+  /** The surrogate with its KL and entropy terms, nats; unweighted. */
+  losses: Float32Array;
+  logProbs: Float32Array;
+  entropies: Float32Array;
+  /** Probability now over probability then. */
+  ratios: Float32Array;
+  /** 1 where the upper bound held the surrogate, -1 where the lower did. */
+  clipped: Int32Array;
+  /** With `value`: the value head's predictions and losses, unweighted and without the coefficient. */
+  values?: Float32Array;
+  valueLosses?: Float32Array;
+}
+
+/** What policy gradients ask of a model besides. */
+export interface PolicyGradientModel extends LanguageModel {
+  /** As of `LanguageModel`; "reference" is θ as training began. */
+  logProbs(
+    texts: readonly ScoredText[],
+    options?: { weights?: Which | "reference"; temperature?: number },
+  ): Promise<Float32Array[]>;
+  /** The value of the state before each token of the response. Needs a learner with a value head. */
+  values(texts: readonly ScoredText[]): Promise<Float32Array[]>;
+  /** The clipped surrogate of PPO; gradients of Σ weight·loss add up until `step`. */
+  tokenSurrogate(texts: readonly SurrogateText[], options?: SurrogateOptions): Promise<SurrogateResult[]>;
+}
+
+/** An episode as token-level Q-learning reads it: the tokens whose weight is not 0 are its actions, in order. */
+export interface SoftQText extends ScoredText {
+  /** What is received after each token, [response tokens]; read at actions only. The last action is terminal. */
+  rewards: ArrayLike<number>;
+}
+
+export interface SoftQOptions {
+  /** Entropy temperature α of the soft values. */
+  temperature: number;
+  /** γ, a token's. Default 1. */
+  discount?: number;
+  /** Weight of the twin heads' squared Bellman errors. */
+  qCoefficient: number;
+  /** Weight of the KL from the policy to the maximum-entropy policy softmax(min Q / α). */
+  policyCoefficient: number;
+  /** Default true. */
+  withGradient?: boolean;
+}
+
+/** Of one text; every list is [response tokens], 0 where the weight is 0. */
+export interface SoftQResult {
+  /** ½ (Q1 - y)² + ½ (Q2 - y)², unweighted. */
+  qLosses: Float32Array;
+  /** KL(policy ‖ maximum-entropy policy of Q), nats; unweighted. */
+  policyLosses: Float32Array;
+  /** Of the token written: the smaller Q of the two heads, and the soft Bellman target y. */
+  q: Float32Array;
+  targets: Float32Array;
+  /** Of the policy, nats. */
+  entropies: Float32Array;
+}
+
+/** What soft actor-critic on tokens asks of a model besides. Needs a learner with Q heads. */
+export interface SoftQModel extends LanguageModel {
+  softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]>;
 }

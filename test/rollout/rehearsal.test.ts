@@ -24,7 +24,8 @@ test("what is rehearsed are the backup's and the refiner's texts, drawn anew by 
   }
   // The scripted model gives every token 0.5 nats; a text counts as much as another, whatever its length.
   expect(nll).toBeCloseTo(0.5, 12);
-  for (const { response, weight } of first) expect(weight! * response.length).toBeCloseTo(1 / 12, 12);
+  for (const { response, weight } of first)
+    expect((weight as number) * response.length).toBeCloseTo(1 / 12, 12);
   expect((await texts(12, 1)).texts).toEqual(first);
   expect((await texts(12, 2)).texts).not.toEqual(first);
 });

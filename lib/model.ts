@@ -196,7 +196,12 @@ export interface SurrogateResult {
 
 /** What policy gradients ask of a model besides. */
 export interface PolicyGradientModel extends LanguageModel {
-  /** As of `LanguageModel`; "reference" is θ as training began. */
+  /**
+   * Keeps θ as it now is as the reference, in place of an earlier one. `save` writes it and `resume` restores it, so
+   * a resumed run must not call this again.
+   */
+  keepReference(): Promise<void>;
+  /** As of `LanguageModel`; "reference" is θ as `keepReference` found it. `temperature`: of the softmax. */
   logProbs(
     texts: readonly ScoredText[],
     options?: { weights?: Which | "reference"; temperature?: number },

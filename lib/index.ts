@@ -23,6 +23,7 @@ export { type ErrorCode, NlacError } from "./errors.ts";
 export {
   type AdapterOptions,
   type CreateOptions,
+  type Heads,
   Learner,
   type LearnerOptions,
   type ModelInfo,

@@ -22,6 +22,9 @@ namespace nlac {
 namespace {
 
 constexpr const char* format_error = "ERR_MODEL_FORMAT";
+constexpr const char* value_name = "value_head.weight";
+constexpr const char* value_bias_name = "value_head.bias";
+constexpr std::pair<Heads, const char*> names_of_heads[] = {{Heads::none, "none"}, {Heads::value, "value"}};
 
 // The fields of a layer, in the order of Weights::list().
 constexpr std::array layer_fields = {
@@ -42,6 +45,8 @@ Weights transform(const Weights& from, Make make) {
   }
   to.norm = each(from.norm);
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
+  to.value = each(from.value);
+  to.value_bias = each(from.value_bias);
   return to;
 }
 
@@ -154,18 +159,19 @@ class Source {
 // the file's order of that parameter's rows.
 template <typename FileName, typename Order>
 Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
-                     FileName file_name, Order order) {
+                     Heads heads, FileName file_name, Order order) {
   NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
   // Every tensor is found in the file before memory is taken, so that a configuration cannot ask for more
   // than the file holds. The meta device has shapes alone.
   std::vector<const TensorEntry*> entries;
-  for (const auto& [name, shape_only] : allocate_weights(config, dtype, at::kMeta).named_views(config)) {
+  for (const auto& [name, shape_only] :
+       allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
     entries.push_back(&source.take(file_name(name), shape_only.sizes()));
   }
   source.require_empty();
 
-  const Weights weights = allocate_weights(config, dtype, device);
+  const Weights weights = allocate_weights(config, dtype, device, heads);
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
     const TensorEntry& entry = *entries[next++];
@@ -207,7 +213,8 @@ void add_generation_eos(const std::string& path, ModelConfig& config) {
   }
 }
 
-LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device) {
+LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device,
+                             Heads heads) {
   const std::filesystem::path root(directory);
   LoadedModel model;
   model.config = ModelConfig::from_json(read_text((root / "config.json").string()));
@@ -220,9 +227,15 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   }
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   if (model.config.tied_embeddings) source.drop("lm_head.weight");
+  if (heads == Heads::none) {
+    source.drop(value_name);
+    source.drop(value_bias_name);
+  } else if (source.find(value_name) == nullptr) {
+    heads = Heads::none;
+  }
 
   model.weights = read_weights(
-      model.config, source, dtype, device, [](const std::string& name) { return name; },
+      model.config, source, dtype, device, heads, [](const std::string& name) { return name; },
       [](const std::string&) { return Interleaved{}; });
   return model;
 }
@@ -300,15 +313,28 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
   }
 
   const int64_t interleaved = config.family == Family::llama ? config.head_dim : 0;
-  model.weights = read_weights(config, source, dtype, device, gguf_name, [&](const std::string& name) {
+  const auto order = [&](const std::string& name) {
     const bool rotary =
         name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
     return Interleaved{rotary ? interleaved : 0};
-  });
+  };
+  model.weights = read_weights(config, source, dtype, device, Heads::none, gguf_name, order);
   return model;
 }
 
 }  // namespace
+
+const char* heads_name(Heads heads) {
+  for (const auto& [known, name] : names_of_heads)
+    if (heads == known) return name;
+  fail("ERR_INTERNAL", "unnamed heads");
+}
+
+std::optional<Heads> heads_named(std::string_view wanted) {
+  for (const auto& [heads, name] : names_of_heads)
+    if (wanted == name) return heads;
+  return std::nullopt;
+}
 
 std::vector<at::Tensor> Weights::list() const {
   std::vector<at::Tensor> tensors = {embedding};
@@ -319,6 +345,9 @@ std::vector<at::Tensor> Weights::list() const {
   }
   tensors.push_back(norm);
   if (!head.is_same(embedding)) tensors.push_back(head);
+  for (const at::Tensor& tensor : {value, value_bias}) {
+    if (tensor.defined()) tensors.push_back(tensor);
+  }
   return tensors;
 }
 
@@ -379,10 +408,25 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
   }
   add("model.norm.weight", norm);
   if (!head.is_same(embedding)) add("lm_head.weight", head);
+  add(value_name, value);
+  add(value_bias_name, value_bias);
   return views;
 }
 
-Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+Weights Weights::without_heads() const {
+  Weights plain = *this;
+  plain.value.reset();
+  plain.value_bias.reset();
+  return plain;
+}
+
+void Weights::add_heads(Heads heads) {
+  if (heads != Heads::value || value.defined()) return;
+  value = at::zeros({1, norm.size(0)}, norm.options());
+  value_bias = at::zeros({1}, norm.options());
+}
+
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device, Heads heads) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const auto make = [&](bool wanted, std::initializer_list<int64_t> shape) {
     return wanted ? at::empty(at::IntArrayRef(shape), options) : at::Tensor();
@@ -410,18 +454,23 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   }
   weights.norm = make(true, {hidden});
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
+  weights.value = make(heads == Heads::value, {1, hidden});
+  weights.value_bias = make(heads == Heads::value, {1});
   return weights;
 }
 
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device) {
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device, Heads heads) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   NLAC_REQUIRE(std::filesystem::exists(status), "ERR_MODEL_NOT_FOUND", path,
                ": no such model directory or file");
-  if (std::filesystem::is_directory(status)) return load_huggingface(path, dtype, device);
-  NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
+  const bool directory = std::filesystem::is_directory(status);
+  NLAC_REQUIRE(directory || path.ends_with(".gguf"), format_error, path,
                ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
-  return load_gguf(path, dtype, device);
+  LoadedModel model =
+      directory ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
+  model.weights.add_heads(heads);
+  return model;
 }
 
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
@@ -435,7 +484,7 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
 
   std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
   std::vector<TensorEntry> entries;
-  for (const auto& [name, view] : weights.named_views(config)) {
+  for (const auto& [name, view] : weights.without_heads().named_views(config)) {
     const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
     TensorEntry& entry = entries.emplace_back();
     entry.name = name;

@@ -5,7 +5,9 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,11 +30,22 @@ struct LayerWeights {
   at::Tensor down_bias;       // [hidden]
 };
 
+// What reads the final hidden states besides the vocabulary matrix. A head is linear, begins at zero, and is
+// trained, averaged and saved like any other parameter; a plain model has none.
+enum class Heads {
+  none,
+  value,  // the value of the state before the token that is predicted
+};
+const char* heads_name(Heads heads);                      // "none", "value"
+std::optional<Heads> heads_named(std::string_view name);  // nothing for another name
+
 struct Weights {
   at::Tensor embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
-  at::Tensor norm;  // [hidden]
-  at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
+  at::Tensor norm;        // [hidden]
+  at::Tensor head;        // [vocab, hidden]; the same tensor as `embedding` when tied
+  at::Tensor value;       // [1, hidden]; Heads::value
+  at::Tensor value_bias;  // [1]
 
   // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
@@ -40,12 +53,17 @@ struct Weights {
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // Hugging Face names with views into the fused tensors, a tied head left out.
+  // Hugging Face names with views into the fused tensors, a tied head left out. The value head is
+  // value_head.weight and value_head.bias.
   std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
+  Heads heads() const { return value.defined() ? Heads::value : Heads::none; }
+  Weights without_heads() const;  // the same tensors
+  void add_heads(Heads heads);    // those that are not there yet, zeros
 };
 
 // Allocates uninitialised weights of `config`.
-Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device);
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device,
+                         Heads heads = Heads::none);
 
 struct LoadedModel {
   ModelConfig config;
@@ -54,12 +72,15 @@ struct LoadedModel {
 
 // Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
 // llama architecture are put back into HF order. Every expected tensor must be there with its shape;
-// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight).
+// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight) and heads
+// that are not asked for. `heads` that the directory does not have are zero.
 // `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device);
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
+                       Heads heads = Heads::none);
 
 // Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
+// Heads are left out: other programs take a plain model.
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
                         at::ScalarType dtype);
 

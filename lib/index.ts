@@ -5,7 +5,6 @@ export {
   type NlacConfig,
   type NlacConfigInput,
   type NlacOptions,
-  type NlacResult,
   trainNlac,
 } from "./algorithms/nlac.ts";
 export { type PpoConfig, type PpoConfigInput, type PpoOptions, trainPpo } from "./algorithms/ppo.ts";

@@ -65,13 +65,18 @@ export async function resolveModel(name: string, options: ResolveOptions = {}): 
     throw new NlacError("ERR_MODEL_FORMAT", `${name} is neither a directory nor a .gguf file.`);
   }
   if (model) return fetchModel(model, options);
-  const own = readdirSync(shipped).sort();
-  if (own.includes(name)) return join(shipped, name);
+  const own = shippedModel(name);
+  if (own !== undefined) return own;
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
     `There is no model "${name}": it is no directory or .gguf file, and the names known are ` +
-      `${[...known.map((candidate) => candidate.name), ...own].join(", ")}.`,
+      `${[...known.map((candidate) => candidate.name), ...readdirSync(shipped).sort()].join(", ")}.`,
   );
+}
+
+/** The directory of a model that is part of the package; undefined where there is none of this name. */
+export function shippedModel(name: string): string | undefined {
+  return readdirSync(shipped).includes(name) ? join(shipped, name) : undefined;
 }
 
 /** Where a known model lies once it was downloaded. */

@@ -24,6 +24,7 @@ export const streams = {
   minibatch: 16,
   bootstrap: 17,
   diagnosis: 18,
+  next: 19,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

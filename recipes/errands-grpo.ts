@@ -1,18 +1,15 @@
-/**
- * GRPO on the errands of recipes/errands.ts: the same model to start from, the same 480 episodes, four on an errand. Make
- * that model first: `nlac train errands-base --run runs/errands-base`.
- */
+/** GRPO on the errands of errands.ts: the same model to start from, as many episodes, four of them on an errand. */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-grpo",
   description: "half a million parameters learn eight errands by GRPO on the CPU",
-  model: "runs/errands-base",
+  model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },
   algorithm: "grpo",
   config: {
-    iterations: 30,
+    iterations: 26,
     episodesPerIteration: 16,
     groupSize: 4,
     epochs: 4,

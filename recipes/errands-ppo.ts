@@ -1,18 +1,15 @@
-/**
- * PPO on the errands of recipes/errands.ts: the same model to start from, with a value head that begins at random, and
- * the same 480 episodes. Make that model first: `nlac train errands-base --run runs/errands-base`.
- */
+/** PPO on the errands of errands.ts: the same model to start from, with a value head of zeros, and the same episodes. */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-ppo",
   description: "half a million parameters learn eight errands by PPO on the CPU",
-  model: "runs/errands-base",
+  model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },
   algorithm: "ppo",
   config: {
-    iterations: 30,
+    iterations: 26,
     episodesPerIteration: 16,
     epochs: 4,
     batchSize: 8,

@@ -1,18 +1,15 @@
-/**
- * Rejection fine-tuning on the errands of recipes/errands.ts: the same model to start from, the same 480 episodes. Make
- * that model first: `nlac train errands-base --run runs/errands-base`.
- */
+/** Rejection fine-tuning on the errands of errands.ts: the same model to start from, the same episodes. */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-rft",
   description: "half a million parameters imitate their own successes on eight errands, on the CPU",
-  model: "runs/errands-base",
+  model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },
   algorithm: "rft",
   config: {
-    iterations: 30,
+    iterations: 26,
     episodesPerIteration: 16,
     updatesPerIteration: 24,
     batchSize: 32,

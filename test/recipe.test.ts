@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { makeEnvironment } from "../lib/environments/registry.ts";
 import { applyChange, loadRecipe, parseRecipe } from "../lib/recipe.ts";
 
-test.each(["quickstart", "twenty-questions"])(
+test.each(["smollm2", "twenty-questions"])(
   "the shipped recipe %s validates, and its environment opens",
   async (name) => {
     const recipe = await loadRecipe(name);
@@ -17,7 +17,7 @@ test.each(["quickstart", "twenty-questions"])(
   },
 );
 
-test.each(["errands-base", "errands", "errands-rft", "errands-grpo", "errands-ppo"])(
+test.each(["quickstart", "errands-base", "errands", "errands-rft", "errands-grpo", "errands-ppo"])(
   "the shipped recipe %s validates and survives run.json",
   async (name) => {
     const recipe = await loadRecipe(name);
@@ -59,7 +59,7 @@ test.each([
 
 test("an unknown recipe's error lists those that are there", async () => {
   await expect(loadRecipe("nonsense")).rejects.toThrow(
-    /errands, errands-base, errands-grpo, errands-ppo, errands-rft, .*quickstart, .*twenty-questions/,
+    /errands, errands-base, errands-grpo, errands-ppo, errands-rft, .*quickstart, smollm2, twenty-questions/,
   );
 });
 

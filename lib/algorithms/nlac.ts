@@ -25,6 +25,7 @@
  */
 
 import { z } from "zod";
+import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
@@ -44,7 +45,16 @@ import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/tra
 import { readRecorded } from "../run/episodes.ts";
 import { sampleRecord } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
-import { isOver, memoryRun, shareOver, type TrainingRun } from "../run/training-run.ts";
+import {
+  type Counters,
+  isOver,
+  memoryRun,
+  newCounters,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
 
 const count = z.int().min(1);
 const decay = z.number().min(0).lt(1);
@@ -134,25 +144,10 @@ export interface NlacOptions<Task> {
   run?: TrainingRun;
 }
 
-export interface NlacResult {
-  updates: number;
-  episodes: number;
-  environmentSteps: number;
-  /** True when the run was told to stop before its end; a checkpoint was saved. */
-  stopped: boolean;
-}
-
 /** What a checkpoint says beside weights and replay. */
-interface State {
-  iteration: number;
-  collected: boolean;
-  updatesDone: number; // of this iteration
-  updates: number; // of the run
-  episodes: number; // stored, the recorded ones first
+interface State extends Counters {
+  /** Of the episodes, those that were recorded before the run; they come first. */
   recorded: number;
-  environmentSteps: number; // of episodes played
-  evaluated?: number; // iterations that were over at the last measurement
-  skippedInARow: number;
   /** The transitions drawn for the update in progress: drawn once, also when it is interrupted and done again. */
   drawn?: ReplaySample;
   /** An update whose critic step was taken and whose policy step was not. */
@@ -175,7 +170,7 @@ interface Training<Task> {
  * boundary is checkpointed and `stopped` is true.
  * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
-export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacResult> {
+export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<TrainingResult> {
   const config = parseConfig(options.config);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
@@ -188,7 +183,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
     seed: config.seed,
   });
   const saved = await run.restore();
-  const state = (saved?.state as State | undefined) ?? { ...beginning };
+  const state = (saved?.state as State | undefined) ?? { ...newCounters(), recorded: 0 };
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) =>
     run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
@@ -247,22 +242,10 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
   }
 }
 
+/** Throws ERR_CONFIG that names every bad field. */
 export function parseConfig(input: NlacConfigInput | undefined): NlacConfig {
-  const parsed = nlacConfig.safeParse(input ?? {});
-  if (!parsed.success) throw new NlacError("ERR_CONFIG", z.prettifyError(parsed.error));
-  return parsed.data;
+  return checkConfig(nlacConfig, input);
 }
-
-const beginning: State = {
-  iteration: 0,
-  collected: false,
-  updatesDone: 0,
-  updates: 0,
-  episodes: 0,
-  recorded: 0,
-  environmentSteps: 0,
-  skippedInARow: 0,
-};
 
 // ---------------------------------------------------------------------------------------- collecting
 
@@ -392,7 +375,7 @@ async function step<Task>(
   for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }
 
-function result(state: State, stopped: boolean): NlacResult {
-  const { updates, environmentSteps } = state;
-  return { updates, episodes: state.episodes - state.recorded, environmentSteps, stopped };
+/** Episodes are those that were played. */
+function result(state: State, stopped: boolean): TrainingResult {
+  return trainingResult({ ...state, episodes: state.episodes - state.recorded }, stopped);
 }

@@ -11,7 +11,6 @@ import type { Environment } from "../environments/contract.ts";
 import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner, type LearnerOptions } from "../learner.ts";
-import type { PolicyGradientModel } from "../model.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
@@ -33,7 +32,7 @@ interface TrainFlags {
 
 interface Algorithm {
   train(options: {
-    model: Learner & PolicyGradientModel;
+    model: Learner;
     environment: Environment;
     config: never; // the recipe's own, which its schema has checked
     run: TrainingRun;
@@ -130,7 +129,7 @@ async function run(
     progress.note(`run directory: ${path}`);
     if (!flags.resume) await warm(recipe, model, environment, progress, signal);
     const result = await train({
-      model: model as Learner & PolicyGradientModel,
+      model,
       environment,
       config: recipe.config as never,
       run: directory,

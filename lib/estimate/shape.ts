@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { NlacError } from "../errors.ts";
+import { shippedModel } from "../models.ts";
 import { learnerDirectory } from "../run/directory.ts";
 
 export interface ModelShape {
@@ -84,13 +85,17 @@ export const publicModels: Readonly<Record<string, ModelShape>> = {
 };
 
 /**
- * Of a recipe's `model`: a new one's configuration, a run's or a directory's config.json, or a public model's name, at
+ * Of a recipe's `model`: a new one's configuration, a run's, a directory's or a shipped model's config.json, or a public model's name, at
  * whatever place its directory is to lie.
  * @throws NlacError ERR_MODEL_NOT_FOUND where it is none of these, ERR_MODEL_FORMAT for a config.json that lacks something
  */
 export function findShape(model: string | { config: Record<string, unknown> }): ModelShape {
   if (typeof model !== "string") return shapeOf(model.config, "the recipe's model");
-  const directory = existsSync(join(model, "run.json")) ? learnerDirectory(model) : model;
+  const directory = existsSync(join(model, "run.json"))
+    ? learnerDirectory(model)
+    : existsSync(model)
+      ? model
+      : (shippedModel(model) ?? model);
   const path = join(directory, "config.json");
   if (existsSync(path)) return shapeOf(readConfig(path), path);
   const shape = publicModels[basename(model)];

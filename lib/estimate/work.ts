@@ -72,6 +72,7 @@ export interface Writing {
     | "futures"
     | "targets"
     | "attempts"
+    | "next actions"
     | "critiques"
     | "refinements"
     | "corrected targets"
@@ -224,7 +225,7 @@ function writing(
 }
 
 function isAction(what: Writing["what"]): boolean {
-  return ["actions", "attempts", "refinements", "corrected refinements"].includes(what);
+  return ["actions", "attempts", "next actions", "refinements", "corrected refinements"].includes(what);
 }
 
 function pass(
@@ -246,10 +247,16 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const calls: Writing[] = [];
 
   // A single step has no future to foresee: its score stands in the place of one.
-  const bootstrapped = turns > 1 && config.bootstrap;
+  const bootstrapped = turns > 1 && config.bootstrap !== "none";
   const outcome = state + action + observation + request;
   const backup = bootstrapped ? outcome + critique + request : outcome;
-  if (bootstrapped) calls.push(writing(texts, "futures", "θ̄", outcome, outcome, batch));
+  if (bootstrapped && config.bootstrap === "successor") {
+    const next = state + action + observation;
+    calls.push(writing(texts, "next actions", "θ̄", next, next, batch));
+    calls.push(writing(texts, "futures", "θ̄", next + action + request, request, batch));
+  } else if (bootstrapped) {
+    calls.push(writing(texts, "futures", "θ̄", outcome, outcome, batch));
+  }
   calls.push(writing(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
 
   if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));

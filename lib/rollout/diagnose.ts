@@ -8,14 +8,14 @@
 import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
 import type { LanguageModel } from "../model.ts";
-import { futureRequest } from "../prompts/backup.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 import { playBranches } from "./branch.ts";
 import { grouped, meanInterval } from "./evaluate.ts";
+import { foresee } from "./futures.ts";
 import { mean } from "./losses.ts";
 import { type Refinement, refine } from "./refine.ts";
-import { answerOf, Roles, type RolesConfig, user } from "./roles.ts";
+import { Roles, type RolesConfig } from "./roles.ts";
 import { isFaulty, type Trajectory, type Transition, transitionsOf } from "./trajectory.ts";
 
 export const diagnosticsConfig = z.strictObject({
@@ -134,18 +134,14 @@ async function foresight(
   environment: Pick<Environment, "foretold" | "agreement">,
 ) {
   const going = roles.singleStep ? [] : cases.filter(({ transition }) => !transition.done);
-  const chains = going.map(({ transition: { state, action, observation } }) =>
-    state
-      .fork()
-      .appendGeneration({ tokens: action })
-      .append(user(futureRequest(observation))),
-  );
-  const futures = await roles.write("future", "target", chains);
+  const transitions = going.map(({ transition }) => transition);
+  const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
+  const futures = await foresee(roles, chains, transitions);
   const written = going.flatMap(({ transition, trajectory }, i) => {
     const future = futures[i];
     if (future === undefined) return [];
     const next = trajectory.turns[transition.turn + 1]!.observation;
-    return [{ future: answerOf(future.text, roles.config), next, ended: success(trajectory.reward) }];
+    return [{ future: future.text, next, ended: success(trajectory.reward) }];
   });
   const forecasts = written.flatMap(({ future, ended }) => {
     const forecast = environment.foretold?.(future);

@@ -21,8 +21,12 @@ export const rolesConfig = z.strictObject({
   refinements: z.int().min(0).default(1),
   /** ã of the refinement: written afresh by the policy (eq. 6), or the stored action. Paper: fresh. */
   attempt: z.enum(["fresh", "stored"]).default("fresh"),
-  /** Whether the backup foresees d'; false is an ablation, whose targets rest on what was observed. Paper: true. */
-  bootstrap: z.boolean().default(true),
+  /**
+   * d', which targets are bootstrapped from: written on request after the observation (the paper's appendix A.2),
+   * foretold at s' after an action of the target policy, as L1 trains it (its eq. 1), or, an ablation, none. Paper:
+   * request.
+   */
+  bootstrap: z.enum(["request", "successor", "none"]).default("request"),
   /** Train on unparseable targets too (the KL is defined for any text), or leave them out. Paper: not given. */
   targets: z.enum(["all", "parsed"]).default("all"),
   /** Which refinements L2 trains on: all that can be read, or those whose last critique said Yes. Paper: all. */
@@ -45,9 +49,11 @@ export const rolesConfig = z.strictObject({
 
 export type RolesConfig = z.infer<typeof rolesConfig> & { seed: number };
 
-export type Role = "future" | "target" | "attempt" | "critique" | "refinement" | "correction";
+/** Who writes; "next" is the target policy at s', where `bootstrap` is "successor". */
+export type Role = "next" | "future" | "target" | "attempt" | "critique" | "refinement" | "correction";
 
 const roleStreams: Record<Role, number> = {
+  next: streams.next,
   future: streams.future,
   target: streams.target,
   attempt: streams.attempt,
@@ -98,7 +104,7 @@ export class Roles {
     conversations: readonly (Conversation | undefined)[],
   ): Promise<(Generation | undefined)[]> {
     const { config, model } = this;
-    const isAction = role === "attempt" || role === "refinement";
+    const isAction = role === "next" || role === "attempt" || role === "refinement";
     const limit = isAction ? config.maxActionTokens : config.maxCriticTokens;
     const call = this.#calls++;
     const writing = conversations.flatMap((conversation, i) => {
@@ -168,7 +174,7 @@ export class Roles {
   }
 
   #temperature(role: Role): number {
-    if (role === "attempt") return this.config.actionTemperature;
+    if (role === "attempt" || role === "next") return this.config.actionTemperature;
     return role === "refinement" ? this.config.refinerTemperature : this.config.criticTemperature;
   }
 }

@@ -5,7 +5,6 @@
 
 import type { DistilledText, Generation } from "../model.ts";
 import {
-  futureRequest,
   observedTargetRequest,
   solutionTargetRequest,
   targetRequest,
@@ -14,13 +13,14 @@ import {
 import { correctedTargetThoughtRequest } from "../prompts/corrected-thought.ts";
 import { criticRequest, parseCritique } from "../prompts/critic.ts";
 import { parseFuture, successorRequest } from "../prompts/successor.ts";
+import { foresee } from "./futures.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
 import { correctThoughts } from "./thoughts.ts";
 import type { Transition } from "./trajectory.ts";
 
 export interface Target {
   text: DistilledText;
-  /** d'; absent where the outcome stands in its place. */
+  /** What d' was read from; absent where the outcome stands in its place. */
   future?: Generation;
   target: Generation;
 }
@@ -39,18 +39,15 @@ export async function writeTargets(
   );
   const students = chains.map((chain) => chain.fork().append(criticPrompt).prompt());
 
-  const bootstrapped = chains.map((chain, i) => {
-    const { done, observation } = transitions[i]!;
-    const ended = done || singleStep;
-    return ended || !config.bootstrap ? undefined : chain.append(user(futureRequest(observation)));
-  });
-  const futures = await roles.write("future", "target", bootstrapped);
+  const bootstrapping = config.bootstrap !== "none" && !singleStep;
+  const going = chains.map((chain, i) => (bootstrapping && !transitions[i]!.done ? chain : undefined));
+  const futures = bootstrapping ? await foresee(roles, going, transitions) : [];
 
   const backups = chains.map((chain, i) => {
     const { done, observation, reward } = transitions[i]!;
     if (singleStep) return chain.append(user(solutionTargetRequest(reward, observation, actionFormat)));
     if (done) return chain.append(user(terminalTargetRequest(observation, reward, withVerdict)));
-    if (!config.bootstrap) return chain.append(user(observedTargetRequest(observation, withVerdict)));
+    if (!bootstrapping) return chain.append(user(observedTargetRequest(observation, withVerdict)));
     return futures[i] === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
   });
   const teachers = backups.map((chain) => chain?.prompt());
@@ -72,6 +69,10 @@ export async function writeTargets(
     if (target === undefined || response === undefined || response.length === 0) return undefined;
     if (config.targets === "parsed" && !parsed[i]!.ok) return undefined;
     if (students[i]!.length + response.length > model.maxPositions) return undefined;
-    return { text: { student: students[i]!, teacher: teachers[i]!, response }, future: futures[i], target };
+    return {
+      text: { student: students[i]!, teacher: teachers[i]!, response },
+      future: futures[i]?.generation,
+      target,
+    };
   });
 }

@@ -100,7 +100,7 @@ export async function demonstrated<Task>(
 
 /** A text that a scripted episode shows, and whose it is. */
 export interface DemonstratedText extends ScoredText {
-  role: Exclude<Role, "correction">;
+  role: Exclude<Role, "next" | "correction">;
 }
 
 /** The texts of all roles that one scripted episode shows. */

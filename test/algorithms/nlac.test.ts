@@ -192,15 +192,54 @@ describe("the critic's step (line 8)", () => {
 
   test("without bootstrap the target rests on what was observed, and no future is written", async () => {
     const model = script();
-    await train(model, { bootstrap: false });
+    await train(model, { bootstrap: "none" });
     expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
     const going = kls(model).map(({ teacher }) => model.decode(teacher).split("<|im_start|>user").at(-1)!);
     expect(going).toHaveLength(8);
     for (const request of going) expect(request).toContain("OBSERVED wants");
     expect(going.some((request) => !request.includes("Final score"))).toBe(true);
     const k3 = script();
-    await train(k3, { bootstrap: false, futures: 3 });
+    await train(k3, { bootstrap: "none", futures: 3 });
     expect(k3.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
+  });
+
+  test("as eq. 1 has it, d' is foretold under θ̄ at s', after an action of the target policy", async () => {
+    const model = script();
+    await train(model, { bootstrap: "successor" });
+    const written = model.calls.filter(({ weights }) => weights === "target");
+    expect(new Set(written.map(({ prompt }) => roleOf(prompt)))).toEqual(
+      new Set(["policy", "critic", "backup"]),
+    );
+    const backups = written.filter(
+      ({ prompt }) => roleOf(prompt) === "backup" && !prompt.includes("Final score"),
+    );
+    expect(backups.length).toBeGreaterThan(0);
+    for (const { prompt } of backups) {
+      // The transition's own text up to the observation, which s' holds as the environment said it.
+      const acted = prompt.slice(0, prompt.lastIndexOf("<|im_start|>user", prompt.lastIndexOf("OBSERVED")));
+      const next = written.find((call) => roleOf(call.prompt) === "policy" && call.prompt.startsWith(acted));
+      expect(next).toBeDefined();
+      const foretold = written.find(
+        (call) => roleOf(call.prompt) === "critic" && call.prompt.startsWith(next!.prompt),
+      );
+      expect(foretold).toBeDefined();
+      // What stands in the backup is the future that the critic's reply foretold, without its verdict.
+      const bootstrapped = prompt.slice(acted.length).split("<|im_start|>assistant\n")[1]!;
+      expect(bootstrapped.startsWith("foreseen<|im_end|>")).toBe(true);
+    }
+    const k3 = script();
+    await train(k3, { bootstrap: "successor", futures: 3 });
+    expect(
+      k3.calls.some(({ prompt, weights }) => roleOf(prompt) === "successor" && weights === "target"),
+    ).toBe(true);
+  });
+
+  test("a foretold future that cannot be read leaves its transition without a target", async () => {
+    const model = script({ critic: "no form at all" });
+    const { run } = await train(model, { bootstrap: "successor" });
+    const dropped = run.rows.flatMap(({ values }) => values["targets/dropped"] ?? []);
+    expect(Math.max(...dropped)).toBeGreaterThan(0);
+    for (const { teacher } of kls(model)) expect(model.decode(teacher)).toContain("Final score");
   });
 
   test("a transition with nothing to teach does not end the run", async () => {
@@ -807,6 +846,17 @@ describe("metrics that explain", () => {
     expect(run.trajectories).toEqual([]);
     expect(run.checkpoints.at(-1)).toMatchObject({ collected: false, episodes: 0 });
   });
+});
+
+test("no further round begins once the environment steps are reached", async () => {
+  const { result, run } = await train(script(), {
+    iterations: 30,
+    environmentSteps: 7, // an episode takes three
+    evaluation: { every: 2, episodes: 1 },
+  });
+  expect(result).toMatchObject({ environmentSteps: 9, episodes: 3, updates: 3 });
+  const measured = run.rows.flatMap(({ values }) => values["eval/environment_steps"] ?? []);
+  expect(measured).toEqual([0, 6, 9]);
 });
 
 test("no iterations: nothing is played, and what came before is kept", async () => {

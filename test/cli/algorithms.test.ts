@@ -26,6 +26,8 @@ const rounds = { model: base, "config.iterations": 1, "config.episodesPerIterati
 describe.each([
   // After so few steps nothing succeeds: let everything count as success.
   ["rft", { "config.updatesPerIteration": 2, "config.batchSize": 3, "config.successReward": 0 }, "loss/nll"],
+  ["grpo", { "config.epochs": 2, "config.batchSize": 4, "config.klCoefficient": 0.1 }, "loss/policy"],
+  ["ppo", { "config.epochs": 2, "config.batchSize": 4, "config.klCoefficient": 0.1 }, "loss/policy"],
 ])("a run of %s", (name, fields, loss) => {
   const run = join(root, name);
 

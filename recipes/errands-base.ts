@@ -18,6 +18,7 @@ export default defineRecipe({
     rampSteps: 30,
     betas: [0.9, 0.98],
     episodes: 2400,
+    observedTargets: true,
   },
   config: { iterations: 0 },
   run: { keepCheckpoints: 1 },

@@ -8,6 +8,7 @@ import errands from "./errands.ts";
 export default defineRecipe({
   ...errands,
   name: "quickstart",
-  description: "half a million parameters learn eight errands by NLAC before your eyes, in minutes, on the CPU",
+  description:
+    "half a million parameters learn eight errands by NLAC before your eyes, in minutes, on the CPU",
   config: { ...errands.config, evaluation: { every: 4, episodes: 64, temperature: 1 } },
 });

@@ -330,7 +330,8 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
   const l1 = losses.map(mean);
   const seed = derivedSeed(config.seed, streams.rehearsal, state.updates);
-  const rehearsed = await rehearse({ ...training, count: config.rehearsal, seed, signal: run.signal });
+  const shown = { observedTargets: config.bootstrap === "none" };
+  const rehearsed = await rehearse({ ...training, count: config.rehearsal, seed, signal: run.signal, shown });
 
   const metrics: Record<string, number> = {
     ...roles.metrics(),

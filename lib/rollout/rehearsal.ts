@@ -9,7 +9,7 @@ import { NlacError } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, permutation, streams, uniform } from "../random.ts";
 import { inGroups, mean } from "./losses.ts";
-import { demonstrated } from "./warmup.ts";
+import { demonstrated, type Shown } from "./warmup.ts";
 
 export interface RehearsalOptions<Task> {
   model: LanguageModel;
@@ -21,6 +21,8 @@ export interface RehearsalOptions<Task> {
   /** Determines the texts. */
   seed: number;
   signal: AbortSignal;
+  /** Which texts of an episode are shown. Default: what the paper's prompts ask for. */
+  shown?: Shown;
 }
 
 /**
@@ -45,12 +47,13 @@ async function rehearsalTexts<Task>(options: RehearsalOptions<Task>): Promise<Sc
   const texts: ScoredText[] = [];
   for (let i = 0; texts.length < count; i++) {
     const task = tasks[Math.floor(uniform(seed, streams.rehearsal, i) * tasks.length)]!;
-    const shown = await demonstrated(model, environment, task, derivedSeed(seed, streams.rehearsal, i));
-    const usable = shown.filter(({ role }) => role === "target" || role === "refinement");
+    const own = derivedSeed(seed, streams.rehearsal, i);
+    const all = await demonstrated(model, environment, task, own, options.shown);
+    const usable = all.filter(({ role }) => role === "target" || role === "refinement");
     if (usable.length === 0) {
       throw new NlacError("ERR_CONFIG", `${environment.name} demonstrates nothing that can be rehearsed.`);
     }
-    const order = permutation(usable.length, derivedSeed(seed, streams.rehearsal, i), streams.rehearsal);
+    const order = permutation(usable.length, own, streams.rehearsal);
     texts.push(...order.slice(0, Math.min(mostPerEpisode, count - texts.length)).map((j) => usable[j]!));
   }
   return texts;

@@ -8,7 +8,12 @@ import { z } from "zod";
 import type { Demonstration, Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
-import { futureRequest, targetRequest, terminalTargetRequest } from "../prompts/backup.ts";
+import {
+  futureRequest,
+  observedTargetRequest,
+  targetRequest,
+  terminalTargetRequest,
+} from "../prompts/backup.ts";
 import { criticRequest } from "../prompts/critic.ts";
 import { actionText, policyMessages } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
@@ -31,6 +36,8 @@ export const warmupConfig = z.strictObject({
   betas: z.tuple([decay, decay]).default([0.9, 0.999]),
   /** Scripted episodes the texts are taken from. */
   episodes: z.int().min(1).default(64),
+  /** Show targets without a bootstrapped future too, which NLAC's `bootstrap: "none"` asks for. */
+  observedTargets: z.boolean().default(false),
 });
 
 export type WarmupConfig = z.infer<typeof warmupConfig>;
@@ -57,7 +64,8 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
   const texts: ScoredText[] = [];
   for (let i = 0; i < config.episodes; i++) {
     const task = tasks[order[i % tasks.length]!]!;
-    texts.push(...(await demonstrated(model, environment, task, derivedSeed(seed, streams.warmup, i))));
+    const shown = await demonstrated(model, environment, task, derivedSeed(seed, streams.warmup, i), config);
+    texts.push(...shown);
   }
   let shuffled: number[] = [];
   let shuffledFor = -1;
@@ -85,17 +93,23 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
   await model.updateTarget(1);
 }
 
+/** Which texts of a scripted episode are shown. */
+export interface Shown {
+  observedTargets: boolean;
+}
+
 /** The texts of a scripted episode on `task`. Throws ERR_CONFIG when the environment cannot demonstrate. */
 export async function demonstrated<Task>(
   model: LanguageModel,
   environment: Environment<Task>,
   task: Task,
   seed: number,
+  shown: Shown = { observedTargets: false },
 ): Promise<DemonstratedText[]> {
   if (environment.demonstrate === undefined) {
     throw new NlacError("ERR_CONFIG", `${environment.name} has no scripted episodes to learn from.`);
   }
-  return demonstratedTexts(model, environment, await environment.demonstrate(task, { seed }));
+  return demonstratedTexts(model, environment, await environment.demonstrate(task, { seed }), shown);
 }
 
 /** A text that a scripted episode shows, and whose it is. */
@@ -108,6 +122,7 @@ export function demonstratedTexts(
   model: LanguageModel,
   environment: Pick<Environment, "actionFormat">,
   demonstration: Demonstration,
+  { observedTargets }: Shown = { observedTargets: false },
 ): DemonstratedText[] {
   const format = environment.actionFormat;
   const texts: DemonstratedText[] = [];
@@ -136,6 +151,13 @@ export function demonstratedTexts(
         const request = terminalTargetRequest(outcome.observation, outcome.reward, true);
         teach("target", acted.append(user(request)), target);
       } else {
+        if (observedTargets) {
+          teach(
+            "target",
+            acted.fork().append(user(observedTargetRequest(outcome.observation, true))),
+            target,
+          );
+        }
         teach("future", acted.append(user(futureRequest(outcome.observation))), outcome.future ?? "");
         teach("target", acted.append(user(targetRequest(true))), target);
       }

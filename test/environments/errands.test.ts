@@ -334,11 +334,13 @@ describe("errandsModel", () => {
     let longest = 0;
     for (let seed = 0; seed < 40; seed++) {
       const demonstration = await environment.demonstrate!(task!, { seed });
-      const expected = demonstratedTexts(plain, environment, demonstration);
+      const shown = { observedTargets: true };
+      const expected = demonstratedTexts(plain, environment, demonstration, shown);
       for (const [i, { prompt, response }] of demonstratedTexts(
         model,
         environment,
         demonstration,
+        shown,
       ).entries()) {
         longest = Math.max(longest, prompt.length + response.length);
         // Nothing of a text is outside of the vocabulary.

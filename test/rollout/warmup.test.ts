@@ -40,6 +40,30 @@ test("a scripted game shows every role in the form that its parser reads", async
   expect(kinds.yes / kinds.critique).toBeLessThan(0.55);
 });
 
+test("targets without a bootstrapped future are shown where they are asked for, and say the same", async () => {
+  const model = new ScriptedModel(() => "");
+  const [task] = await environment.tasks("train");
+  const demonstration = await environment.demonstrate!(task!, { seed: 1 });
+  const requests = (observedTargets: boolean) =>
+    demonstratedTexts(model, environment, demonstration, { observedTargets })
+      .filter(({ role }) => role === "target")
+      .map(({ prompt, response }) => ({
+        request: model.decode(prompt).split("<|im_start|>user").at(-1)!,
+        said: model.decode(response),
+      }));
+  const usual = requests(false);
+  const all = requests(true);
+  const observed = all.filter(({ request }) =>
+    /answered as follows[^]*Now judge your latest action\./.test(request),
+  );
+  const going = usual.filter(({ request }) => request.includes("judge your latest action again"));
+  expect(going.length).toBeGreaterThan(5);
+  expect(all).toHaveLength(usual.length + going.length);
+  expect(observed.filter(({ request }) => !request.includes("Final score")).map(({ said }) => said)).toEqual(
+    going.map(({ said }) => said),
+  );
+});
+
 test("nothing that is said before an answer gives the answer or a test word away", async () => {
   const model = new ScriptedModel(() => "");
   const tasks = await environment.tasks("train");

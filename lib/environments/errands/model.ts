@@ -4,7 +4,12 @@
  * prompts and parsers as a large model does, in conversations of some hundred tokens.
  */
 
-import { futureRequest, targetRequest, terminalTargetRequest } from "../../prompts/backup.ts";
+import {
+  futureRequest,
+  observedTargetRequest,
+  targetRequest,
+  terminalTargetRequest,
+} from "../../prompts/backup.ts";
 import { criticRequest } from "../../prompts/critic.ts";
 import { actionText, policyMessages } from "../../prompts/policy.ts";
 import { refinerRequest } from "../../prompts/refiner.ts";
@@ -55,6 +60,7 @@ function requests(): string[] {
     targetRequest(true),
     targetRequest(false),
     futureRequest(answer),
+    observedTargetRequest(answer, true),
     ...[0, 1].flatMap((reward) =>
       [true, false].map((verdict) => terminalTargetRequest(answer, reward, verdict)),
     ),

@@ -339,15 +339,7 @@ async function update<Task>(
     }),
   );
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(
-    model,
-    config,
-    {
-      number: state.iteration * updatesPerRound(config) + state.updatesDone,
-      total: config.iterations * updatesPerRound(config),
-    },
-    state,
-  );
+  const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
   for (const { trajectory, text, advantage } of batch.slice(0, run.samplesPerUpdate))
     run.sample(episodeSample(model, state.updates, trajectory, text, { advantage }));
   return {

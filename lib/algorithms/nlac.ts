@@ -371,8 +371,8 @@ async function step<Task>(
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  const place = { number: state.updates, total: config.iterations * config.updatesPerIteration };
-  const taken = await scheduledStep(model, { ...config, learningRate, state: moments }, place, state);
+  const own = { ...config, learningRate, state: moments };
+  const taken = await scheduledStep(model, own, state, config.updatesPerIteration);
   for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }
 

@@ -353,15 +353,7 @@ async function update<Task>(
     }),
   );
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(
-    model,
-    config,
-    {
-      number: state.iteration * updatesPerRound(config) + state.updatesDone,
-      total: config.iterations * updatesPerRound(config),
-    },
-    state,
-  );
+  const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
   for (const [i, { trajectory, text }] of batch.slice(0, run.samplesPerUpdate).entries()) {
     const value = scores[drawn[i]!]!.oldValues![text.turns[0]!.start]!;
     run.sample(episodeSample(model, state.updates, trajectory, text, { value }));

@@ -256,15 +256,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   }));
   const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(
-    model,
-    config,
-    {
-      number: state.iteration * config.updatesPerIteration + state.updatesDone,
-      total: config.iterations * config.updatesPerIteration,
-    },
-    state,
-  );
+  const stepped = await scheduledStep(model, config, state, config.updatesPerIteration);
   for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
     run.sample(actionSample(model, state.updates, action, { nll: mean(losses[i]!) }));
   }

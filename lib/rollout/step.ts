@@ -3,9 +3,10 @@
 import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { type Schedule, scheduled } from "../run/schedule.ts";
+import { type Counters, type Length, shareOver } from "../run/training-run.ts";
 
 /** What the methods' configurations say of a step; every field is explained there. */
-export interface StepConfig {
+export interface StepConfig extends Length {
   learningRate: number;
   schedule: Schedule;
   betas: [number, number];
@@ -17,19 +18,26 @@ export interface StepConfig {
 }
 
 /**
- * A step on the gradients added up, at the rate of step `number` of `total`.
+ * A step on the gradients added up, at the rate of its place in the training.
  *
- * @param counters counts the steps skipped in a row
+ * @param counters say which step it is, and count the steps skipped in a row
+ * @param updates of an iteration
  * @returns what is logged of it
  * @throws NlacError ERR_NOT_FINITE when too many steps in a row were skipped
  */
 export async function scheduledStep(
   model: LanguageModel,
   config: StepConfig,
-  { number, total }: { number: number; total: number },
-  counters: { skippedInARow: number },
+  counters: Counters,
+  updates: number,
 ): Promise<Record<"grad_norm" | "skipped" | "learning_rate", number>> {
-  const learningRate = config.learningRate * scheduled(config.schedule, number, total);
+  const { iteration, updatesDone } = counters;
+  const rate = scheduled(
+    config.schedule,
+    iteration * updates + updatesDone,
+    shareOver(counters, config, updatesDone / updates),
+  );
+  const learningRate = config.learningRate * rate;
   const { gradNorm, skipped } = await model.step({
     learningRate,
     betas: config.betas,

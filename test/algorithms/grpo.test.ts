@@ -292,9 +292,8 @@ describe("a step", () => {
       schedule: { shape: "linear", warmupSteps: 2 },
     });
     expect(updates.map(({ learning_rate }) => learning_rate)).toEqual([
-      1,
-      2,
-      ...[0, 1, 2, 3, 4, 5].map((step) => 2 * (1 - step / 6)),
+      1, // half of it, on the way up
+      ...[1, 2, 3, 4, 5, 6, 7].map((step) => 2 * (1 - step / 8)),
     ]);
   });
 

@@ -1,8 +1,11 @@
 import { expect, test } from "vitest";
 import { scheduleConfig, scheduled } from "../../lib/run/schedule.ts";
+import { shareOver } from "../../lib/run/training-run.ts";
 
 const rates = (config: Parameters<typeof scheduleConfig.parse>[0], steps: number, total = steps) =>
-  Array.from({ length: steps }, (_, step) => scheduled(scheduleConfig.parse(config), step, total));
+  Array.from({ length: steps }, (_, step) =>
+    scheduled(scheduleConfig.parse(config), step, Math.min(1, step / total)),
+  );
 
 test("the default is one rate throughout", () => {
   expect(rates({}, 4)).toEqual([1, 1, 1, 1]);
@@ -12,8 +15,8 @@ test("a warm-up rises in a straight line and loses no step", () => {
   expect(rates({ warmupSteps: 4 }, 6)).toEqual([0.25, 0.5, 0.75, 1, 1, 1]);
 });
 
-test("a line falls from the end of the warm-up to the floor", () => {
-  expect(rates({ shape: "linear", warmupSteps: 2 }, 6)).toEqual([0.5, 1, 1, 0.75, 0.5, 0.25]);
+test("a line falls from the beginning to the floor, and the warm-up rises under it", () => {
+  expect(rates({ shape: "linear", warmupSteps: 2 }, 4)).toEqual([0.5, 0.75, 0.5, 0.25]);
   const floored = rates({ shape: "linear", floor: 0.2 }, 12, 10);
   expect(floored[0]).toBe(1);
   expect(floored[5]).toBeCloseTo(0.6, 12);
@@ -29,8 +32,16 @@ test("a cosine is half way down in the middle, and falls slowly at both ends", (
   expect(cosine[49]! - cosine[50]!).toBeGreaterThan(0.013);
 });
 
-test("a warm-up as long as the training is all there is", () => {
-  expect(rates({ shape: "linear", warmupSteps: 3 }, 4, 3)).toEqual([1 / 3, 2 / 3, 1, 1]);
+test("a training that ends by its environment steps falls with them", () => {
+  const at = (iteration: number, environmentSteps: number) =>
+    shareOver(
+      { iteration, environmentSteps, collected: true },
+      { iterations: 100, environmentSteps: 400 },
+      0.5,
+    );
+  expect(at(0, 100)).toBe(0.25);
+  expect(at(3, 500)).toBe(1);
+  expect(at(50, 100)).toBe(0.505);
 });
 
 test.each([{ shape: "step" }, { floor: 2 }, { warmupSteps: -1 }, { warmup: 3 }])(

@@ -17,15 +17,20 @@ test.each(["smollm2", "twenty-questions"])(
   },
 );
 
-test.each(["quickstart", "errands-base", "errands", "errands-rft", "errands-grpo", "errands-ppo"])(
-  "the shipped recipe %s validates and survives run.json",
-  async (name) => {
-    const recipe = await loadRecipe(name);
-    const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
-    expect(await environment.tasks("train")).toHaveLength(8);
-    expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
-  },
-);
+test.each([
+  "quickstart",
+  "errands-base",
+  "errands",
+  "errands-rft",
+  "errands-hindsight",
+  "errands-grpo",
+  "errands-ppo",
+])("the shipped recipe %s validates and survives run.json", async (name) => {
+  const recipe = await loadRecipe(name);
+  const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+  expect(await environment.tasks("train")).toHaveLength(8);
+  expect(parseRecipe(JSON.parse(JSON.stringify(recipe)), "run.json")).toEqual(recipe);
+});
 
 test("a model to make needs both of its parts", async () => {
   await expect(loadRecipe("errands-base", ["model.tokenizer=5"])).rejects.toThrow(/model/);
@@ -59,7 +64,7 @@ test.each([
 
 test("an unknown recipe's error lists those that are there", async () => {
   await expect(loadRecipe("nonsense")).rejects.toThrow(
-    /errands, errands-base, errands-grpo, errands-ppo, errands-rft, .*quickstart, smollm2, twenty-questions/,
+    /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, .*quickstart, smollm2, twenty-questions/,
   );
 });
 

@@ -12,6 +12,8 @@
  * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
  * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the
  *   learning rate's schedule goes on as if they had been taken.
+ * With `imitate: "hindsight"` it is another method, a rival for NLAC where observations say what would have been right:
+ * their reading is written by hand, while NLAC has to find it.
  */
 
 import { z } from "zod";
@@ -19,6 +21,7 @@ import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
+import { actionText } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
 import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
@@ -56,6 +59,11 @@ export const rftConfig = z.strictObject({
   batchSize: count.default(1024),
   /** An episode's reward from which on it is imitated. Paper: success; default 1. */
   successReward: z.number().default(1),
+  /**
+   * What is imitated: the actions of episodes that succeed, or of all episodes the actions that their observations, read
+   * in hindsight, say should have been taken (`hindsight` of the environment). Paper: successes.
+   */
+  imitate: z.enum(["successes", "hindsight"]).default("successes"),
   /** Actions kept, the newest. Paper: not given. */
   capacity: count.default(100_000),
   /** Draw each solved task equally often, or each kept action: easy tasks fill the buffer. Paper: not given. */
@@ -117,7 +125,13 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
   const run = options.run ?? memoryRun();
   const tasks = await environment.tasks("train");
   if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
-  const successes = new Successes(config);
+  if (config.imitate === "hindsight" && environment.hindsight === undefined) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${environment.name} does not say what its observations tell in hindsight.`,
+    );
+  }
+  const successes = new Successes(config, (trajectory) => imitable(model, environment, config, trajectory));
   const state = await restore(run, successes);
   const training: Training<Task> = { model, environment, tasks, successes, state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -185,14 +199,37 @@ async function restore(run: TrainingRun, successes: Successes): Promise<Counters
   return saved.state as unknown as Counters;
 }
 
-/** The actions of the episodes that succeeded, the newest `capacity` of them. */
+/** Of an episode, the actions to imitate, each after its own state; undefined where it is not imitated. */
+function imitable<Task>(
+  model: LanguageModel,
+  environment: Environment<Task>,
+  { imitate, successReward }: RftConfig,
+  trajectory: Trajectory,
+): Transition[] | undefined {
+  if (imitate === "successes") {
+    const failed = isFaulty(trajectory) || trajectory.reward < successReward;
+    return failed ? undefined : transitionsOf(trajectory);
+  }
+  return transitionsOf(trajectory).flatMap((transition) => {
+    const { action, tokens } = trajectory.turns[transition.turn]!;
+    const better = action && environment.hindsight!(action, transition.observation);
+    if (better === undefined) return [];
+    if (better.text === action!.text) return [{ ...transition, action: tokens }];
+    const written = model.encode(actionText(better, environment.actionFormat));
+    return [{ ...transition, action: [...written, model.endOfTurn] }];
+  });
+}
+
+/** The actions that are imitated, the newest `capacity` of them. */
 class Successes {
   readonly #config: RftConfig;
+  readonly #imitable: (trajectory: Trajectory) => Transition[] | undefined;
   readonly #actions: Transition[] = [];
   readonly #tasks: string[] = []; // of each action
 
-  constructor(config: RftConfig) {
+  constructor(config: RftConfig, imitable: (trajectory: Trajectory) => Transition[] | undefined) {
     this.#config = config;
+    this.#imitable = imitable;
   }
 
   /** Actions held now. */
@@ -205,10 +242,11 @@ class Successes {
     return new Set(this.#tasks).size;
   }
 
-  /** Keeps the episode's actions if it succeeded, and says whether it did. */
+  /** Keeps what is to be imitated of the episode, and says whether it is imitated. */
   add(trajectory: Trajectory): boolean {
-    if (isFaulty(trajectory) || trajectory.reward < this.#config.successReward) return false;
-    for (const action of transitionsOf(trajectory)) {
+    const actions = this.#imitable(trajectory);
+    if (actions === undefined) return false;
+    for (const action of actions) {
       this.#actions.push(action);
       this.#tasks.push(trajectory.task);
     }

@@ -120,5 +120,10 @@ export interface Environment<Task = unknown> {
    * environments whose texts are much alike whatever happens; the others are compared by the words in common.
    */
   agreement?(future: string, observation: readonly Message[]): number | undefined;
+  /**
+   * The action that should have been taken, as far as a reading of the observation after it tells: the very one where it
+   * was right, undefined where nothing is told. For relabelling in hindsight.
+   */
+  hindsight?(action: Action, observation: readonly Message[]): Action | undefined;
   close(): Promise<void>;
 }

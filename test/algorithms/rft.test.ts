@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type RftConfigInput, rftConfig, trainRft } from "../../lib/algorithms/rft.ts";
+import type { Action, Message } from "../../lib/environments/contract.ts";
+import { parseAction } from "../../lib/prompts/policy.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
@@ -57,6 +59,38 @@ describe("the buffer", () => {
       "buffer/tasks": new Set(solved.map(({ task }) => task)).size,
       environment_steps: 24,
     });
+  });
+
+  test("in hindsight: every action that its observation tells of, as it should have been", async () => {
+    const environment = {
+      ...errandEnvironment({ turns: 2 }),
+      // The desk's answer to anything but the right word tells it; to the second action nothing is told.
+      hindsight: (action: Action, observation: readonly Message[]) => {
+        const wanted = /wants (?:the )?(\w+)/.exec(observation[0]?.content ?? "")?.[1];
+        return wanted === undefined ? undefined : { ...action, text: wanted };
+      },
+    };
+    const { texts, run, rounds, model } = await train({ batchSize: 300, imitate: "hindsight" }, environment);
+    const turns = run.trajectories.flatMap((trajectory) => trajectory.turns);
+    const told = turns.flatMap((turn) => {
+      const better = environment.hindsight(turn.action!, turn.observation);
+      return better === undefined ? [] : [{ turn, better }];
+    });
+    expect(told.length).toBeGreaterThan(4);
+    expect(rounds[0]).toMatchObject({
+      "buffer/kept": run.trajectories.length,
+      "buffer/actions": told.length,
+    });
+    for (const { prompt, response } of texts) {
+      const action = parseAction(model.decode(response.slice(0, -1)), "text");
+      const from = told.filter(({ turn }) => String(turn.state.prompt()) === String(prompt));
+      expect(from.length).toBeGreaterThan(0);
+      expect(from.map(({ better }) => better.text)).toContain(action.ok && action.action.text);
+      expect(response.at(-1)).toBe(model.endOfTurn);
+    }
+    await expect(train({ imitate: "hindsight" })).rejects.toThrow(
+      expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("hindsight") }),
+    );
   });
 
   test("successReward draws the line", async () => {

@@ -237,6 +237,19 @@ describe("errandsSuccessRate", () => {
   });
 });
 
+it("in hindsight the desk's answer tells the thing that it took or wants, a dead end too", () => {
+  const { hindsight } = errands();
+  const action = { text: "pen", thought: "The visa, after nothing." };
+  const after = (answer: string) => hindsight!(action, [{ role: "user", content: answer }]);
+  const status = { kind: "visa", movesLeft: 3, brought: ["pen"] };
+  expect(after(deskText({ kind: "took", thing: "pen" }, status))).toEqual(action);
+  expect(after(deskText({ kind: "took", thing: "pen" }, status, { kind: "lost", over: "pen" }))).toEqual(
+    action,
+  );
+  expect(after(deskText({ kind: "wants", thing: "seal" }, status))).toEqual({ ...action, text: "seal" });
+  expect(after(deskText({ kind: "refused" }, status))).toBeUndefined();
+});
+
 describe("demonstrations", () => {
   const model = new ScriptedModel(() => "");
   const texts = async (seed: number, options: ErrandsOptions = {}) => {

@@ -14,7 +14,7 @@ import { streams, uniform } from "../../random.ts";
 import type { Action, Environment, Episode, ResetOptions, StepResult } from "../contract.ts";
 import { driver } from "../driver.ts";
 import { demonstrate } from "./demonstrate.ts";
-import { deskText, eventAgreement, foretoldSuccess, kinds, rules, things } from "./words.ts";
+import { deskText, eventAgreement, foretoldSuccess, kinds, rules, thingIn, things } from "./words.ts";
 import { bring, type Errand, type ErrandPolicy, makeErrands, type Progress, successRate } from "./world.ts";
 
 const errandsOptions = z
@@ -128,6 +128,10 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     demonstrate: async (_, { seed }) => demonstrate(seed, deadEnds),
     foretold: foretoldSuccess,
     agreement: (future, observation) => eventAgreement(future, observation[0]?.content ?? ""),
+    hindsight: (action, observation) => {
+      const thing = thingIn(observation[0]?.content ?? "");
+      return thing === undefined ? undefined : { ...action, text: thing };
+    },
     ...driver("errands", start),
   };
 }

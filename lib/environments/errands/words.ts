@@ -137,6 +137,13 @@ export function foretoldSuccess(future: string): number | undefined {
   return done === failed ? undefined : Number(done);
 }
 
+/** The thing that the desk took or wants, by its answer; undefined where it says neither. */
+export function thingIn(answer: string): string | undefined {
+  return [phrases.took, phrases.wants].flatMap((words) =>
+    things.filter((thing) => answer.startsWith(words + thing)),
+  )[0];
+}
+
 /** Whether the desk did what a description of the future says that it does next: 1 or 0; undefined for other texts. */
 export function eventAgreement(future: string, answer: string): number | undefined {
   const [foreseen, seen] = [eventIn(future), eventIn(answer)];

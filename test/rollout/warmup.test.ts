@@ -54,7 +54,7 @@ test("targets without a bootstrapped future are shown where they are asked for, 
   const usual = requests(false);
   const all = requests(true);
   const observed = all.filter(({ request }) =>
-    /answered as follows[^]*Now judge your latest action\./.test(request),
+    /answered as follows[\s\S]*Now judge your latest action\./.test(request),
   );
   const going = usual.filter(({ request }) => request.includes("judge your latest action again"));
   expect(going.length).toBeGreaterThan(5);

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import {
   callNative,
   checkAdamWOptions,
+  checkBoolean,
   checkChoice,
   checkDivergence,
   checkInteger,
@@ -26,8 +27,11 @@ import type {
   GenerateOptions,
   GenerateRequest,
   Generation,
-  LanguageModel,
   ScoredText,
+  SoftQModel,
+  SoftQOptions,
+  SoftQResult,
+  SoftQText,
   StepOptions,
   StepResult,
   TokenKlOptions,
@@ -43,6 +47,7 @@ import type {
   NativeLearnerOptions,
   NativeModelInfo,
   NativeScoredText,
+  NativeSoftQText,
 } from "./native/addon.ts";
 import { loadAddon } from "./native/load.ts";
 import { derivedSeed, streams } from "./random.ts";
@@ -67,6 +72,11 @@ export interface LearnerOptions {
   seed?: number | undefined;
   /** Must be undefined: all parameters are trained. */
   adapter?: AdapterOptions | undefined;
+  /**
+   * What is trained besides the model and left out of an export: "q", twin soft Q heads, each as large as the
+   * vocabulary matrix (`softQ`, SAC). Default "none"; `resume` keeps the saved ones then.
+   */
+  heads?: "none" | "q" | undefined;
   /** Recompute activations in the backward pass: less memory, a third more time. Default false. */
   gradientCheckpointing?: boolean | undefined;
   /** Packed tokens of one forward and backward pass. Default 2048. */
@@ -89,6 +99,7 @@ interface Settings {
   dtype: "bfloat16" | "float32";
   seed: number;
   adapter: AdapterOptions | undefined;
+  heads: "none" | "q";
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
@@ -100,6 +111,7 @@ const defaults: Settings = {
   dtype: "bfloat16",
   seed: 0,
   adapter: undefined,
+  heads: "none",
   gradientCheckpointing: false,
   microBatchTokens: 2048,
   cacheBytes: 2 ** 31,
@@ -116,6 +128,7 @@ interface SavedSampling {
   tokenizer: boolean;
 }
 
+const maxFloat = (2 - 2 ** -23) * 2 ** 127;
 const samplingFile = "sampling.json";
 const whichs = ["online", "target"] as const;
 
@@ -124,7 +137,7 @@ const whichs = ["online", "target"] as const;
  * settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
  * refused with ERR_VALUE before anything is computed.
  */
-export class Learner implements LanguageModel, AsyncDisposable {
+export class Learner implements SoftQModel, AsyncDisposable {
   /** Architecture and size of the model. */
   readonly info: ModelInfo;
   /** Undefined for a model that came without one. */
@@ -192,7 +205,8 @@ export class Learner implements LanguageModel, AsyncDisposable {
    *
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
    *   the saved one
-   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint
+   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint, or of a
+   *   learner with other `heads`
    */
   static async resume(directory: string, options: LearnerOptions = {}): Promise<Learner> {
     const settings = checkSettings(options);
@@ -418,6 +432,56 @@ export class Learner implements LanguageModel, AsyncDisposable {
     return this.#run(() =>
       this.#native.tokenKl(distilled, temperature, support, options.withGradient ?? true, divergence),
     );
+  }
+
+  /**
+   * Soft actor-critic on the tokens of episodes (Haarnoja et al., 2018). An action's target is
+   * y = r + γ·V̄(s'), V̄(s) = E_{a~π}[min(Q̄1, Q̄2) - α log π] under θ̄ and the policy π of θ; a text's last action has
+   * y = r. The gradient of Σ weight·(qCoefficient·(½(Q1 - y)² + ½(Q2 - y)²) + policyCoefficient·KL(π ‖
+   * softmax(min(Q1, Q2) / α))) over all actions adds to what is there until `step`; none flows through y, nor from
+   * the KL into Q.
+   *
+   * @param texts episodes; a token whose weight is not 0 is an action. `rewards`: [response tokens]
+   * @returns per text lists of [response tokens], 0 where no action is
+   * @throws NlacError ERR_VALUE naming the text, and for a learner without `heads: "q"`
+   */
+  async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
+    checkArray(texts, "texts");
+    const episodes = texts.map((text, i): NativeSoftQText => {
+      const where = `texts[${i}]`;
+      const prompt = this.#ids(text.prompt, `${where}.prompt`);
+      const response = this.#ids(text.response, `${where}.response`);
+      this.#checkLength(prompt.length + response.length, `${where}.prompt and .response`);
+      const { weight = 1 } = text;
+      const weights =
+        typeof weight === "number"
+          ? new Float32Array(response.length).fill(checkFloat(weight, `${where}.weight`))
+          : checkFloats(weight, response.length, `${where}.weight`);
+      return {
+        prompt,
+        response,
+        weights,
+        rewards: checkFloats(text.rewards, response.length, `${where}.rewards`),
+      };
+    });
+    const native = {
+      temperature: checkTemperature(options.temperature),
+      discount: checkNumber(options.discount ?? 1, "discount", 0, 1),
+      qCoefficient: checkNumber(options.qCoefficient, "qCoefficient", 0),
+      policyCoefficient: checkNumber(options.policyCoefficient, "policyCoefficient", 0),
+      withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
+    };
+    return this.#run(() => this.#native.softQ(episodes, native));
+  }
+
+  /**
+   * The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: softmax(min(Q1, Q2) / α) is the policy. For
+   * when other losses, a warm-up's say, have moved it since the heads were made.
+   *
+   * @throws NlacError ERR_VALUE for a learner without `heads: "q"`
+   */
+  async resetQHeads(): Promise<void> {
+    return this.#run(() => this.#native.resetQHeads());
   }
 
   /**
@@ -656,6 +720,7 @@ function checkSettings(options: LearnerOptions): Settings {
   }
   try {
     checkChoice(settings.dtype, "dtype", ["bfloat16", "float32"]);
+    checkChoice(settings.heads, "heads", ["none", "q"]);
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
@@ -676,8 +741,8 @@ function openAddon(settings: Settings): Addon {
 }
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
-  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
-  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes };
+  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads } = settings;
+  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads };
 }
 
 /** A model without a tokenizer is one that takes ids only. */
@@ -727,6 +792,22 @@ function checkArray(value: unknown, where: string): void {
 function checkWeight(weight: ScoredText["weight"], where: string): number {
   if (typeof weight === "object") throw new NlacError("ERR_VALUE", `${where}.weight must be one number.`);
   return checkNumber(weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
+}
+
+/** A number that float32 holds. */
+function checkFloat(value: unknown, where: string): number {
+  return checkNumber(value, where, -maxFloat, maxFloat);
+}
+
+/** `length` of them. */
+function checkFloats(values: ArrayLike<number>, length: number, where: string): Float32Array {
+  if (typeof values !== "object" || values === null || values.length !== length) {
+    throw new NlacError(
+      "ERR_VALUE",
+      `${where} must be a list of ${length} numbers, one a token of the response.`,
+    );
+  }
+  return Float32Array.from(values, (value, i) => checkFloat(value, `${where}[${i}]`));
 }
 
 function checkTemperature(temperature: number): number {

@@ -8,6 +8,7 @@ export interface NativeLearnerOptions {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
+  heads: "none" | "q";
 }
 
 export interface NativeGenerateRequest {
@@ -46,6 +47,30 @@ export interface NativeDistilledText {
   teacher: Int32Array;
   response: Int32Array;
   weight: number;
+}
+
+export interface NativeSoftQText {
+  prompt: Int32Array;
+  response: Int32Array;
+  weights: Float32Array; // one a token of the response; 0: no action
+  rewards: Float32Array; // likewise
+}
+
+export interface NativeSoftQOptions {
+  temperature: number;
+  discount: number;
+  qCoefficient: number;
+  policyCoefficient: number;
+  withGradient: boolean;
+}
+
+/** Of one text, [response tokens] each. */
+export interface NativeSoftQResult {
+  qLosses: Float32Array;
+  policyLosses: Float32Array;
+  q: Float32Array;
+  targets: Float32Array;
+  entropies: Float32Array;
 }
 
 export interface NativeSupport {
@@ -104,6 +129,8 @@ export interface NativeLearner {
     withGradient: boolean,
     divergence: NativeDivergence,
   ): Promise<Float32Array[]>;
+  softQ(texts: NativeSoftQText[], options: NativeSoftQOptions): Promise<NativeSoftQResult[]>;
+  resetQHeads(): Promise<void>;
   discardGradients(): Promise<void>;
   discardMoments(state: string): Promise<void>;
   dropCaches(): Promise<void>;

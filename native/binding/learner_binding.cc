@@ -36,7 +36,9 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
          InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
          InstanceMethod<&LearnerHandle::logits>("logits"),
          InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
-         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"), InstanceMethod<&LearnerHandle::step>("step"),
+         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"), InstanceMethod<&LearnerHandle::soft_q>("softQ"),
+         InstanceMethod<&LearnerHandle::reset_q_heads>("resetQHeads"),
+         InstanceMethod<&LearnerHandle::step>("step"),
          InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
          InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
          InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
@@ -129,6 +131,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value logits(const Napi::CallbackInfo& info);
   Napi::Value token_nll(const Napi::CallbackInfo& info);
   Napi::Value token_kl(const Napi::CallbackInfo& info);
+  Napi::Value soft_q(const Napi::CallbackInfo& info);
+  Napi::Value reset_q_heads(const Napi::CallbackInfo& info);
   Napi::Value step(const Napi::CallbackInfo& info);
   Napi::Value discard_gradients(const Napi::CallbackInfo& info);
   Napi::Value discard_moments(const Napi::CallbackInfo& info);
@@ -160,6 +164,9 @@ LearnerOptions to_options(Napi::Value value) {
   const int64_t cache_bytes = fields.integer("cacheBytes");
   NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
   options.cache_bytes = static_cast<size_t>(cache_bytes);
+  const std::string heads = fields.string("heads");
+  NLAC_REQUIRE(heads == "none" || heads == "q", "ERR_VALUE", "options.heads must be none or q");
+  options.heads = heads == "q" ? Heads::q : Heads::none;
   return options;
 }
 
@@ -188,6 +195,24 @@ DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
   return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight")};
 }
 
+std::vector<float> to_floats(Napi::Value value, const std::string& where) {
+  const Napi::Float32Array array = to_float32_array(value, where);
+  return {array.Data(), array.Data() + array.ElementLength()};
+}
+
+SoftQText to_soft_q_text(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  const Napi::Object object = value.As<Napi::Object>();
+  return {fields.ids("prompt"), fields.ids("response"), to_floats(object.Get("weights"), where + ".weights"),
+          to_floats(object.Get("rewards"), where + ".rewards")};
+}
+
+SoftQOptions to_soft_q_options(Napi::Value value) {
+  const Fields fields(value, "options");
+  return {fields.number("temperature"), fields.number("discount"), fields.number("qCoefficient"),
+          fields.number("policyCoefficient"), fields.boolean("withGradient")};
+}
+
 // --- results -----------------------------------------------------------------------------------------------
 
 Napi::Value from_rows(Napi::Env env, const std::vector<std::vector<float>>& rows) {
@@ -205,6 +230,20 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
     object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
     return object;
   });
+}
+
+Napi::Value from_soft_q(Napi::Env env, const SoftQOutput& output) {
+  Napi::Array texts = Napi::Array::New(env, output.q.size());
+  for (size_t i = 0; i < output.q.size(); ++i) {
+    Napi::Object text = Napi::Object::New(env);
+    text.Set("qLosses", from_floats(env, output.q_losses[i]));
+    text.Set("policyLosses", from_floats(env, output.policy_losses[i]));
+    text.Set("q", from_floats(env, output.q[i]));
+    text.Set("targets", from_floats(env, output.targets[i]));
+    text.Set("entropies", from_floats(env, output.entropies[i]));
+    texts.Set(static_cast<uint32_t>(i), text);
+  }
+  return texts;
 }
 
 const char* family_name(Family family) {
@@ -364,6 +403,22 @@ Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
           return learner.token_kl(texts, temperature, support, with_gradient, divergence).losses;
         },
         from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::soft_q(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_soft_q_text),
+         options = to_soft_q_options(info[1])](Learner& learner) { return learner.soft_q(texts, options); },
+        from_soft_q);
+  });
+}
+
+Napi::Value LearnerHandle::reset_q_heads(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [](Learner& learner) { learner.reset_q_heads(); });
   });
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -35,6 +36,7 @@ using Ids = std::vector<int64_t>;
 namespace fs = std::filesystem;
 
 constexpr double kInitialStd = 0.02;
+constexpr double kInitialValue = 0.1;  // standard deviation of what a new value head says, about
 
 // Runs `body` without autograd and turns what torch throws for lack of memory into our own error.
 template <typename Body>
@@ -79,6 +81,19 @@ void check_text(const ModelConfig& config, size_t index, const char* name, const
   require(std::isfinite(static_cast<float>(weight)), "the weight must be a finite float, got ", weight);
 }
 
+void check_soft_q_text(const ModelConfig& config, size_t index, const SoftQText& text) {
+  check_text(config, index, "prompt", text.prompt, text.response, 1);
+  NLAC_REQUIRE(text.weights.size() == text.response.size() && text.rewards.size() == text.response.size(),
+               "ERR_VALUE", "text ", index, ": weights and rewards must be one a token of the response, ",
+               text.response.size());
+  for (size_t j = 0; j < text.response.size(); ++j) {
+    const bool finite =
+        std::isfinite(text.weights[j]) && (text.weights[j] == 0 || std::isfinite(text.rewards[j]));
+    NLAC_REQUIRE(finite, "ERR_VALUE", "text ", index, ": weight and reward of token ", j,
+                 " must be finite, got ", text.weights[j], " and ", text.rewards[j]);
+  }
+}
+
 at::Tensor on_device(const Ids& values, at::Device device) {
   return at::tensor(values, at::kLong).to(device);
 }
@@ -100,7 +115,7 @@ struct Packed {
   }
 };
 
-void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
+void fill_normal(const at::Tensor& tensor, double std, uint64_t seed, uint64_t stream) {
   float* data = tensor.mutable_data_ptr<float>();
   const int64_t n = tensor.numel();
   // One counter gives four words, two Box-Muller pairs.
@@ -111,11 +126,22 @@ void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
         const size_t pair = static_cast<size_t>(i & ~int64_t{1});
         const double radius = std::sqrt(-2 * std::log((words[pair] + 1.0) * 0x1p-32));
         const double angle = 2 * std::numbers::pi * words[pair + 1] * 0x1p-32;
-        data[4 * block + i] =
-            static_cast<float>(kInitialStd * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
+        data[4 * block + i] = static_cast<float>(std * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
       }
     }
   });
+}
+
+// The maximum-entropy policy of new heads is the policy itself: both advantages are copies of its matrix. The
+// values are small and differ, which is what tells the twins apart; they are the same in every learner.
+void make_q_heads(Weights& weights) {
+  // A final-normed hidden state is about as long as the norm's weight.
+  const double std = kInitialValue / weights.norm.norm().item<double>();
+  for (size_t i = 0; i < weights.q.size(); ++i) {
+    const at::Tensor value = at::empty({1, weights.head.size(1)}, at::kFloat);
+    fill_normal(value, std, 0, i);
+    weights.q[i] = {weights.head.clone(), value.to(weights.head.device())};
+  }
 }
 
 // --- checkpoints ----------------------------------------------------------------------------------------
@@ -165,6 +191,27 @@ NamedTensors named_moments(const AdamWState& state) {
   return named;
 }
 
+// The model's parameters and its heads'.
+NamedTensors named_parameters(const Weights& weights, const ModelConfig& config) {
+  NamedTensors named = weights.named_views(config);
+  for (auto& head : weights.named_heads()) named.push_back(std::move(head));
+  return named;
+}
+
+constexpr std::pair<const char*, Heads> kHeads[] = {{"none", Heads::none}, {"q", Heads::q}};
+
+const char* heads_name(Heads heads) {
+  for (const auto& [name, known] : kHeads)
+    if (heads == known) return name;
+  fail("ERR_INTERNAL", "unnamed heads");
+}
+
+Heads heads_of(const std::string& name, const fs::path& path) {
+  for (const auto& [known, heads] : kHeads)
+    if (name == known) return heads;
+  fail("ERR_CHECKPOINT", path.string(), ": no heads are called ", printable(name));
+}
+
 std::string read_text(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
   NLAC_REQUIRE(stream.good(), "ERR_CHECKPOINT", path.string(), " cannot be read");
@@ -199,10 +246,17 @@ static void check_options(const LearnerOptions& options) {
                options.micro_batch_tokens);
 }
 
+static void check_q_heads(const LearnerOptions& options) {
+  NLAC_REQUIRE(options.heads == Heads::q, "ERR_VALUE",
+               "this learner has no Q heads: make it with heads \"q\"");
+}
+
 std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOptions& options) {
   check_options(options);
   return guarded([&] {
-    return std::unique_ptr<Learner>(new Learner(load_model(path, at::kFloat, options.device), options));
+    LoadedModel model = load_model(path, at::kFloat, options.device);
+    if (options.heads == Heads::q) make_q_heads(model.weights);
+    return std::unique_ptr<Learner>(new Learner(std::move(model), options));
   });
 }
 
@@ -218,11 +272,12 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       } else if (name.ends_with(".bias")) {
         tensor.zero_();
       } else {
-        fill_normal(tensor, seed, stream);
+        fill_normal(tensor, kInitialStd, seed, stream);
       }
       ++stream;
     }
     if (!options.device.is_cpu()) weights = weights.copy_as(at::kFloat, options.device);
+    if (options.heads == Heads::q) make_q_heads(weights);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
   });
 }
@@ -428,6 +483,124 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
   return output;
 }
 
+void Learner::reset_q_heads() {
+  guarded([&] {
+    check_q_heads(options_);
+    Weights fresh;
+    fresh.norm = master_.norm;
+    fresh.head = master_.head;
+    make_q_heads(fresh);
+    std::vector<const Weights*> holders = {&master_, &online_};
+    if (target_) holders.insert(holders.end(), {&*target_master_, &*target_});
+    for (const Weights* weights : holders) {
+      for (size_t i = 0; i < fresh.q.size(); ++i) {
+        weights->q[i].advantage.copy_(fresh.q[i].advantage);
+        weights->q[i].value.copy_(fresh.q[i].value);
+      }
+    }
+  });
+}
+
+SoftQOutput Learner::soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options) {
+  return guarded([&] {
+    check_q_heads(options_);
+    check_soft_q(options);
+    for (size_t i = 0; i < texts.size(); ++i) check_soft_q_text(config_, i, texts[i]);
+    const Weights& target = weights(Which::target);
+
+    SoftQOutput output;
+    const std::pair<at::Tensor SoftQResult::*, std::vector<std::vector<float>> SoftQOutput::*> kinds[] = {
+        {&SoftQResult::q_losses, &SoftQOutput::q_losses},
+        {&SoftQResult::policy_losses, &SoftQOutput::policy_losses},
+        {&SoftQResult::q, &SoftQOutput::q},
+        {&SoftQResult::targets, &SoftQOutput::targets},
+        {&SoftQResult::entropies, &SoftQOutput::entropies}};
+    for (const auto& [from, to] : kinds) {
+      for (const SoftQText& text : texts) (output.*to).emplace_back(text.response.size(), 0.0f);
+    }
+
+    const at::Device device = options_.device;
+    const auto run = [&](const std::vector<size_t>& batch) {
+      Packed packed;
+      Ids rows, actions;  // of the actions alone
+      std::vector<float> rewards, row_weights;
+      std::vector<uint8_t> terminal;
+      for (size_t i : batch) {
+        const SoftQText& text = texts[i];
+        const size_t first = packed.rows.size();
+        packed.add(text.prompt, text.response);
+        for (size_t j = 0; j < text.response.size(); ++j) {
+          if (text.weights[j] == 0) continue;
+          rows.push_back(packed.rows[first + j]);
+          actions.push_back(text.response[j]);
+          rewards.push_back(text.rewards[j]);
+          row_weights.push_back(text.weights[j]);
+          terminal.push_back(0);
+        }
+        terminal.back() = 1;
+      }
+      const at::Tensor ids = on_device(packed.ids, device), row_ids = on_device(rows, device);
+      const SoftQRows inputs{on_device(actions, device), at::tensor(rewards, at::kFloat).to(device),
+                             at::tensor(terminal, at::kByte).to(device, at::kBool),
+                             at::tensor(row_weights, at::kFloat).to(device)};
+
+      // θ̄ first: then its activations are gone when the tape is made.
+      const at::Tensor target_hidden = decoder_.forward(target, ids, packed.lengths).index_select(0, row_ids);
+      std::shared_ptr<Decoder::Tape> tape;
+      const at::Tensor hidden =
+          options.with_gradient
+              ? decoder_.forward(online_, ids, packed.lengths, options_.gradient_checkpointing, tape)
+              : decoder_.forward(online_, ids, packed.lengths);
+      SoftQGradients gradients;
+      if (options.with_gradient) gradients = {make_gradients().head, make_gradients().q};
+      const SoftQResult result =
+          linear_soft_q({hidden.index_select(0, row_ids), online_.head, online_.q},
+                        {target_hidden, target.head, target.q}, inputs, options, gradients);
+
+      bool finite = true;
+      for (const auto& [from, to] : kinds) {
+        const at::Tensor values = (result.*from).to(at::kCPU);
+        finite = finite && at::isfinite(values).all().item<bool>();
+        const float* value = values.const_data_ptr<float>();
+        for (size_t i : batch) {
+          for (size_t j = 0; j < texts[i].response.size(); ++j)
+            if (texts[i].weights[j] != 0) (output.*to)[i][j] = *value++;
+        }
+      }
+      if (!options.with_gradient) return;
+      if (!finite) {
+        gradients_->norm.fill_(std::numeric_limits<float>::quiet_NaN());  // for step() to see
+        return;
+      }
+      at::Tensor grad_hidden = at::zeros_like(hidden);
+      grad_hidden.index_copy_(0, row_ids, result.grad_hidden);
+      decoder_.backward(online_, std::move(tape), grad_hidden, *gradients_);
+    };
+
+    // Micro batches of neighbours; a text without an action says nothing.
+    std::vector<std::vector<size_t>> batches;
+    int64_t held = 0;  // tokens of the last one
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto is_action = [](float weight) { return weight != 0; };
+      if (std::none_of(texts[i].weights.begin(), texts[i].weights.end(), is_action)) continue;
+      const int64_t tokens = Packed::read_tokens(texts[i].prompt, texts[i].response);
+      if (batches.empty() || held + tokens > options_.micro_batch_tokens) {
+        batches.emplace_back();
+        held = 0;
+      }
+      batches.back().push_back(i);
+      held += tokens;
+    }
+    try {
+      for (const auto& batch : batches) run(batch);
+    } catch (...) {
+      if (options.with_gradient) gradients_.reset();
+      throw;
+    }
+    return output;
+  });
+}
+
 // --- optimization ---------------------------------------------------------------------------------------
 
 StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
@@ -478,16 +651,17 @@ void Learner::save(const std::string& directory) {
     fs::remove(root / "learner.json");
     write_file_atomically((root / "config.json").string(), config.data(), config.size());
     write_tensors(root / "model.safetensors", master_.named_views(config_));
+    if (options_.heads != Heads::none) write_tensors(root / "heads.safetensors", master_.named_heads());
 
-    nlohmann::json manifest = {{"format", kCheckpointFormat},
-                               {"target", target_master_.has_value()},
-                               {"targetUpdates", target_updates_},
-                               {"moved", moved_},
-                               {"gradients", gradients_ && any_nonzero(*gradients_)},
-                               {"optimizers", nlohmann::json::array()}};
-    if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
+    nlohmann::json manifest = {
+        {"format", kCheckpointFormat},          {"target", target_master_.has_value()},
+        {"targetUpdates", target_updates_},     {"moved", moved_},
+        {"heads", heads_name(options_.heads)},  {"gradients", gradients_ && any_nonzero(*gradients_)},
+        {"optimizers", nlohmann::json::array()}};
+    if (target_master_)
+      write_tensors(root / "target.safetensors", named_parameters(*target_master_, config_));
     if (manifest["gradients"])
-      write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
+      write_tensors(root / "gradients.safetensors", named_parameters(*gradients_, config_));
     for (const auto& [name, state] : moments_) {
       if (state.m.empty()) continue;
       auto& optimizers = manifest["optimizers"];
@@ -510,19 +684,29 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       const int format = manifest.at("format").get<int>();
       NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
                    " is not known to this version");
-      std::unique_ptr<Learner> learner(
-          new Learner(load_model(directory, at::kFloat, options.device), options));
+      LearnerOptions as_saved = options;
+      as_saved.heads = heads_of(manifest.value("heads", "none"), manifest_path);
+      NLAC_REQUIRE(options.heads == Heads::none || options.heads == as_saved.heads, "ERR_CHECKPOINT",
+                   manifest_path.string(), ": the saved learner's heads are \"", heads_name(as_saved.heads),
+                   "\", not \"", heads_name(options.heads), "\"");
+      LoadedModel model = load_model(directory, at::kFloat, options.device);
+      if (as_saved.heads == Heads::q) {
+        make_q_heads(model.weights);
+        read_tensors(root / "heads.safetensors", model.weights.named_heads());
+      }
+      std::unique_ptr<Learner> learner(new Learner(std::move(model), as_saved));
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       learner->moved_ = manifest.value("moved", false);
       if (manifest.at("target").get<bool>()) {
         Weights target = learner->master_.like(at::kFloat, options.device);
-        read_tensors(root / "target.safetensors", target.named_views(learner->config_));
+        read_tensors(root / "target.safetensors", named_parameters(target, learner->config_));
         learner->target_ =
             options.dtype == at::kFloat ? target : target.copy_as(options.dtype, options.device);
         learner->target_master_ = std::move(target);
       }
       if (manifest.at("gradients").get<bool>()) {
-        read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));
+        read_tensors(root / "gradients.safetensors",
+                     named_parameters(learner->make_gradients(), learner->config_));
       }
       for (const nlohmann::json& saved : manifest.at("optimizers")) {
         const fs::path file = saved.at("file").get<std::string>();

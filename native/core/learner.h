@@ -25,6 +25,7 @@
 
 #include "core/generate/generate.h"
 #include "core/loss/linear_loss.h"
+#include "core/loss/soft_q.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/optim/optim.h"
@@ -33,12 +34,16 @@ namespace nlac {
 
 enum class Which { online, target };
 
+// What reads the hidden states besides the vocabulary matrix, for training alone: an export leaves it out.
+enum class Heads { none, q };  // q: twin soft Q heads, for soft_q()
+
 struct LearnerOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;  // or kFloat
   bool gradient_checkpointing = false;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // generation caches kept, per θ and θ̄
+  Heads heads = Heads::none;             // resume() with none: as saved
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j].
@@ -51,8 +56,21 @@ struct DistilledText {
   double weight = 1.0;
 };
 
+// An episode as one text. Tokens of the response whose weight is not 0 are its actions, in order; the last is
+// terminal. The state before an action is all that stands before it.
+struct SoftQText {
+  std::vector<int64_t> prompt, response;  // both at least one id
+  std::vector<float> weights;             // one a token of the response
+  std::vector<float> rewards;             // received after each token; read at actions only
+};
+
 struct LossOutput {
   std::vector<std::vector<float>> losses;  // per sequence, one per response token, unweighted, nats
+};
+
+// As of SoftQResult (core/loss/soft_q.h): per sequence, one per response token, 0 where no action is.
+struct SoftQOutput {
+  std::vector<std::vector<float>> q_losses, policy_losses, q, targets, entropies;
 };
 
 class Learner {
@@ -80,6 +98,11 @@ class Learner {
   // read.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
                       bool with_gradient, const Divergence& divergence = {});
+  // Soft actor-critic on tokens (core/loss/soft_q.h), θ̄ giving the targets. Whole texts go into a micro batch.
+  // Needs Heads::q. Gradients add up, and show what is not finite, as above.
+  SoftQOutput soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
+  // The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: for when other losses have moved it.
+  void reset_q_heads();
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
@@ -97,7 +120,8 @@ class Learner {
   double target_distance();        // relative distance of θ̄ from θ; makes no θ̄ to find that it is 0
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
-  // model.safetensors (θ, a directory that load() takes too), target.safetensors (θ̄, once made),
+  // model.safetensors (θ, a directory that load() takes too), heads.safetensors (θ's heads, if it has any),
+  // target.safetensors (θ̄, once made),
   // gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which says
   // what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
   void save(const std::string& directory);

@@ -42,6 +42,7 @@ Weights transform(const Weights& from, Make make) {
   }
   to.norm = each(from.norm);
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
+  for (size_t i = 0; i < from.q.size(); ++i) to.q[i] = {each(from.q[i].advantage), each(from.q[i].value)};
   return to;
 }
 
@@ -319,6 +320,7 @@ std::vector<at::Tensor> Weights::list() const {
   }
   tensors.push_back(norm);
   if (!head.is_same(embedding)) tensors.push_back(head);
+  for (const auto& [name, tensor] : named_heads()) tensors.push_back(tensor);
   return tensors;
 }
 
@@ -380,6 +382,17 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
   add("model.norm.weight", norm);
   if (!head.is_same(embedding)) add("lm_head.weight", head);
   return views;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Weights::named_heads() const {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (size_t i = 0; i < q.size(); ++i) {
+    if (!q[i].advantage.defined()) continue;
+    const std::string prefix = "q_heads." + std::to_string(i) + ".";
+    named.emplace_back(prefix + "advantage", q[i].advantage);
+    named.emplace_back(prefix + "value", q[i].value);
+  }
+  return named;
 }
 
 Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/loss/soft_q.h"
 #include "core/model/config.h"
 
 namespace nlac {
@@ -33,6 +34,7 @@ struct Weights {
   std::vector<LayerWeights> layers;
   at::Tensor norm;  // [hidden]
   at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
+  TwinQ q;          // of soft actor-critic; undefined in a model without Q heads
 
   // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
@@ -40,8 +42,10 @@ struct Weights {
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // Hugging Face names with views into the fused tensors, a tied head left out.
+  // Hugging Face names with views into the fused tensors, a tied head left out. Heads that only training has
+  // are no part of the model; named_heads() has them.
   std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
+  std::vector<std::pair<std::string, at::Tensor>> named_heads() const;
 };
 
 // Allocates uninitialised weights of `config`.

@@ -73,10 +73,10 @@ export interface LearnerOptions {
   /** Must be undefined: all parameters are trained. */
   adapter?: AdapterOptions | undefined;
   /**
-   * What is trained besides the model and left out of an export: "q", twin soft Q heads, each as large as the
-   * vocabulary matrix (`softQ`, SAC). Default "none"; `resume` keeps the saved ones then.
+   * What is trained besides the model: "q" adds twin soft Q heads, each as large as the vocabulary matrix, that begin as
+   * the policy. Default: none, or on `resume` what was saved. `load` finds heads that `save` wrote into the directory.
    */
-  heads?: "none" | "q" | undefined;
+  heads?: Heads | undefined;
   /** Recompute activations in the backward pass: less memory, a third more time. Default false. */
   gradientCheckpointing?: boolean | undefined;
   /** Packed tokens of one forward and backward pass. Default 2048. */
@@ -93,13 +93,14 @@ export interface CreateOptions extends LearnerOptions {
 }
 
 export type ModelInfo = Readonly<NativeModelInfo>;
+export type Heads = NativeModelInfo["heads"];
 
 interface Settings {
   device: string;
   dtype: "bfloat16" | "float32";
   seed: number;
   adapter: AdapterOptions | undefined;
-  heads: "none" | "q";
+  heads: Heads | undefined;
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
@@ -111,7 +112,7 @@ const defaults: Settings = {
   dtype: "bfloat16",
   seed: 0,
   adapter: undefined,
-  heads: "none",
+  heads: undefined,
   gradientCheckpointing: false,
   microBatchTokens: 2048,
   cacheBytes: 2 ** 31,
@@ -204,9 +205,8 @@ export class Learner implements SoftQModel, AsyncDisposable {
    * Goes on from what `save` wrote: θ, θ̄, moments, pending gradients, and the random sequence.
    *
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
-   *   the saved one
-   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint, or of a
-   *   learner with other `heads`
+   *   the saved one; `heads` must be those that were saved, or undefined
+   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint
    */
   static async resume(directory: string, options: LearnerOptions = {}): Promise<Learner> {
     const settings = checkSettings(options);
@@ -240,6 +240,13 @@ export class Learner implements SoftQModel, AsyncDisposable {
         throw new NlacError(
           "ERR_MODEL_FORMAT",
           `The tokenizer has ${tokenizer.value.vocabSize} tokens, but the model only ${rows}.`,
+        );
+      }
+      const { heads } = learner.info;
+      if (settings.heads !== undefined && settings.heads !== heads) {
+        throw new NlacError(
+          "ERR_CONFIG",
+          `The learner was saved with heads "${heads}", not "${settings.heads}".`,
         );
       }
       return learner;
@@ -443,7 +450,7 @@ export class Learner implements SoftQModel, AsyncDisposable {
    *
    * @param texts episodes; a token whose weight is not 0 is an action. `rewards`: [response tokens]
    * @returns per text lists of [response tokens], 0 where no action is
-   * @throws NlacError ERR_VALUE naming the text, and for a learner without `heads: "q"`
+   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without Q heads
    */
   async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
     checkArray(texts, "texts");
@@ -478,7 +485,7 @@ export class Learner implements SoftQModel, AsyncDisposable {
    * The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: softmax(min(Q1, Q2) / α) is the policy. For
    * when other losses, a warm-up's say, have moved it since the heads were made.
    *
-   * @throws NlacError ERR_VALUE for a learner without `heads: "q"`
+   * @throws NlacError ERR_CONFIG for a learner without Q heads
    */
   async resetQHeads(): Promise<void> {
     return this.#run(() => this.#native.resetQHeads());
@@ -545,7 +552,7 @@ export class Learner implements SoftQModel, AsyncDisposable {
   }
 
   /**
-   * Writes θ as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
+   * Writes θ without its heads as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
    * tokenizer.json, and tokenizer_config.json with the chat template.
    *
    * @throws NlacError ERR_IO
@@ -720,7 +727,7 @@ function checkSettings(options: LearnerOptions): Settings {
   }
   try {
     checkChoice(settings.dtype, "dtype", ["bfloat16", "float32"]);
-    checkChoice(settings.heads, "heads", ["none", "q"]);
+    if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "q"]);
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
@@ -741,7 +748,7 @@ function openAddon(settings: Settings): Addon {
 }
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
-  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads } = settings;
+  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads = "none" } = settings;
   return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads };
 }
 

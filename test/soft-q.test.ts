@@ -116,6 +116,7 @@ test("heads that are reset hold the policy, after other losses have moved it too
 
 test("heads belong to the checkpoint and not to the exported model", async () => {
   const learner = await resume({ heads: undefined });
+  expect(learner.info.heads).toBe("q");
   await inDirectory(async (directory) => {
     await learner.exportHuggingFace(directory);
     const bare = await Learner.load(directory, { dtype: "float32" });
@@ -123,14 +124,17 @@ test("heads belong to the checkpoint and not to the exported model", async () =>
     expect(learner.info.parameters).toBe(
       bare.info.parameters + 2 * (learner.info.vocabSize + 1) * learner.info.hiddenSize,
     );
-    await expect(bare.softQ(recorded.texts, recorded.options)).rejects.toThrow(/no Q heads/);
+    await expect(bare.softQ(recorded.texts, recorded.options)).rejects.toMatchObject({
+      code: "ERR_CONFIG",
+      message: expect.stringMatching(/no Q heads/),
+    });
   });
   await inDirectory(async (directory) => {
     cpSync(fixture, directory, { recursive: true });
     const bare = await tinyLearner();
     open.push(bare);
     await bare.save(directory);
-    await expect(Learner.resume(directory, { heads: "q" })).rejects.toMatchObject({ code: "ERR_CHECKPOINT" });
+    await expect(Learner.resume(directory, { heads: "q" })).rejects.toMatchObject({ code: "ERR_CONFIG" });
   });
 });
 

@@ -8,7 +8,7 @@ export interface NativeLearnerOptions {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
-  heads: "none" | "q";
+  heads: "none" | "q"; // of load and create
 }
 
 export interface NativeGenerateRequest {
@@ -102,7 +102,8 @@ export interface NativeModelInfo {
   hiddenSize: number;
   layers: number;
   maxPositions: number;
-  parameters: number;
+  parameters: number; // heads included
+  heads: "none" | "q";
   eosTokenIds: number[];
   bosTokenId: number; // -1: none
   padTokenId: number; // -1: none

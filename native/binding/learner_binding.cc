@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ namespace {
 struct Core {
   std::unique_ptr<Learner> learner;  // worker's thread only
   ModelConfig config;                // not written after loading
+  Heads heads = Heads::none;
   int64_t parameters = 0;
   int64_t bytes = 0;  // of the parameters
 };
@@ -77,6 +79,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           const at::NoGradGuard no_grad;
           core->learner = make();
           core->config = core->learner->config();
+          core->heads = core->learner->options().heads;
           core->parameters = core->learner->parameters();
           core->bytes = core->parameters * (core->learner->options().dtype == at::kBFloat16 ? 6 : 4);
           return Nothing{};
@@ -164,9 +167,9 @@ LearnerOptions to_options(Napi::Value value) {
   const int64_t cache_bytes = fields.integer("cacheBytes");
   NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
   options.cache_bytes = static_cast<size_t>(cache_bytes);
-  const std::string heads = fields.string("heads");
-  NLAC_REQUIRE(heads == "none" || heads == "q", "ERR_VALUE", "options.heads must be none or q");
-  options.heads = heads == "q" ? Heads::q : Heads::none;
+  const std::optional<Heads> heads = heads_named(fields.string("heads"));
+  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none or q");
+  options.heads = *heads;
   return options;
 }
 
@@ -288,6 +291,7 @@ Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
     set("layers", config.layers);
     set("maxPositions", config.max_positions);
     set("parameters", core_->parameters);
+    object.Set("heads", heads_name(core_->heads));
     object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
                  return Napi::Number::New(env, static_cast<double>(id));
                }));

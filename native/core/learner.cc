@@ -36,7 +36,6 @@ using Ids = std::vector<int64_t>;
 namespace fs = std::filesystem;
 
 constexpr double kInitialStd = 0.02;
-constexpr double kInitialValue = 0.1;  // standard deviation of what a new value head says, about
 
 // Runs `body` without autograd and turns what torch throws for lack of memory into our own error.
 template <typename Body>
@@ -115,7 +114,7 @@ struct Packed {
   }
 };
 
-void fill_normal(const at::Tensor& tensor, double std, uint64_t seed, uint64_t stream) {
+void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
   float* data = tensor.mutable_data_ptr<float>();
   const int64_t n = tensor.numel();
   // One counter gives four words, two Box-Muller pairs.
@@ -126,22 +125,11 @@ void fill_normal(const at::Tensor& tensor, double std, uint64_t seed, uint64_t s
         const size_t pair = static_cast<size_t>(i & ~int64_t{1});
         const double radius = std::sqrt(-2 * std::log((words[pair] + 1.0) * 0x1p-32));
         const double angle = 2 * std::numbers::pi * words[pair + 1] * 0x1p-32;
-        data[4 * block + i] = static_cast<float>(std * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
+        data[4 * block + i] =
+            static_cast<float>(kInitialStd * radius * (i % 2 ? std::sin(angle) : std::cos(angle)));
       }
     }
   });
-}
-
-// The maximum-entropy policy of new heads is the policy itself: both advantages are copies of its matrix. The
-// values are small and differ, which is what tells the twins apart; they are the same in every learner.
-void make_q_heads(Weights& weights) {
-  // A final-normed hidden state is about as long as the norm's weight.
-  const double std = kInitialValue / weights.norm.norm().item<double>();
-  for (size_t i = 0; i < weights.q.size(); ++i) {
-    const at::Tensor value = at::empty({1, weights.head.size(1)}, at::kFloat);
-    fill_normal(value, std, 0, i);
-    weights.q[i] = {weights.head.clone(), value.to(weights.head.device())};
-  }
 }
 
 // --- checkpoints ----------------------------------------------------------------------------------------
@@ -191,27 +179,6 @@ NamedTensors named_moments(const AdamWState& state) {
   return named;
 }
 
-// The model's parameters and its heads'.
-NamedTensors named_parameters(const Weights& weights, const ModelConfig& config) {
-  NamedTensors named = weights.named_views(config);
-  for (auto& head : weights.named_heads()) named.push_back(std::move(head));
-  return named;
-}
-
-constexpr std::pair<const char*, Heads> kHeads[] = {{"none", Heads::none}, {"q", Heads::q}};
-
-const char* heads_name(Heads heads) {
-  for (const auto& [name, known] : kHeads)
-    if (heads == known) return name;
-  fail("ERR_INTERNAL", "unnamed heads");
-}
-
-Heads heads_of(const std::string& name, const fs::path& path) {
-  for (const auto& [known, heads] : kHeads)
-    if (name == known) return heads;
-  fail("ERR_CHECKPOINT", path.string(), ": no heads are called ", printable(name));
-}
-
 std::string read_text(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
   NLAC_REQUIRE(stream.good(), "ERR_CHECKPOINT", path.string(), " cannot be read");
@@ -246,17 +213,11 @@ static void check_options(const LearnerOptions& options) {
                options.micro_batch_tokens);
 }
 
-static void check_q_heads(const LearnerOptions& options) {
-  NLAC_REQUIRE(options.heads == Heads::q, "ERR_VALUE",
-               "this learner has no Q heads: make it with heads \"q\"");
-}
-
 std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOptions& options) {
   check_options(options);
   return guarded([&] {
-    LoadedModel model = load_model(path, at::kFloat, options.device);
-    if (options.heads == Heads::q) make_q_heads(model.weights);
-    return std::unique_ptr<Learner>(new Learner(std::move(model), options));
+    return std::unique_ptr<Learner>(
+        new Learner(load_model(path, at::kFloat, options.device, options.heads), options));
   });
 }
 
@@ -272,12 +233,12 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       } else if (name.ends_with(".bias")) {
         tensor.zero_();
       } else {
-        fill_normal(tensor, kInitialStd, seed, stream);
+        fill_normal(tensor, seed, stream);
       }
       ++stream;
     }
+    weights.add_heads(options.heads);
     if (!options.device.is_cpu()) weights = weights.copy_as(at::kFloat, options.device);
-    if (options.heads == Heads::q) make_q_heads(weights);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
   });
 }
@@ -300,6 +261,11 @@ void Learner::require_origin() const {
       target_ || !moved_, "ERR_VALUE",
       "steps have moved θ and there is no θ̄ from before them: update the target with τ = 1, before the "
       "first step or now, to let it begin at θ");
+}
+
+void Learner::require_q_heads() const {
+  NLAC_REQUIRE(master_.heads() == Heads::q, "ERR_CONFIG",
+               "the learner has no Q heads: make it with heads \"q\"");
 }
 
 const Weights& Learner::weights(Which which) {
@@ -485,17 +451,14 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
 
 void Learner::reset_q_heads() {
   guarded([&] {
-    check_q_heads(options_);
-    Weights fresh;
-    fresh.norm = master_.norm;
-    fresh.head = master_.head;
-    make_q_heads(fresh);
+    require_q_heads();
     std::vector<const Weights*> holders = {&master_, &online_};
     if (target_) holders.insert(holders.end(), {&*target_master_, &*target_});
+    master_.reset_q_heads();
     for (const Weights* weights : holders) {
-      for (size_t i = 0; i < fresh.q.size(); ++i) {
-        weights->q[i].advantage.copy_(fresh.q[i].advantage);
-        weights->q[i].value.copy_(fresh.q[i].value);
+      for (size_t i = 0; i < master_.q.size(); ++i) {
+        weights->q[i].advantage.copy_(master_.q[i].advantage);
+        weights->q[i].value.copy_(master_.q[i].value);
       }
     }
   });
@@ -503,7 +466,7 @@ void Learner::reset_q_heads() {
 
 SoftQOutput Learner::soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options) {
   return guarded([&] {
-    check_q_heads(options_);
+    require_q_heads();
     check_soft_q(options);
     for (size_t i = 0; i < texts.size(); ++i) check_soft_q_text(config_, i, texts[i]);
     const Weights& target = weights(Which::target);
@@ -651,17 +614,17 @@ void Learner::save(const std::string& directory) {
     fs::remove(root / "learner.json");
     write_file_atomically((root / "config.json").string(), config.data(), config.size());
     write_tensors(root / "model.safetensors", master_.named_views(config_));
-    if (options_.heads != Heads::none) write_tensors(root / "heads.safetensors", master_.named_heads());
 
-    nlohmann::json manifest = {
-        {"format", kCheckpointFormat},          {"target", target_master_.has_value()},
-        {"targetUpdates", target_updates_},     {"moved", moved_},
-        {"heads", heads_name(options_.heads)},  {"gradients", gradients_ && any_nonzero(*gradients_)},
-        {"optimizers", nlohmann::json::array()}};
-    if (target_master_)
-      write_tensors(root / "target.safetensors", named_parameters(*target_master_, config_));
+    nlohmann::json manifest = {{"format", kCheckpointFormat},
+                               {"heads", heads_name(master_.heads())},
+                               {"target", target_master_.has_value()},
+                               {"targetUpdates", target_updates_},
+                               {"moved", moved_},
+                               {"gradients", gradients_ && any_nonzero(*gradients_)},
+                               {"optimizers", nlohmann::json::array()}};
+    if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
     if (manifest["gradients"])
-      write_tensors(root / "gradients.safetensors", named_parameters(*gradients_, config_));
+      write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
     for (const auto& [name, state] : moments_) {
       if (state.m.empty()) continue;
       auto& optimizers = manifest["optimizers"];
@@ -684,29 +647,25 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       const int format = manifest.at("format").get<int>();
       NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
                    " is not known to this version");
-      LearnerOptions as_saved = options;
-      as_saved.heads = heads_of(manifest.value("heads", "none"), manifest_path);
-      NLAC_REQUIRE(options.heads == Heads::none || options.heads == as_saved.heads, "ERR_CHECKPOINT",
-                   manifest_path.string(), ": the saved learner's heads are \"", heads_name(as_saved.heads),
-                   "\", not \"", heads_name(options.heads), "\"");
-      LoadedModel model = load_model(directory, at::kFloat, options.device);
-      if (as_saved.heads == Heads::q) {
-        make_q_heads(model.weights);
-        read_tensors(root / "heads.safetensors", model.weights.named_heads());
-      }
-      std::unique_ptr<Learner> learner(new Learner(std::move(model), as_saved));
+      const std::string saved_heads = manifest.value("heads", "none");
+      const std::optional<Heads> heads = heads_named(saved_heads);
+      NLAC_REQUIRE(heads, "ERR_CHECKPOINT", manifest_path.string(), ": heads ", printable(saved_heads),
+                   " are not known to this version");
+      LearnerOptions used = options;
+      used.heads = *heads;
+      std::unique_ptr<Learner> learner(
+          new Learner(load_model(directory, at::kFloat, options.device, used.heads), used));
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       learner->moved_ = manifest.value("moved", false);
       if (manifest.at("target").get<bool>()) {
         Weights target = learner->master_.like(at::kFloat, options.device);
-        read_tensors(root / "target.safetensors", named_parameters(target, learner->config_));
+        read_tensors(root / "target.safetensors", target.named_views(learner->config_));
         learner->target_ =
             options.dtype == at::kFloat ? target : target.copy_as(options.dtype, options.device);
         learner->target_master_ = std::move(target);
       }
       if (manifest.at("gradients").get<bool>()) {
-        read_tensors(root / "gradients.safetensors",
-                     named_parameters(learner->make_gradients(), learner->config_));
+        read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));
       }
       for (const nlohmann::json& saved : manifest.at("optimizers")) {
         const fs::path file = saved.at("file").get<std::string>();

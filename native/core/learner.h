@@ -9,9 +9,9 @@
 // it was before the first step: once a step has moved θ without a θ̄ there, nobody knows what it should have
 // been, and every use is refused with ERR_VALUE but update_target(1), which lets it begin at θ as it now is.
 //
-// Errors: ERR_VALUE for arguments (before anything is computed), ERR_OUT_OF_MEMORY when the device or the
-// host has no more. A loss call that throws once it has begun drops the gradients added up so far: nobody
-// could tell which texts they hold.
+// Errors: ERR_VALUE for arguments (before anything is computed), ERR_CONFIG for what needs heads that the
+// learner does not have, ERR_OUT_OF_MEMORY when the device or the host has no more. A loss call that throws
+// once it has begun drops the gradients added up so far: nobody could tell which texts they hold.
 #pragma once
 
 #include <torch/torch.h>
@@ -34,16 +34,13 @@ namespace nlac {
 
 enum class Which { online, target };
 
-// What reads the hidden states besides the vocabulary matrix, for training alone: an export leaves it out.
-enum class Heads { none, q };  // q: twin soft Q heads, for soft_q()
-
 struct LearnerOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;  // or kFloat
   bool gradient_checkpointing = false;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // generation caches kept, per θ and θ̄
-  Heads heads = Heads::none;             // resume() with none: as saved
+  Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j].
@@ -82,7 +79,7 @@ class Learner {
 
   const ModelConfig& config() const { return config_; }
   const LearnerOptions& options() const { return options_; }
-  int64_t parameters() const;  // count
+  int64_t parameters() const;  // count, heads included
 
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, Which which,
                                        const GenerateHooks& hooks);
@@ -98,10 +95,10 @@ class Learner {
   // read.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
                       bool with_gradient, const Divergence& divergence = {});
-  // Soft actor-critic on tokens (core/loss/soft_q.h), θ̄ giving the targets. Whole texts go into a micro batch.
-  // Needs Heads::q. Gradients add up, and show what is not finite, as above.
+  // Soft actor-critic on tokens (core/loss/soft_q.h), θ̄ giving the targets; needs Heads::q. A micro batch is of
+  // whole texts. Gradients add up, and show what is not finite, as above.
   SoftQOutput soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
-  // The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: for when other losses have moved it.
+  // The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: other losses may have moved it.
   void reset_q_heads();
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
@@ -120,13 +117,13 @@ class Learner {
   double target_distance();        // relative distance of θ̄ from θ; makes no θ̄ to find that it is 0
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
-  // model.safetensors (θ, a directory that load() takes too), heads.safetensors (θ's heads, if it has any),
+  // model.safetensors (θ with its heads, a directory that load() takes too, with heads or without),
   // target.safetensors (θ̄, once made),
   // gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which says
   // what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options);
-  void export_huggingface(const std::string& directory);  // in the learner's dtype
+  void export_huggingface(const std::string& directory);  // in the learner's dtype, without heads
 
   // For tests and diagnosis. Null: not made yet.
   const Weights& masters() const { return master_; }
@@ -139,6 +136,7 @@ class Learner {
   Learner(LoadedModel model, const LearnerOptions& options);
 
   const Weights& weights(Which which);  // those that compute; makes θ̄
+  void require_q_heads() const;
   void require_origin() const;          // that θ̄ is there, or θ is what it would begin at
   void make_target();
   Weights& make_gradients();

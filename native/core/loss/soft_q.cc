@@ -20,7 +20,7 @@ at::Tensor log_softmax_rows(const at::Tensor& hidden, const at::Tensor& matrix, 
   return rows.sub_(rows.logsumexp(1, /*keepdim=*/true));
 }
 
-// What the twins say of some rows, in units of α: nothing is multiplied by it that would be divided by it again.
+// What the twins say of some rows, in units of α: nothing is multiplied by it to be divided by it again.
 struct Twins {
   std::array<at::Tensor, 2> log_softmax;  // [rows, vocab]: (Q - V) / α
   std::array<at::Tensor, 2> value;        // [rows, 1]: V / α

@@ -17,6 +17,7 @@
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/random.h"
 
 namespace nlac {
 namespace {
@@ -30,6 +31,11 @@ constexpr std::array layer_fields = {
     &LayerWeights::output_bias,  &LayerWeights::post_norm, &LayerWeights::gate_up,
     &LayerWeights::gate_up_bias, &LayerWeights::down,      &LayerWeights::down_bias,
 };
+
+constexpr std::pair<Heads, const char*> names_of_heads[] = {{Heads::none, "none"}, {Heads::q, "q"}};
+constexpr std::string_view q_prefix = "q_heads.";
+// Standard deviation of what a new value of Q says, about.
+constexpr double initial_value = 0.1;
 
 template <typename Make>
 Weights transform(const Weights& from, Make make) {
@@ -155,18 +161,19 @@ class Source {
 // the file's order of that parameter's rows.
 template <typename FileName, typename Order>
 Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
-                     FileName file_name, Order order) {
+                     Heads heads, FileName file_name, Order order) {
   NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
   // Every tensor is found in the file before memory is taken, so that a configuration cannot ask for more
   // than the file holds. The meta device has shapes alone.
   std::vector<const TensorEntry*> entries;
-  for (const auto& [name, shape_only] : allocate_weights(config, dtype, at::kMeta).named_views(config)) {
+  for (const auto& [name, shape_only] :
+       allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
     entries.push_back(&source.take(file_name(name), shape_only.sizes()));
   }
   source.require_empty();
 
-  const Weights weights = allocate_weights(config, dtype, device);
+  const Weights weights = allocate_weights(config, dtype, device, heads);
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
     const TensorEntry& entry = *entries[next++];
@@ -208,7 +215,8 @@ void add_generation_eos(const std::string& path, ModelConfig& config) {
   }
 }
 
-LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device) {
+LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device,
+                             Heads heads) {
   const std::filesystem::path root(directory);
   LoadedModel model;
   model.config = ModelConfig::from_json(read_text((root / "config.json").string()));
@@ -221,9 +229,14 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   }
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   if (model.config.tied_embeddings) source.drop("lm_head.weight");
+  if (heads != Heads::q) {
+    source.drop_if([](std::string_view name) { return name.starts_with(q_prefix); });
+  } else if (source.find(std::string(q_prefix) + "0.advantage") == nullptr) {
+    heads = Heads::none;
+  }
 
   model.weights = read_weights(
-      model.config, source, dtype, device, [](const std::string& name) { return name; },
+      model.config, source, dtype, device, heads, [](const std::string& name) { return name; },
       [](const std::string&) { return Interleaved{}; });
   return model;
 }
@@ -301,15 +314,28 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
   }
 
   const int64_t interleaved = config.family == Family::llama ? config.head_dim : 0;
-  model.weights = read_weights(config, source, dtype, device, gguf_name, [&](const std::string& name) {
+  const auto order = [&](const std::string& name) {
     const bool rotary =
         name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
     return Interleaved{rotary ? interleaved : 0};
-  });
+  };
+  model.weights = read_weights(config, source, dtype, device, Heads::none, gguf_name, order);
   return model;
 }
 
 }  // namespace
+
+const char* heads_name(Heads heads) {
+  for (const auto& [known, name] : names_of_heads)
+    if (heads == known) return name;
+  fail("ERR_INTERNAL", "unnamed heads");
+}
+
+std::optional<Heads> heads_named(std::string_view wanted) {
+  for (const auto& [heads, name] : names_of_heads)
+    if (wanted == name) return heads;
+  return std::nullopt;
+}
 
 std::vector<at::Tensor> Weights::list() const {
   std::vector<at::Tensor> tensors = {embedding};
@@ -320,7 +346,9 @@ std::vector<at::Tensor> Weights::list() const {
   }
   tensors.push_back(norm);
   if (!head.is_same(embedding)) tensors.push_back(head);
-  for (const auto& [name, tensor] : named_heads()) tensors.push_back(tensor);
+  if (heads() == Heads::q) {
+    for (const QHead& twin : q) tensors.insert(tensors.end(), {twin.advantage, twin.value});
+  }
   return tensors;
 }
 
@@ -381,21 +409,40 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
   }
   add("model.norm.weight", norm);
   if (!head.is_same(embedding)) add("lm_head.weight", head);
+  for (size_t i = 0; i < q.size(); ++i) {
+    const std::string prefix = std::string(q_prefix) + std::to_string(i);
+    add(prefix + ".advantage", q[i].advantage);
+    add(prefix + ".value", q[i].value);
+  }
   return views;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Weights::named_heads() const {
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  for (size_t i = 0; i < q.size(); ++i) {
-    if (!q[i].advantage.defined()) continue;
-    const std::string prefix = "q_heads." + std::to_string(i) + ".";
-    named.emplace_back(prefix + "advantage", q[i].advantage);
-    named.emplace_back(prefix + "value", q[i].value);
-  }
-  return named;
+Weights Weights::without_heads() const {
+  Weights plain = *this;
+  plain.q = {};
+  return plain;
 }
 
-Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+void Weights::add_heads(Heads wanted) {
+  if (wanted != Heads::q || heads() == Heads::q) return;
+  for (QHead& twin : q) twin = {at::empty_like(head), at::empty({1, head.size(1)}, head.options())};
+  reset_q_heads();
+}
+
+void Weights::reset_q_heads() const {
+  // A final-normed hidden state is about as long as the norm's weight.
+  const double size = initial_value / norm.norm().item<double>();
+  for (size_t i = 0; i < q.size(); ++i) {
+    q[i].advantage.copy_(head);
+    // Random signs, the same in every model: they have but to tell the twins apart.
+    std::vector<float> value;
+    for (int64_t j = 0; j < head.size(1); ++j)
+      value.push_back(static_cast<float>(philox(0, i, static_cast<uint64_t>(j))[0] % 2 ? size : -size));
+    q[i].value.copy_(at::tensor(value, at::kFloat).unsqueeze(0));
+  }
+}
+
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device, Heads heads) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const auto make = [&](bool wanted, std::initializer_list<int64_t> shape) {
     return wanted ? at::empty(at::IntArrayRef(shape), options) : at::Tensor();
@@ -423,18 +470,23 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   }
   weights.norm = make(true, {hidden});
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
+  for (QHead& twin : weights.q)
+    twin = {make(heads == Heads::q, {config.vocab_size, hidden}), make(heads == Heads::q, {1, hidden})};
   return weights;
 }
 
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device) {
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device, Heads heads) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   NLAC_REQUIRE(std::filesystem::exists(status), "ERR_MODEL_NOT_FOUND", path,
                ": no such model directory or file");
-  if (std::filesystem::is_directory(status)) return load_huggingface(path, dtype, device);
-  NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
+  const bool directory = std::filesystem::is_directory(status);
+  NLAC_REQUIRE(directory || path.ends_with(".gguf"), format_error, path,
                ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
-  return load_gguf(path, dtype, device);
+  LoadedModel model =
+      directory ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
+  model.weights.add_heads(heads);
+  return model;
 }
 
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
@@ -448,7 +500,7 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
 
   std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
   std::vector<TensorEntry> entries;
-  for (const auto& [name, view] : weights.named_views(config)) {
+  for (const auto& [name, view] : weights.without_heads().named_views(config)) {
     const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
     TensorEntry& entry = entries.emplace_back();
     entry.name = name;

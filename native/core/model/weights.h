@@ -5,7 +5,9 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,12 +31,21 @@ struct LayerWeights {
   at::Tensor down_bias;       // [hidden]
 };
 
+// What reads the final hidden states besides the vocabulary matrix, for training alone. A head is trained,
+// averaged and saved like any other parameter; a plain model has none.
+enum class Heads {
+  none,
+  q,  // the twin soft Q heads of soft actor-critic
+};
+const char* heads_name(Heads heads);                      // "none", "q"
+std::optional<Heads> heads_named(std::string_view name);  // nothing for another name
+
 struct Weights {
   at::Tensor embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   at::Tensor norm;  // [hidden]
   at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
-  TwinQ q;          // of soft actor-critic; undefined in a model without Q heads
+  TwinQ q;          // Heads::q
 
   // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
@@ -42,14 +53,20 @@ struct Weights {
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // Hugging Face names with views into the fused tensors, a tied head left out. Heads that only training has
-  // are no part of the model; named_heads() has them.
+  // Hugging Face names with views into the fused tensors, a tied head left out. Q heads are
+  // q_heads.I.advantage and q_heads.I.value.
   std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
-  std::vector<std::pair<std::string, at::Tensor>> named_heads() const;
+
+  Heads heads() const { return q[0].advantage.defined() ? Heads::q : Heads::none; }
+  Weights without_heads() const;  // the same tensors
+  void add_heads(Heads heads);    // those that are not there yet
+  // Q heads as they begin: their maximum-entropy policy is the policy, their values are small and differ.
+  void reset_q_heads() const;
 };
 
 // Allocates uninitialised weights of `config`.
-Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device);
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device,
+                         Heads heads = Heads::none);
 
 struct LoadedModel {
   ModelConfig config;
@@ -58,12 +75,15 @@ struct LoadedModel {
 
 // Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
 // llama architecture are put back into HF order. Every expected tensor must be there with its shape;
-// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight).
+// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight) and heads
+// that are not asked for. `heads` that the directory does not have are made.
 // `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device);
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
+                       Heads heads = Heads::none);
 
 // Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
+// Heads are left out: other programs take a plain model.
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
                         at::ScalarType dtype);
 

@@ -149,12 +149,12 @@ test("bad arguments are refused by name", async () => {
     });
   };
   const { length } = texts[1]!.response;
-  const spoiled = (value: number) => Array.from({ length }, (_, t) => (t === 3 ? value : 1));
-  await refuse({ weight: spoiled(Number.NaN) }, /texts\[1\]\.weight\[3\]/);
-  await refuse({ weight: spoiled(1e39) }, /texts\[1\]\.weight\[3\]/);
+  const spoiled = (value: number) => Array.from({ length }, (_, t) => (t === 5 ? value : 1));
+  await refuse({ weight: spoiled(Number.NaN) }, /texts\[1\]\.weight\[5\]/);
+  await refuse({ weight: spoiled(1e39) }, /texts\[1\]\.weight\[5\]/);
   await refuse({ weight: Number.POSITIVE_INFINITY }, /texts\[1\]\.weight/);
-  await refuse({ weight: [1] }, /texts\[1\]\.weight must be a list of 11/);
-  await refuse({ rewards: spoiled(Number.NaN) }, /texts\[1\]\.rewards\[3\]/);
+  await refuse({ weight: [1] }, /texts\[1\]\.weight needs one number for each of 11/);
+  await refuse({ rewards: spoiled(Number.NaN) }, /texts\[1\]\.rewards\[5\]/);
   await refuse({ rewards: undefined }, /texts\[1\]\.rewards/);
   await refuse({ response: [99] }, /texts\[1\]\.response\[0\]/);
   const refuseOption = (option: object, message: RegExp) =>

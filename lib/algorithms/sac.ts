@@ -31,11 +31,21 @@ import { derivedSeed, streams, uniform } from "../random.ts";
 import { collectEpisodes, type EpisodeText, episodeText, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups } from "../rollout/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
 import { episodeSample } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
-import { memoryRun, type TrainingResult, type TrainingRun } from "../run/training-run.ts";
+import {
+  type Counters,
+  isOver,
+  memoryRun,
+  newCounters,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
 
 const count = z.int().min(1);
 const coefficient = z.number().min(0);
@@ -45,6 +55,8 @@ const decay = z.number().min(0).lt(1);
 export const sacConfig = z.strictObject({
   /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
   iterations: z.int().min(0).default(30),
+  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+  environmentSteps: z.int().min(0).default(0),
   /** Episodes collected a round. Paper: not given. */
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
@@ -90,6 +102,8 @@ export const sacConfig = z.strictObject({
   maxActionTokens: count.default(24_576),
   /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
   maxSkippedSteps: count.default(10),
+  /** When the policy is measured on held-out tasks. Default never. */
+  evaluation: evaluationConfig.prefault({}),
   /** Seed of every random choice. */
   seed: z.int().min(0).default(0),
 });
@@ -107,14 +121,7 @@ export interface SacOptions<Task> {
 }
 
 /** What a checkpoint says beside the weights; the replayed episodes are the run's newest. */
-interface State {
-  iteration: number;
-  collected: boolean;
-  updatesDone: number; // of this iteration
-  updates: number; // of the run
-  episodes: number;
-  environmentSteps: number;
-  skippedInARow: number;
+interface State extends Counters {
   temperature: number;
 }
 
@@ -147,7 +154,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
   const showOverall = () =>
     run.progress.overall(
-      (state.iteration + state.updatesDone / Math.max(1, config.updatesPerIteration)) / config.iterations,
+      shareOver(state, config, state.updatesDone / Math.max(1, config.updatesPerIteration)),
     );
 
   try {
@@ -157,7 +164,8 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
       // What came before training, a warm-up say, is not lost to a stop during the first episodes.
       await checkpoint(true);
     }
-    while (state.iteration < config.iterations) {
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
       if (!state.collected) {
         const started = performance.now();
         const trajectories = await collectEpisodes(training, state.episodes);
@@ -190,31 +198,21 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
       state.collected = false;
       state.updatesDone = 0;
     }
+    await evaluatePeriodically(training);
     await checkpoint(true);
-    return result(state, false);
+    return trainingResult(state, false);
   } catch (error) {
     if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
     await model.discardGradients();
     await model.dropCaches();
     await checkpoint(true);
-    return result(state, true);
+    return trainingResult(state, true);
   }
 }
 
 async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Promise<State> {
   const saved = await run.restore();
-  if (saved === undefined) {
-    return {
-      iteration: 0,
-      collected: false,
-      updatesDone: 0,
-      updates: 0,
-      episodes: 0,
-      environmentSteps: 0,
-      skippedInARow: 0,
-      temperature: config.temperature,
-    };
-  }
+  if (saved === undefined) return { ...newCounters(), temperature: config.temperature };
   for (const trajectory of saved.trajectories) replay.add(trajectory);
   return saved.state as unknown as State;
 }
@@ -318,9 +316,4 @@ function softQText({ prompt, response, weight, turns }: EpisodeText, share: numb
   const rewards = new Array<number>(response.length).fill(0);
   for (const { end, reward } of turns) rewards[end - 1] = reward;
   return { prompt, response, weight: weight.map((w) => w * share), rewards };
-}
-
-function result(state: State, stopped: boolean): TrainingResult {
-  const { updates, episodes, environmentSteps } = state;
-  return { updates, episodes, environmentSteps, stopped };
 }

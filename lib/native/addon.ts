@@ -8,7 +8,7 @@ export interface NativeLearnerOptions {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
-  heads: "none" | "q"; // of load and create
+  heads: "none" | "value" | "q"; // of load and create
 }
 
 export interface NativeGenerateRequest {
@@ -39,7 +39,36 @@ export interface NativeGeneration {
 export interface NativeScoredText {
   prompt: Int32Array;
   response: Int32Array;
-  weight: number;
+  weights: Float32Array; // one for all of the response, or one a token
+}
+
+/** Every list is [response tokens], or empty where it is not needed. */
+export interface NativeSurrogateText extends NativeScoredText {
+  oldLogProbs: Float32Array;
+  advantages: Float32Array;
+  referenceLogProbs: Float32Array;
+  returns: Float32Array;
+  oldValues: Float32Array;
+}
+
+export interface NativeSurrogateOptions {
+  temperature: number;
+  clipLow: number;
+  clipHigh: number;
+  klCoefficient: number;
+  entropyCoefficient: number;
+  value: { coefficient: number; clip: number } | undefined;
+  withGradient: boolean;
+}
+
+export interface NativeSurrogateResult {
+  losses: Float32Array;
+  logProbs: Float32Array;
+  entropies: Float32Array;
+  ratios: Float32Array;
+  clipped: Int32Array;
+  values?: Float32Array;
+  valueLosses?: Float32Array;
 }
 
 export interface NativeDistilledText {
@@ -49,11 +78,8 @@ export interface NativeDistilledText {
   weight: number;
 }
 
-export interface NativeSoftQText {
-  prompt: Int32Array;
-  response: Int32Array;
-  weights: Float32Array; // one a token of the response; 0: no action
-  rewards: Float32Array; // likewise
+export interface NativeSoftQText extends NativeScoredText {
+  rewards: Float32Array; // one a token of the response
 }
 
 export interface NativeSoftQOptions {
@@ -103,7 +129,7 @@ export interface NativeModelInfo {
   layers: number;
   maxPositions: number;
   parameters: number; // heads included
-  heads: "none" | "q";
+  heads: "none" | "value" | "q";
   eosTokenIds: number[];
   bosTokenId: number; // -1: none
   padTokenId: number; // -1: none
@@ -119,7 +145,12 @@ export interface NativeLearner {
   ): NativeGeneration;
   /** The bytes each id decodes to; needed once before stop strings are used. */
   setTokenBytes(bytes: Uint8Array[]): void;
-  logProbs(texts: NativeScoredText[], which: Which): Promise<Float32Array[]>;
+  logProbs(
+    texts: NativeScoredText[],
+    which: Which | "reference",
+    temperature: number,
+  ): Promise<Float32Array[]>;
+  values(texts: NativeScoredText[]): Promise<Float32Array[]>;
   /** Logits of every sequence, [time × vocab] float32, row-major. */
   logits(sequences: Int32Array[], which: Which): Promise<Float32Array[]>;
   tokenNll(texts: NativeScoredText[], withGradient: boolean): Promise<Float32Array[]>;
@@ -130,6 +161,10 @@ export interface NativeLearner {
     withGradient: boolean,
     divergence: NativeDivergence,
   ): Promise<Float32Array[]>;
+  tokenSurrogate(
+    texts: NativeSurrogateText[],
+    options: NativeSurrogateOptions,
+  ): Promise<NativeSurrogateResult[]>;
   softQ(texts: NativeSoftQText[], options: NativeSoftQOptions): Promise<NativeSoftQResult[]>;
   resetQHeads(): Promise<void>;
   discardGradients(): Promise<void>;
@@ -138,6 +173,7 @@ export interface NativeLearner {
   step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;
+  keepReference(): Promise<void>;
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
   /** Finishes the running job, rejects queued ones with ERR_DISPOSED, frees everything. Idempotent. */

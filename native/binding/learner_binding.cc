@@ -21,9 +21,9 @@ namespace {
 struct Core {
   std::unique_ptr<Learner> learner;  // worker's thread only
   ModelConfig config;                // not written after loading
-  Heads heads = Heads::none;
   int64_t parameters = 0;
   int64_t bytes = 0;  // of the parameters
+  Heads heads = Heads::none;
 };
 
 struct Nothing {};
@@ -36,9 +36,12 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
         {InstanceMethod<&LearnerHandle::info>("info"), InstanceMethod<&LearnerHandle::generate>("generate"),
          InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
          InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
+         InstanceMethod<&LearnerHandle::values>("values"),
          InstanceMethod<&LearnerHandle::logits>("logits"),
          InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
-         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"), InstanceMethod<&LearnerHandle::soft_q>("softQ"),
+         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"),
+         InstanceMethod<&LearnerHandle::token_surrogate>("tokenSurrogate"),
+         InstanceMethod<&LearnerHandle::soft_q>("softQ"),
          InstanceMethod<&LearnerHandle::reset_q_heads>("resetQHeads"),
          InstanceMethod<&LearnerHandle::step>("step"),
          InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
@@ -46,6 +49,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
          InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
          InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
          InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
+         InstanceMethod<&LearnerHandle::keep_reference>("keepReference"),
          InstanceMethod<&LearnerHandle::save>("save"),
          InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
          InstanceMethod<&LearnerHandle::dispose>("dispose")});
@@ -79,8 +83,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           const at::NoGradGuard no_grad;
           core->learner = make();
           core->config = core->learner->config();
-          core->heads = core->learner->options().heads;
           core->parameters = core->learner->parameters();
+          core->heads = core->learner->options().heads;
           core->bytes = core->parameters * (core->learner->options().dtype == at::kBFloat16 ? 6 : 4);
           return Nothing{};
         },
@@ -131,9 +135,11 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value generate(const Napi::CallbackInfo& info);
   void set_token_bytes(const Napi::CallbackInfo& info);
   Napi::Value log_probs(const Napi::CallbackInfo& info);
+  Napi::Value values(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);
   Napi::Value token_nll(const Napi::CallbackInfo& info);
   Napi::Value token_kl(const Napi::CallbackInfo& info);
+  Napi::Value token_surrogate(const Napi::CallbackInfo& info);
   Napi::Value soft_q(const Napi::CallbackInfo& info);
   Napi::Value reset_q_heads(const Napi::CallbackInfo& info);
   Napi::Value step(const Napi::CallbackInfo& info);
@@ -142,6 +148,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value drop_caches(const Napi::CallbackInfo& info);
   Napi::Value update_target(const Napi::CallbackInfo& info);
   Napi::Value target_distance(const Napi::CallbackInfo& info);
+  Napi::Value keep_reference(const Napi::CallbackInfo& info);
   Napi::Value save(const Napi::CallbackInfo& info);
   Napi::Value export_huggingface(const Napi::CallbackInfo& info);
   Napi::Value dispose(const Napi::CallbackInfo& info);
@@ -168,7 +175,7 @@ LearnerOptions to_options(Napi::Value value) {
   NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
   options.cache_bytes = static_cast<size_t>(cache_bytes);
   const std::optional<Heads> heads = heads_named(fields.string("heads"));
-  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none or q");
+  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none, value or q");
   options.heads = *heads;
   return options;
 }
@@ -190,7 +197,32 @@ GenerateRequest to_request(Napi::Value value, const std::string& where) {
 
 ScoredText to_scored_text(Napi::Value value, const std::string& where) {
   const Fields fields(value, where);
-  return {fields.ids("prompt"), fields.ids("response"), fields.number("weight")};
+  return {fields.ids("prompt"), fields.ids("response"), fields.floats("weights")};
+}
+
+SurrogateText to_surrogate_text(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  return {to_scored_text(value, where),
+          fields.floats("oldLogProbs"),
+          fields.floats("advantages"),
+          fields.floats("referenceLogProbs"),
+          fields.floats("returns"),
+          fields.floats("oldValues")};
+}
+
+SurrogateSettings to_surrogate_settings(Napi::Value value) {
+  const Fields fields(value, "options");
+  SurrogateSettings settings;
+  settings.temperature = fields.number("temperature");
+  settings.surrogate = {fields.number("clipLow"), fields.number("clipHigh"), fields.number("klCoefficient")};
+  settings.entropy_coefficient = fields.number("entropyCoefficient");
+  const Napi::Value of_value = value.As<Napi::Object>().Get("value");
+  if (!of_value.IsUndefined()) {
+    const Fields parts(of_value, "options.value");
+    settings.value = {parts.number("coefficient"), parts.number("clip")};
+  }
+  settings.with_gradient = fields.boolean("withGradient");
+  return settings;
 }
 
 DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
@@ -198,16 +230,8 @@ DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
   return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight")};
 }
 
-std::vector<float> to_floats(Napi::Value value, const std::string& where) {
-  const Napi::Float32Array array = to_float32_array(value, where);
-  return {array.Data(), array.Data() + array.ElementLength()};
-}
-
 SoftQText to_soft_q_text(Napi::Value value, const std::string& where) {
-  const Fields fields(value, where);
-  const Napi::Object object = value.As<Napi::Object>();
-  return {fields.ids("prompt"), fields.ids("response"), to_floats(object.Get("weights"), where + ".weights"),
-          to_floats(object.Get("rewards"), where + ".rewards")};
+  return {to_scored_text(value, where), Fields(value, where).floats("rewards")};
 }
 
 SoftQOptions to_soft_q_options(Napi::Value value) {
@@ -235,18 +259,32 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
   });
 }
 
-Napi::Value from_soft_q(Napi::Env env, const SoftQOutput& output) {
-  Napi::Array texts = Napi::Array::New(env, output.q.size());
-  for (size_t i = 0; i < output.q.size(); ++i) {
-    Napi::Object text = Napi::Object::New(env);
-    text.Set("qLosses", from_floats(env, output.q_losses[i]));
-    text.Set("policyLosses", from_floats(env, output.policy_losses[i]));
-    text.Set("q", from_floats(env, output.q[i]));
-    text.Set("targets", from_floats(env, output.targets[i]));
-    text.Set("entropies", from_floats(env, output.entropies[i]));
-    texts.Set(static_cast<uint32_t>(i), text);
-  }
-  return texts;
+Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& outputs) {
+  return from_vector(env, outputs, [env](const SurrogateOutput& output) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("losses", from_floats(env, output.losses));
+    object.Set("logProbs", from_floats(env, output.log_probs));
+    object.Set("entropies", from_floats(env, output.entropies));
+    object.Set("ratios", from_floats(env, output.ratios));
+    object.Set("clipped", from_ints(env, output.clipped));
+    if (!output.values.empty()) {
+      object.Set("values", from_floats(env, output.values));
+      object.Set("valueLosses", from_floats(env, output.value_losses));
+    }
+    return object;
+  });
+}
+
+Napi::Value from_soft_q(Napi::Env env, const std::vector<SoftQOutput>& outputs) {
+  return from_vector(env, outputs, [env](const SoftQOutput& output) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("qLosses", from_floats(env, output.q_losses));
+    object.Set("policyLosses", from_floats(env, output.policy_losses));
+    object.Set("q", from_floats(env, output.q));
+    object.Set("targets", from_floats(env, output.targets));
+    object.Set("entropies", from_floats(env, output.entropies));
+    return object;
+  });
 }
 
 const char* family_name(Family family) {
@@ -359,8 +397,20 @@ Napi::Value LearnerHandle::log_probs(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     return submit(
         info.Env(),
-        [texts = to_vector(info[0], "texts", to_scored_text), which = to_which(info[1])](Learner& learner) {
-          return learner.log_probs(texts, which);
+        [texts = to_vector(info[0], "texts", to_scored_text), which = to_which(info[1]),
+         temperature = to_number(info[2], "temperature")](Learner& learner) {
+          return learner.log_probs(texts, which, temperature);
+        },
+        from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::values(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_scored_text)](Learner& learner) {
+          return learner.values(texts);
         },
         from_rows);
   });
@@ -407,6 +457,18 @@ Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
           return learner.token_kl(texts, temperature, support, with_gradient, divergence).losses;
         },
         from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::token_surrogate(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_surrogate_text),
+         settings = to_surrogate_settings(info[1])](Learner& learner) {
+          return learner.token_surrogate(texts, settings);
+        },
+        from_surrogates);
   });
 }
 
@@ -469,6 +531,12 @@ Napi::Value LearnerHandle::target_distance(const Napi::CallbackInfo& info) {
     return submit(
         info.Env(), [](Learner& learner) { return learner.target_distance(); },
         [](Napi::Env env, double distance) { return Napi::Number::New(env, distance); });
+  });
+}
+
+Napi::Value LearnerHandle::keep_reference(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [](Learner& learner) { learner.keep_reference(); });
   });
 }
 

@@ -9,7 +9,11 @@
 // it was before the first step: once a step has moved θ without a θ̄ there, nobody knows what it should have
 // been, and every use is refused with ERR_VALUE but update_target(1), which lets it begin at θ as it now is.
 //
-// Errors: ERR_VALUE for arguments (before anything is computed), ERR_CONFIG for what needs heads that the
+// The reference is θ as it was when keep_reference() was last called: a frozen copy in `dtype`.
+//
+// Heads (LearnerOptions::heads) are part of θ and of θ̄. A value head is computed in float32 from the masters.
+//
+// Errors: ERR_VALUE for arguments (before anything is computed), ERR_CONFIG for what needs a head that the
 // learner does not have, ERR_OUT_OF_MEMORY when the device or the host has no more. A loss call that throws
 // once it has begun drops the gradients added up so far: nobody could tell which texts they hold.
 #pragma once
@@ -17,6 +21,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,7 +37,7 @@
 
 namespace nlac {
 
-enum class Which { online, target };
+enum class Which { online, target, reference };
 
 struct LearnerOptions {
   at::Device device = at::kCPU;
@@ -43,31 +48,61 @@ struct LearnerOptions {
   Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
 };
 
-// A response scored after a prompt. Row j of the losses belongs to response[j].
+// A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0 takes part
+// in nothing: whatever is computed, it reads 0, and a text of such tokens alone is not read at all.
 struct ScoredText {
   std::vector<int64_t> prompt, response;  // both at least one id
-  double weight = 1.0;                    // multiplies every token of the response
+  std::vector<float> weights = {1.0f};    // of each token of the response, or one for all
 };
 struct DistilledText {
   std::vector<int64_t> student, teacher, response;  // contexts of θ and of θ̄, the text both score
   double weight = 1.0;
 };
 
-// An episode as one text. Tokens of the response whose weight is not 0 are its actions, in order; the last is
-// terminal. The state before an action is all that stands before it.
-struct SoftQText {
-  std::vector<int64_t> prompt, response;  // both at least one id
-  std::vector<float> weights;             // one a token of the response
-  std::vector<float> rewards;             // received after each token; read at actions only
-};
-
 struct LossOutput {
   std::vector<std::vector<float>> losses;  // per sequence, one per response token, unweighted, nats
 };
 
-// As of SoftQResult (core/loss/soft_q.h): per sequence, one per response token, 0 where no action is.
+// Lists are [response tokens]; what stands at a token of weight 0 is not looked at.
+struct SurrogateText : ScoredText {
+  std::vector<float> old_log_probs, advantages;
+  std::vector<float> reference_log_probs;  // needed where kl_coefficient is not 0
+  std::vector<float> returns, old_values;  // needed where the value head is trained
+};
+
+// coefficient · ½ max((v - R)², (v' - R)²), v' being v held within `clip` of the old value (Schulman et al.,
+// "Proximal policy optimization algorithms", 2017, trains v by the square alone; the clip is its authors'
+// code's).
+struct ValueOptions {
+  double coefficient = 0;  // ≥ 0
+  double clip = 0;         // ≥ 0; 0 is none
+};
+
+struct SurrogateSettings {
+  double temperature = 1;
+  SurrogateOptions surrogate;
+  double entropy_coefficient = 0;     // of the entropy that is subtracted
+  std::optional<ValueOptions> value;  // trains the value head too
+  bool with_gradient = true;
+};
+
+// Of one text, [response tokens] each; as LossResult has it. Values and value losses are unweighted and without
+// their coefficient, and empty where the value head is not trained.
+struct SurrogateOutput {
+  std::vector<float> losses, log_probs, entropies, ratios;
+  std::vector<int32_t> clipped;
+  std::vector<float> values, value_losses;
+};
+
+// An episode as one text. Tokens of the response whose weight is not 0 are its actions, in order; the last is
+// terminal. The state before an action is all that stands before it.
+struct SoftQText : ScoredText {
+  std::vector<float> rewards;  // [response tokens], received after each; read at actions only
+};
+
+// Of one text, [response tokens] each; as SoftQResult has it.
 struct SoftQOutput {
-  std::vector<std::vector<float>> q_losses, policy_losses, q, targets, entropies;
+  std::vector<float> q_losses, policy_losses, q, targets, entropies;
 };
 
 class Learner {
@@ -83,21 +118,27 @@ class Learner {
 
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, Which which,
                                        const GenerateHooks& hooks);
-  std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, Which which);
+  std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, Which which,
+                                            double temperature = 1);
+  // Of the state before each token of the response, by the value head of θ.
+  std::vector<std::vector<float>> values(const std::vector<ScoredText>& texts);
   at::Tensor logits(const std::vector<int64_t>& ids, Which which);  // [time, vocab] f32 on the CPU
 
-  // Forward and backward; gradients of Σ_i weight_i Σ_j loss_ij add up until step(). With `with_gradient`
-  // false only the losses are computed, and so it is for texts of weight 0. A loss that is not finite leaves
-  // the gradient non-finite, so that step() skips.
+  // Forward and backward; gradients of Σ_ij weight_ij loss_ij add up until step(). With `with_gradient` false
+  // only the losses are computed. A loss that is not finite leaves the gradient non-finite, so that step()
+  // skips.
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
   // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)), or another divergence of the two; the gradient reaches θ
   // only. SupportKind::sampled is the cross entropy of θ on the response: the teacher's context is then not
   // read.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
                       bool with_gradient, const Divergence& divergence = {});
+  // The clipped surrogate (linear_loss.h) and, with `value`, the value head's loss, in one pass.
+  std::vector<SurrogateOutput> token_surrogate(const std::vector<SurrogateText>& texts,
+                                               const SurrogateSettings& settings);
   // Soft actor-critic on tokens (core/loss/soft_q.h), θ̄ giving the targets; needs Heads::q. A micro batch is of
   // whole texts. Gradients add up, and show what is not finite, as above.
-  SoftQOutput soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
+  std::vector<SoftQOutput> soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
   // The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: other losses may have moved it.
   void reset_q_heads();
 
@@ -115,12 +156,14 @@ class Learner {
 
   void update_target(double tau);  // counts its calls; drops θ̄'s caches
   double target_distance();        // relative distance of θ̄ from θ; makes no θ̄ to find that it is 0
+  // Keeps θ as it now is as the reference, in place of an earlier one.
+  void keep_reference();
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
   // model.safetensors (θ with its heads, a directory that load() takes too, with heads or without),
-  // target.safetensors (θ̄, once made),
-  // gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which says
-  // what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
+  // target.safetensors (θ̄, once made), reference.safetensors (once kept; float32 holds a bfloat16 one
+  // exactly), gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which
+  // says what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options);
   void export_huggingface(const std::string& directory);  // in the learner's dtype, without heads
@@ -132,18 +175,30 @@ class Learner {
 
  private:
   struct Text;  // one sequence of a loss call, whichever the loss
+  struct Rows;  // what a loss is computed on
+  // Computes a loss, keeps what the caller wants of it, and returns losses and the gradient at the hidden
+  // states (neither where it has none).
+  using Loss = std::function<LossResult(const Rows&)>;
 
   Learner(LoadedModel model, const LearnerOptions& options);
 
   const Weights& weights(Which which);  // those that compute; makes θ̄
   void require_q_heads() const;
   void require_origin() const;          // that θ̄ is there, or θ is what it would begin at
+  void require_value_head() const;
   void make_target();
   Weights& make_gradients();
-  // With `teacher`: the KL from it; without: the cross entropy.
-  LossOutput score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-                   double temperature, const Divergence& divergence, const Support& support,
-                   bool with_gradient);
+  // The texts of a call once they are known to be sound, and lists of 0 as long as their responses.
+  std::vector<Text> checked(const std::vector<ScoredText>& texts) const;
+  Text checked(size_t index, const ScoredText& text) const;
+  static std::vector<std::vector<float>> zeros_for(const std::vector<Text>& texts);
+  // Packs texts into micro batches; for each: forward (`teacher` too, where there is one), `loss`, backward.
+  void score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
+             bool with_gradient, const Loss& loss);
+  at::Tensor predicted_values(const Rows& rows) const;  // [rows] f32
+  // The value part of token_surrogate, all [rows] f32; adds the head's gradient to the others.
+  LossResult value_loss(const Rows& rows, const at::Tensor& values, const at::Tensor& returns,
+                        const at::Tensor& old_values, const ValueOptions& options);
 
   LearnerOptions options_;
   ModelConfig config_;
@@ -151,6 +206,7 @@ class Learner {
   Weights master_;  // f32
   Weights online_;  // dtype; the masters themselves when dtype is f32
   std::optional<Weights> target_master_, target_;
+  std::optional<Weights> reference_;  // dtype
   std::optional<Weights> gradients_;  // f32
   std::map<std::string, AdamWState> moments_;
   int64_t target_updates_ = 0;

@@ -23,6 +23,13 @@ namespace nlac {
 namespace {
 
 constexpr const char* format_error = "ERR_MODEL_FORMAT";
+constexpr const char* value_name = "value_head.weight";
+constexpr const char* value_bias_name = "value_head.bias";
+constexpr std::string_view q_prefix = "q_heads.";
+constexpr std::pair<Heads, const char*> names_of_heads[] = {
+    {Heads::none, "none"}, {Heads::value, "value"}, {Heads::q, "q"}};
+// Standard deviation of what a new value of Q says, about.
+constexpr double initial_value = 0.1;
 
 // The fields of a layer, in the order of Weights::list().
 constexpr std::array layer_fields = {
@@ -31,11 +38,6 @@ constexpr std::array layer_fields = {
     &LayerWeights::output_bias,  &LayerWeights::post_norm, &LayerWeights::gate_up,
     &LayerWeights::gate_up_bias, &LayerWeights::down,      &LayerWeights::down_bias,
 };
-
-constexpr std::pair<Heads, const char*> names_of_heads[] = {{Heads::none, "none"}, {Heads::q, "q"}};
-constexpr std::string_view q_prefix = "q_heads.";
-// Standard deviation of what a new value of Q says, about.
-constexpr double initial_value = 0.1;
 
 template <typename Make>
 Weights transform(const Weights& from, Make make) {
@@ -48,6 +50,8 @@ Weights transform(const Weights& from, Make make) {
   }
   to.norm = each(from.norm);
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
+  to.value = each(from.value);
+  to.value_bias = each(from.value_bias);
   for (size_t i = 0; i < from.q.size(); ++i) to.q[i] = {each(from.q[i].advantage), each(from.q[i].value)};
   return to;
 }
@@ -229,9 +233,13 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   }
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   if (model.config.tied_embeddings) source.drop("lm_head.weight");
-  if (heads != Heads::q) {
+  if (heads != Heads::value) {
+    source.drop(value_name);
+    source.drop(value_bias_name);
+  }
+  if (heads != Heads::q)
     source.drop_if([](std::string_view name) { return name.starts_with(q_prefix); });
-  } else if (source.find(std::string(q_prefix) + "0.advantage") == nullptr) {
+  if (source.find(heads == Heads::q ? std::string(q_prefix) + "0.advantage" : value_name) == nullptr) {
     heads = Heads::none;
   }
 
@@ -346,6 +354,9 @@ std::vector<at::Tensor> Weights::list() const {
   }
   tensors.push_back(norm);
   if (!head.is_same(embedding)) tensors.push_back(head);
+  for (const at::Tensor& tensor : {value, value_bias}) {
+    if (tensor.defined()) tensors.push_back(tensor);
+  }
   if (heads() == Heads::q) {
     for (const QHead& twin : q) tensors.insert(tensors.end(), {twin.advantage, twin.value});
   }
@@ -409,6 +420,8 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
   }
   add("model.norm.weight", norm);
   if (!head.is_same(embedding)) add("lm_head.weight", head);
+  add(value_name, value);
+  add(value_bias_name, value_bias);
   for (size_t i = 0; i < q.size(); ++i) {
     const std::string prefix = std::string(q_prefix) + std::to_string(i);
     add(prefix + ".advantage", q[i].advantage);
@@ -419,14 +432,22 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
 
 Weights Weights::without_heads() const {
   Weights plain = *this;
+  plain.value.reset();
+  plain.value_bias.reset();
   plain.q = {};
   return plain;
 }
 
 void Weights::add_heads(Heads wanted) {
-  if (wanted != Heads::q || heads() == Heads::q) return;
-  for (QHead& twin : q) twin = {at::empty_like(head), at::empty({1, head.size(1)}, head.options())};
-  reset_q_heads();
+  if (wanted == heads()) return;
+  if (wanted == Heads::value) {
+    value = at::zeros({1, norm.size(0)}, norm.options());
+    value_bias = at::zeros({1}, norm.options());
+  }
+  if (wanted == Heads::q) {
+    for (QHead& twin : q) twin = {at::empty_like(head), at::empty({1, head.size(1)}, head.options())};
+    reset_q_heads();
+  }
 }
 
 void Weights::reset_q_heads() const {
@@ -470,6 +491,8 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   }
   weights.norm = make(true, {hidden});
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
+  weights.value = make(heads == Heads::value, {1, hidden});
+  weights.value_bias = make(heads == Heads::value, {1});
   for (QHead& twin : weights.q)
     twin = {make(heads == Heads::q, {config.vocab_size, hidden}), make(heads == Heads::q, {1, hidden})};
   return weights;

@@ -31,21 +31,24 @@ struct LayerWeights {
   at::Tensor down_bias;       // [hidden]
 };
 
-// What reads the final hidden states besides the vocabulary matrix, for training alone. A head is trained,
-// averaged and saved like any other parameter; a plain model has none.
+// What reads the final hidden states besides the vocabulary matrix. A head is trained, averaged and saved like
+// any other parameter; a plain model has none.
 enum class Heads {
   none,
-  q,  // the twin soft Q heads of soft actor-critic
+  value,  // the value of the state before the token that is predicted; linear, begins at zero
+  q,      // the twin soft Q heads of soft actor-critic; begin as the policy
 };
-const char* heads_name(Heads heads);                      // "none", "q"
+const char* heads_name(Heads heads);                      // "none", "value", "q"
 std::optional<Heads> heads_named(std::string_view name);  // nothing for another name
 
 struct Weights {
   at::Tensor embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
-  at::Tensor norm;  // [hidden]
-  at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
-  TwinQ q;          // Heads::q
+  at::Tensor norm;        // [hidden]
+  at::Tensor head;        // [vocab, hidden]; the same tensor as `embedding` when tied
+  at::Tensor value;       // [1, hidden]; Heads::value
+  at::Tensor value_bias;  // [1]
+  TwinQ q;                // Heads::q
 
   // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
@@ -53,13 +56,15 @@ struct Weights {
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // Hugging Face names with views into the fused tensors, a tied head left out. Q heads are
-  // q_heads.I.advantage and q_heads.I.value.
+  // Hugging Face names with views into the fused tensors, a tied head left out. The value head is
+  // value_head.weight and value_head.bias, Q heads are q_heads.I.advantage and q_heads.I.value.
   std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
 
-  Heads heads() const { return q[0].advantage.defined() ? Heads::q : Heads::none; }
+  Heads heads() const {
+    return value.defined() ? Heads::value : q[0].advantage.defined() ? Heads::q : Heads::none;
+  }
   Weights without_heads() const;  // the same tensors
-  void add_heads(Heads heads);    // those that are not there yet
+  void add_heads(Heads heads);    // as they begin, if they are not there yet
   // Q heads as they begin: their maximum-entropy policy is the policy, their values are small and differ.
   void reset_q_heads() const;
 };

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import {
   callNative,
   checkAdamWOptions,
+  checkBoolean,
   checkChoice,
   checkDivergence,
   checkInteger,
@@ -28,6 +29,10 @@ import type {
   Generation,
   PolicyGradientModel,
   ScoredText,
+  SoftQModel,
+  SoftQOptions,
+  SoftQResult,
+  SoftQText,
   StepOptions,
   StepResult,
   SurrogateOptions,
@@ -46,6 +51,7 @@ import type {
   NativeLearnerOptions,
   NativeModelInfo,
   NativeScoredText,
+  NativeSoftQText,
   NativeSurrogateOptions,
   NativeSurrogateText,
 } from "./native/addon.ts";
@@ -81,13 +87,12 @@ export interface LearnerOptions {
   /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the cores there are. */
   threads?: number | undefined;
   /**
-   * What is trained besides the model: "value" adds a value head, zero until trained. Default: none, or on `resume`
-   * what was saved. `load` finds a head that `save` wrote into the directory.
+   * What is trained besides the model: "value" adds a value head, zero until trained; "q" twin soft Q heads, each as
+   * large as the vocabulary matrix, that begin as the policy. Default: none, or on `resume` what was saved. `load` finds
+   * heads that `save` wrote into the directory.
    */
   heads?: Heads | undefined;
 }
-
-export type Heads = NativeModelInfo["heads"];
 
 export interface CreateOptions extends LearnerOptions {
   /** For encode, decode and chats; without one the learner takes ids only. */
@@ -95,6 +100,7 @@ export interface CreateOptions extends LearnerOptions {
 }
 
 export type ModelInfo = Readonly<NativeModelInfo>;
+export type Heads = NativeModelInfo["heads"];
 
 interface Settings {
   device: string;
@@ -139,7 +145,7 @@ const scorers = [...whichs, "reference"] as const;
  * settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
  * refused with ERR_VALUE before anything is computed.
  */
-export class Learner implements PolicyGradientModel, AsyncDisposable {
+export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable {
   /** Architecture and size of the model. */
   readonly info: ModelInfo;
   /** Undefined for a model that came without one. */
@@ -487,6 +493,44 @@ export class Learner implements PolicyGradientModel, AsyncDisposable {
   }
 
   /**
+   * Soft actor-critic on the tokens of episodes (Haarnoja et al., 2018). An action's target is
+   * y = r + γ·V̄(s'), V̄(s) = E_{a~π}[min(Q̄1, Q̄2) - α log π] under θ̄ and the policy π of θ; a text's last action has
+   * y = r. The gradient of Σ weight·(qCoefficient·(½(Q1 - y)² + ½(Q2 - y)²) + policyCoefficient·KL(π ‖
+   * softmax(min(Q1, Q2) / α))) over all actions adds to what is there until `step`; none flows through y, nor from
+   * the KL into Q.
+   *
+   * @param texts episodes; a token whose weight is not 0 is an action. `rewards`: [response tokens]
+   * @returns per text lists of [response tokens], 0 where no action is
+   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without Q heads
+   */
+  async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
+    const episodes = this.#scoredTexts(texts).map(
+      (text, i): NativeSoftQText => ({
+        ...text,
+        rewards: checkList(texts[i]!.rewards, text, `texts[${i}].rewards`),
+      }),
+    );
+    const native = {
+      temperature: checkTemperature(options.temperature),
+      discount: checkNumber(options.discount ?? 1, "discount", 0, 1),
+      qCoefficient: checkNumber(options.qCoefficient, "qCoefficient", 0),
+      policyCoefficient: checkNumber(options.policyCoefficient, "policyCoefficient", 0),
+      withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
+    };
+    return this.#run(() => this.#native.softQ(episodes, native));
+  }
+
+  /**
+   * The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: softmax(min(Q1, Q2) / α) is the policy. For
+   * when other losses, a warm-up's say, have moved it since the heads were made.
+   *
+   * @throws NlacError ERR_CONFIG for a learner without Q heads
+   */
+  async resetQHeads(): Promise<void> {
+    return this.#run(() => this.#native.resetQHeads());
+  }
+
+  /**
    * One AdamW step (Loshchilov and Hutter, 2019) on the gradients added up, which are then zero again, also
    * when the step is skipped because one is not finite.
    *
@@ -737,7 +781,7 @@ function checkSettings(options: LearnerOptions): Settings {
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
-    if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value"]);
+    if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value", "q"]);
     if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
     if (typeof settings.gradientCheckpointing !== "boolean") {
       throw new NlacError("ERR_VALUE", "gradientCheckpointing must be true or false.");

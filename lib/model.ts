@@ -247,5 +247,8 @@ export interface SoftQResult {
 
 /** What soft actor-critic on tokens asks of a model besides. Needs a learner with Q heads. */
 export interface SoftQModel extends LanguageModel {
+  /** The gradients of Σ weight·loss add up until `step`. */
   softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]>;
+  /** The maximum-entropy policy of Q, under θ and θ̄, becomes θ's policy as it is now. */
+  resetQHeads(): Promise<void>;
 }

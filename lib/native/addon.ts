@@ -8,7 +8,7 @@ export interface NativeLearnerOptions {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
-  heads: "none" | "value"; // of load and create
+  heads: "none" | "value" | "q"; // of load and create
 }
 
 export interface NativeGenerateRequest {
@@ -78,6 +78,27 @@ export interface NativeDistilledText {
   weight: number;
 }
 
+export interface NativeSoftQText extends NativeScoredText {
+  rewards: Float32Array; // one a token of the response
+}
+
+export interface NativeSoftQOptions {
+  temperature: number;
+  discount: number;
+  qCoefficient: number;
+  policyCoefficient: number;
+  withGradient: boolean;
+}
+
+/** Of one text, [response tokens] each. */
+export interface NativeSoftQResult {
+  qLosses: Float32Array;
+  policyLosses: Float32Array;
+  q: Float32Array;
+  targets: Float32Array;
+  entropies: Float32Array;
+}
+
 export interface NativeSupport {
   kind: "full" | "top_k" | "sampled";
   k: number;
@@ -108,7 +129,7 @@ export interface NativeModelInfo {
   layers: number;
   maxPositions: number;
   parameters: number; // heads included
-  heads: "none" | "value";
+  heads: "none" | "value" | "q";
   eosTokenIds: number[];
   bosTokenId: number; // -1: none
   padTokenId: number; // -1: none
@@ -144,6 +165,8 @@ export interface NativeLearner {
     texts: NativeSurrogateText[],
     options: NativeSurrogateOptions,
   ): Promise<NativeSurrogateResult[]>;
+  softQ(texts: NativeSoftQText[], options: NativeSoftQOptions): Promise<NativeSoftQResult[]>;
+  resetQHeads(): Promise<void>;
   discardGradients(): Promise<void>;
   discardMoments(state: string): Promise<void>;
   dropCaches(): Promise<void>;

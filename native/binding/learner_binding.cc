@@ -41,6 +41,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
          InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
          InstanceMethod<&LearnerHandle::token_kl>("tokenKl"),
          InstanceMethod<&LearnerHandle::token_surrogate>("tokenSurrogate"),
+         InstanceMethod<&LearnerHandle::soft_q>("softQ"),
+         InstanceMethod<&LearnerHandle::reset_q_heads>("resetQHeads"),
          InstanceMethod<&LearnerHandle::step>("step"),
          InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
          InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
@@ -138,6 +140,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value token_nll(const Napi::CallbackInfo& info);
   Napi::Value token_kl(const Napi::CallbackInfo& info);
   Napi::Value token_surrogate(const Napi::CallbackInfo& info);
+  Napi::Value soft_q(const Napi::CallbackInfo& info);
+  Napi::Value reset_q_heads(const Napi::CallbackInfo& info);
   Napi::Value step(const Napi::CallbackInfo& info);
   Napi::Value discard_gradients(const Napi::CallbackInfo& info);
   Napi::Value discard_moments(const Napi::CallbackInfo& info);
@@ -171,7 +175,7 @@ LearnerOptions to_options(Napi::Value value) {
   NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
   options.cache_bytes = static_cast<size_t>(cache_bytes);
   const std::optional<Heads> heads = heads_named(fields.string("heads"));
-  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none or value");
+  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none, value or q");
   options.heads = *heads;
   return options;
 }
@@ -226,6 +230,16 @@ DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
   return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight")};
 }
 
+SoftQText to_soft_q_text(Napi::Value value, const std::string& where) {
+  return {to_scored_text(value, where), Fields(value, where).floats("rewards")};
+}
+
+SoftQOptions to_soft_q_options(Napi::Value value) {
+  const Fields fields(value, "options");
+  return {fields.number("temperature"), fields.number("discount"), fields.number("qCoefficient"),
+          fields.number("policyCoefficient"), fields.boolean("withGradient")};
+}
+
 // --- results -----------------------------------------------------------------------------------------------
 
 Napi::Value from_rows(Napi::Env env, const std::vector<std::vector<float>>& rows) {
@@ -257,6 +271,18 @@ Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& o
       object.Set("values", from_floats(env, output.values));
       object.Set("valueLosses", from_floats(env, output.value_losses));
     }
+    return object;
+  });
+}
+
+Napi::Value from_soft_q(Napi::Env env, const std::vector<SoftQOutput>& outputs) {
+  return from_vector(env, outputs, [env](const SoftQOutput& output) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("qLosses", from_floats(env, output.q_losses));
+    object.Set("policyLosses", from_floats(env, output.policy_losses));
+    object.Set("q", from_floats(env, output.q));
+    object.Set("targets", from_floats(env, output.targets));
+    object.Set("entropies", from_floats(env, output.entropies));
     return object;
   });
 }
@@ -443,6 +469,22 @@ Napi::Value LearnerHandle::token_surrogate(const Napi::CallbackInfo& info) {
           return learner.token_surrogate(texts, settings);
         },
         from_surrogates);
+  });
+}
+
+Napi::Value LearnerHandle::soft_q(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_soft_q_text),
+         options = to_soft_q_options(info[1])](Learner& learner) { return learner.soft_q(texts, options); },
+        from_soft_q);
+  });
+}
+
+Napi::Value LearnerHandle::reset_q_heads(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [](Learner& learner) { learner.reset_q_heads(); });
   });
 }
 

@@ -318,6 +318,11 @@ void Learner::require_origin() const {
       "first step or now, to let it begin at θ");
 }
 
+void Learner::require_q_heads() const {
+  NLAC_REQUIRE(master_.heads() == Heads::q, "ERR_CONFIG",
+               "the learner has no Q heads: make it with heads \"q\"");
+}
+
 const Weights& Learner::weights(Which which) {
   if (which == Which::online) return online_;
   if (which == Which::reference) {
@@ -625,6 +630,66 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     if (with_gradient) gradients_.reset();
     throw;
   }
+}
+
+void Learner::reset_q_heads() {
+  guarded([&] {
+    require_q_heads();
+    std::vector<const Weights*> holders = {&master_, &online_};
+    if (target_) holders.insert(holders.end(), {&*target_master_, &*target_});
+    master_.reset_q_heads();
+    for (const Weights* weights : holders) {
+      for (size_t i = 0; i < master_.q.size(); ++i) {
+        weights->q[i].advantage.copy_(master_.q[i].advantage);
+        weights->q[i].value.copy_(master_.q[i].value);
+      }
+    }
+  });
+}
+
+std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options) {
+  return guarded([&] {
+    require_q_heads();
+    check_soft_q(options);
+    std::vector<Text> items;
+    std::vector<SoftQOutput> outputs;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      items.push_back(checked(i, texts[i]));
+      items[i].teacher = &texts[i].prompt;
+      check_list(i, "rewards", texts[i].rewards, items[i].weights);
+      const std::vector<float> zeros(texts[i].response.size());
+      outputs.push_back({zeros, zeros, zeros, zeros, zeros});
+    }
+    const Weights& target = weights(Which::target);
+
+    score(items, online_, &target, options.with_gradient, [&](const Rows& rows) {
+      const auto give = [&](std::vector<float> SoftQOutput::* list, const at::Tensor& values) {
+        rows.scatter(values, [&](size_t text) { return (outputs[text].*list).data(); });
+      };
+      // A text's actions end where the next row is another text's.
+      std::vector<uint8_t> terminal(rows.places.size(), 1);
+      for (size_t row = 0; row + 1 < terminal.size(); ++row)
+        terminal[row] = rows.places[row].text != rows.places[row + 1].text;
+      const SoftQRows inputs{rows.targets,
+                             rows.gather([&](size_t text) { return texts[text].rewards.data(); }),
+                             at::tensor(terminal, at::kByte).to(options_.device, at::kBool), rows.weights};
+      SoftQGradients gradients;
+      if (rows.with_gradient) gradients = {rows.head_gradient, gradients_->q};
+      const SoftQResult result =
+          linear_soft_q({rows.hidden, online_.head, online_.q},
+                        {rows.teacher_hidden, target.head, target.q}, inputs, options, gradients);
+      give(&SoftQOutput::q_losses, result.q_losses);
+      give(&SoftQOutput::policy_losses, result.policy_losses);
+      give(&SoftQOutput::q, result.q);
+      give(&SoftQOutput::targets, result.targets);
+      give(&SoftQOutput::entropies, result.entropies);
+      LossResult loss;
+      loss.losses = result.q_losses + result.policy_losses;
+      loss.grad_hidden = result.grad_hidden;
+      return loss;
+    });
+    return outputs;
+  });
 }
 
 // --- optimization ---------------------------------------------------------------------------------------

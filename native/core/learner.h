@@ -11,7 +11,7 @@
 //
 // The reference is θ as it was when keep_reference() was last called: a frozen copy in `dtype`.
 //
-// A value head (LearnerOptions::heads) is part of θ and of θ̄, and is computed in float32 from the masters.
+// Heads (LearnerOptions::heads) are part of θ and of θ̄. A value head is computed in float32 from the masters.
 //
 // Errors: ERR_VALUE for arguments (before anything is computed), ERR_CONFIG for what needs a head that the
 // learner does not have, ERR_OUT_OF_MEMORY when the device or the host has no more. A loss call that throws
@@ -30,6 +30,7 @@
 
 #include "core/generate/generate.h"
 #include "core/loss/linear_loss.h"
+#include "core/loss/soft_q.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/optim/optim.h"
@@ -93,6 +94,17 @@ struct SurrogateOutput {
   std::vector<float> values, value_losses;
 };
 
+// An episode as one text. Tokens of the response whose weight is not 0 are its actions, in order; the last is
+// terminal. The state before an action is all that stands before it.
+struct SoftQText : ScoredText {
+  std::vector<float> rewards;  // [response tokens], received after each; read at actions only
+};
+
+// Of one text, [response tokens] each; as SoftQResult has it.
+struct SoftQOutput {
+  std::vector<float> q_losses, policy_losses, q, targets, entropies;
+};
+
 class Learner {
  public:
   static std::unique_ptr<Learner> load(const std::string& path, const LearnerOptions& options);
@@ -124,6 +136,11 @@ class Learner {
   // The clipped surrogate (linear_loss.h) and, with `value`, the value head's loss, in one pass.
   std::vector<SurrogateOutput> token_surrogate(const std::vector<SurrogateText>& texts,
                                                const SurrogateSettings& settings);
+  // Soft actor-critic on tokens (core/loss/soft_q.h), θ̄ giving the targets; needs Heads::q. A micro batch is of
+  // whole texts. Gradients add up, and show what is not finite, as above.
+  std::vector<SoftQOutput> soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
+  // The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: other losses may have moved it.
+  void reset_q_heads();
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
@@ -166,6 +183,7 @@ class Learner {
   Learner(LoadedModel model, const LearnerOptions& options);
 
   const Weights& weights(Which which);  // those that compute; makes θ̄
+  void require_q_heads() const;
   void require_origin() const;          // that θ̄ is there, or θ is what it would begin at
   void require_value_head() const;
   void make_target();

@@ -17,6 +17,7 @@
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/random.h"
 
 namespace nlac {
 namespace {
@@ -24,7 +25,11 @@ namespace {
 constexpr const char* format_error = "ERR_MODEL_FORMAT";
 constexpr const char* value_name = "value_head.weight";
 constexpr const char* value_bias_name = "value_head.bias";
-constexpr std::pair<Heads, const char*> names_of_heads[] = {{Heads::none, "none"}, {Heads::value, "value"}};
+constexpr std::string_view q_prefix = "q_heads.";
+constexpr std::pair<Heads, const char*> names_of_heads[] = {
+    {Heads::none, "none"}, {Heads::value, "value"}, {Heads::q, "q"}};
+// Standard deviation of what a new value of Q says, about.
+constexpr double initial_value = 0.1;
 
 // The fields of a layer, in the order of Weights::list().
 constexpr std::array layer_fields = {
@@ -47,6 +52,7 @@ Weights transform(const Weights& from, Make make) {
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
   to.value = each(from.value);
   to.value_bias = each(from.value_bias);
+  for (size_t i = 0; i < from.q.size(); ++i) to.q[i] = {each(from.q[i].advantage), each(from.q[i].value)};
   return to;
 }
 
@@ -227,10 +233,13 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   }
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   if (model.config.tied_embeddings) source.drop("lm_head.weight");
-  if (heads == Heads::none) {
+  if (heads != Heads::value) {
     source.drop(value_name);
     source.drop(value_bias_name);
-  } else if (source.find(value_name) == nullptr) {
+  }
+  if (heads != Heads::q)
+    source.drop_if([](std::string_view name) { return name.starts_with(q_prefix); });
+  if (source.find(heads == Heads::q ? std::string(q_prefix) + "0.advantage" : value_name) == nullptr) {
     heads = Heads::none;
   }
 
@@ -348,6 +357,9 @@ std::vector<at::Tensor> Weights::list() const {
   for (const at::Tensor& tensor : {value, value_bias}) {
     if (tensor.defined()) tensors.push_back(tensor);
   }
+  if (heads() == Heads::q) {
+    for (const QHead& twin : q) tensors.insert(tensors.end(), {twin.advantage, twin.value});
+  }
   return tensors;
 }
 
@@ -410,6 +422,11 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
   if (!head.is_same(embedding)) add("lm_head.weight", head);
   add(value_name, value);
   add(value_bias_name, value_bias);
+  for (size_t i = 0; i < q.size(); ++i) {
+    const std::string prefix = std::string(q_prefix) + std::to_string(i);
+    add(prefix + ".advantage", q[i].advantage);
+    add(prefix + ".value", q[i].value);
+  }
   return views;
 }
 
@@ -417,13 +434,33 @@ Weights Weights::without_heads() const {
   Weights plain = *this;
   plain.value.reset();
   plain.value_bias.reset();
+  plain.q = {};
   return plain;
 }
 
-void Weights::add_heads(Heads heads) {
-  if (heads != Heads::value || value.defined()) return;
-  value = at::zeros({1, norm.size(0)}, norm.options());
-  value_bias = at::zeros({1}, norm.options());
+void Weights::add_heads(Heads wanted) {
+  if (wanted == heads()) return;
+  if (wanted == Heads::value) {
+    value = at::zeros({1, norm.size(0)}, norm.options());
+    value_bias = at::zeros({1}, norm.options());
+  }
+  if (wanted == Heads::q) {
+    for (QHead& twin : q) twin = {at::empty_like(head), at::empty({1, head.size(1)}, head.options())};
+    reset_q_heads();
+  }
+}
+
+void Weights::reset_q_heads() const {
+  // A final-normed hidden state is about as long as the norm's weight.
+  const double size = initial_value / norm.norm().item<double>();
+  for (size_t i = 0; i < q.size(); ++i) {
+    q[i].advantage.copy_(head);
+    // Random signs, the same in every model: they have but to tell the twins apart.
+    std::vector<float> value;
+    for (int64_t j = 0; j < head.size(1); ++j)
+      value.push_back(static_cast<float>(philox(0, i, static_cast<uint64_t>(j))[0] % 2 ? size : -size));
+    q[i].value.copy_(at::tensor(value, at::kFloat).unsqueeze(0));
+  }
 }
 
 Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device, Heads heads) {
@@ -456,6 +493,8 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
   weights.value = make(heads == Heads::value, {1, hidden});
   weights.value_bias = make(heads == Heads::value, {1});
+  for (QHead& twin : weights.q)
+    twin = {make(heads == Heads::q, {config.vocab_size, hidden}), make(heads == Heads::q, {1, hidden})};
   return weights;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/loss/soft_q.h"
 #include "core/model/config.h"
 
 namespace nlac {
@@ -30,13 +31,14 @@ struct LayerWeights {
   at::Tensor down_bias;       // [hidden]
 };
 
-// What reads the final hidden states besides the vocabulary matrix. A head is linear, begins at zero, and is
-// trained, averaged and saved like any other parameter; a plain model has none.
+// What reads the final hidden states besides the vocabulary matrix. A head is trained, averaged and saved like
+// any other parameter; a plain model has none.
 enum class Heads {
   none,
-  value,  // the value of the state before the token that is predicted
+  value,  // the value of the state before the token that is predicted; linear, begins at zero
+  q,      // the twin soft Q heads of soft actor-critic; begin as the policy
 };
-const char* heads_name(Heads heads);                      // "none", "value"
+const char* heads_name(Heads heads);                      // "none", "value", "q"
 std::optional<Heads> heads_named(std::string_view name);  // nothing for another name
 
 struct Weights {
@@ -46,6 +48,7 @@ struct Weights {
   at::Tensor head;        // [vocab, hidden]; the same tensor as `embedding` when tied
   at::Tensor value;       // [1, hidden]; Heads::value
   at::Tensor value_bias;  // [1]
+  TwinQ q;                // Heads::q
 
   // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
@@ -54,11 +57,16 @@ struct Weights {
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
   // Hugging Face names with views into the fused tensors, a tied head left out. The value head is
-  // value_head.weight and value_head.bias.
+  // value_head.weight and value_head.bias, Q heads are q_heads.I.advantage and q_heads.I.value.
   std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
-  Heads heads() const { return value.defined() ? Heads::value : Heads::none; }
+
+  Heads heads() const {
+    return value.defined() ? Heads::value : q[0].advantage.defined() ? Heads::q : Heads::none;
+  }
   Weights without_heads() const;  // the same tensors
-  void add_heads(Heads heads);    // those that are not there yet, zeros
+  void add_heads(Heads heads);    // as they begin, if they are not there yet
+  // Q heads as they begin: their maximum-entropy policy is the policy, their values are small and differ.
+  void reset_q_heads() const;
 };
 
 // Allocates uninitialised weights of `config`.
@@ -73,7 +81,7 @@ struct LoadedModel {
 // Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
 // llama architecture are put back into HF order. Every expected tensor must be there with its shape;
 // unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight) and heads
-// that are not asked for. `heads` that the directory does not have are zero.
+// that are not asked for. `heads` that the directory does not have are made.
 // `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,

@@ -1,0 +1,319 @@
+/**
+ * Soft actor-critic on tokens, the NLAC paper's ablation (section 6.2; Haarnoja et al., "Soft actor-critic algorithms
+ * and applications", 2018), readable top to bottom. An action is one token, its state all that stands before it; an
+ * action's successor is the state of the next token that the policy wrote, beyond the environment's answer where a turn
+ * ends. Episodes of any age are replayed:
+ *
+ *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];  y = r at an episode's last token
+ *   L_Q   = ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²
+ *   L_π   = KL( π(· | s) ‖ softmax(min(Q1, Q2)(s, ·) / α) )
+ *   θ     ← θ - λ ∇(qCoefficient · L_Q + policyCoefficient · L_π),  then  θ̄ ← τ θ + (1 - τ) θ̄
+ *   log α ← log α + λ_α (targetEntropy - H(π)),  where a target is set
+ *
+ * Q1 and Q2 are heads on the model's last hidden state, Q = V + α log softmax; a bar stands for θ̄, the moving average
+ * of model and heads. At first they hold the policy itself: before the first step softmax(min Q / α) is π.
+ *
+ * Departures from the papers, all of them choices where they are silent or a language model needs one:
+ * - Policy and critics share the model below their heads and one optimizer. Haarnoja et al. have separate networks.
+ * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α times it.
+ * - Losses are averaged over all the tokens that the policy wrote in a batch of whole episodes.
+ * - The first updates may move Q alone, so that the policy is not fitted to values that nothing has taught yet.
+ * - An episode that reached a limit ends like any other. One that an environment or a service broke has no known
+ *   outcome and is not replayed.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../checks.ts";
+import type { Environment } from "../environments/contract.ts";
+import { NlacError, throwIfAborted } from "../errors.ts";
+import type { SoftQModel, SoftQResult, SoftQText } from "../model.ts";
+import { derivedSeed, streams, uniform } from "../random.ts";
+import { collectEpisodes, type EpisodeText, episodeText, stepsOf } from "../rollout/episodes.ts";
+import { rolloutMetrics } from "../rollout/evaluate.ts";
+import { inGroups } from "../rollout/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { scheduledStep } from "../rollout/step.ts";
+import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
+import { episodeSample } from "../run/samples.ts";
+import { scheduleConfig } from "../run/schedule.ts";
+import {
+  type Counters,
+  isOver,
+  memoryRun,
+  newCounters,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
+
+const count = z.int().min(1);
+const coefficient = z.number().min(0);
+const decay = z.number().min(0).lt(1);
+
+/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's. */
+export const sacConfig = z.strictObject({
+  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
+  iterations: z.int().min(0).default(30),
+  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+  environmentSteps: z.int().min(0).default(0),
+  /** Episodes collected a round. Paper: not given. */
+  episodesPerIteration: count.default(64),
+  /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
+  updatesPerIteration: z.int().min(0).default(1024),
+  /** Episodes a step. Paper: not given. */
+  batchSize: count.default(64),
+  /** Episodes kept, the newest. Paper: not given. */
+  replayCapacity: count.default(10_000),
+  /** First updates of the run that move Q alone. Paper: not given. */
+  criticUpdatesFirst: z.int().min(0).default(100),
+  /** τ: the share of θ that θ̄ takes over after each update. Paper: 0.005, as Haarnoja et al. */
+  targetRate: z.number().min(0).max(1).default(0.005),
+  /**
+   * α: what a nat of entropy is worth, in units of reward. It is paid for every token: at 0.01, the entropy of an
+   * action of a hundred tokens is worth about as much as a success. Paper: not given.
+   */
+  temperature: z.number().gt(0).default(0.01),
+  /** Entropy, nats a token, that α is tuned to, from `temperature` on. Default: α stays. Haarnoja et al. tune it. */
+  targetEntropy: z.number().min(0).optional(),
+  /** λ_α: learning rate of log α. Haarnoja et al.: 3e-4. */
+  temperatureLearningRate: z.number().min(0).default(3e-4),
+  /** γ, a token's. Haarnoja et al.: 0.99, a step's; default 1, since an action has many tokens. */
+  discount: z.number().min(0).max(1).default(1),
+  /** Weight of L_Q. Haarnoja et al.: 1. */
+  qCoefficient: coefficient.default(1),
+  /** Weight of L_π. Haarnoja et al.: α. */
+  policyCoefficient: coefficient.default(1),
+  /** λ: learning rate at its peak. Paper: 5e-6. */
+  learningRate: z.number().min(0).default(5e-6),
+  /** How the learning rate changes over all steps. Paper: not given; default constant. */
+  schedule: scheduleConfig.prefault({}),
+  /** How AdamW's moments decay. Paper: not given. */
+  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
+  /** Decoupled weight decay of AdamW. Paper: not given. */
+  weightDecay: z.number().min(0).default(0),
+  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
+  maxGradNorm: z.number().min(0).default(1),
+  /** Softmax temperature at which actions are written. Paper: not given. */
+  actionTemperature: z.number().min(0).default(1),
+  /** Longest prompt, tokens. Paper: 8192. */
+  maxPromptTokens: count.default(8192),
+  /** Longest action, tokens. Paper: 24,576 for any response. */
+  maxActionTokens: count.default(24_576),
+  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
+  maxSkippedSteps: count.default(10),
+  /** When the policy is measured on held-out tasks. Default never. */
+  evaluation: evaluationConfig.prefault({}),
+  /** Seed of every random choice. */
+  seed: z.int().min(0).default(0),
+});
+
+export type SacConfig = z.infer<typeof sacConfig>;
+export type SacConfigInput = z.input<typeof sacConfig>;
+
+export interface SacOptions<Task> {
+  /** With Q heads: a learner made with `heads: "q"`. */
+  model: SoftQModel;
+  environment: Environment<Task>;
+  config?: SacConfigInput;
+  /** Where metrics, texts and checkpoints go. Default: memory. */
+  run?: TrainingRun;
+}
+
+/** What a checkpoint says beside the weights; the replayed episodes are the run's newest. */
+interface State extends Counters {
+  temperature: number;
+}
+
+/** What the parts of a training work on. */
+interface Training<Task> {
+  model: SoftQModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  replay: Replay;
+  state: State;
+  config: SacConfig;
+  run: TrainingRun;
+}
+
+/**
+ * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
+ * boundary is checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for a bad configuration or a learner without Q heads, ERR_NOT_FINITE after
+ *   `maxSkippedSteps` skipped steps.
+ */
+export async function trainSac<Task>(options: SacOptions<Task>): Promise<TrainingResult> {
+  const config = checkConfig(sacConfig, options.config);
+  const { model, environment } = options;
+  const run = options.run ?? memoryRun();
+  const tasks = await environment.tasks("train");
+  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  const replay = new Replay(config);
+  const state = await restore(run, replay, config);
+  const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  const showOverall = () =>
+    run.progress.overall(
+      shareOver(state, config, state.updatesDone / Math.max(1, config.updatesPerIteration)),
+    );
+
+  try {
+    showOverall();
+    if (state.episodes === 0) {
+      await model.resetQHeads();
+      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      await checkpoint(true);
+    }
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
+      if (!state.collected) {
+        const started = performance.now();
+        const trajectories = await collectEpisodes(training, state.episodes);
+        for (const trajectory of trajectories) replay.add(trajectory);
+        state.episodes += trajectories.length;
+        state.environmentSteps += stepsOf(trajectories);
+        state.collected = true;
+        run.metrics(state.updates, {
+          ...rolloutMetrics(trajectories),
+          episodes: state.episodes,
+          environment_steps: state.environmentSteps,
+          "replay/episodes": replay.size,
+          "time/play": (performance.now() - started) / 1000,
+        });
+        await checkpoint(false);
+      }
+      run.progress.phase("update", config.updatesPerIteration);
+      run.progress.advance(state.updatesDone);
+      while (state.updatesDone < config.updatesPerIteration && replay.size > 0) {
+        const metrics = await update(training);
+        state.updates++;
+        state.updatesDone++;
+        run.metrics(state.updates, metrics);
+        run.progress.show({ Q: metrics["loss/q"]!, KL: metrics["loss/policy"]! });
+        run.progress.advance(state.updatesDone, metrics["tokens/actions"]);
+        showOverall();
+        await checkpoint(false);
+      }
+      state.iteration++;
+      state.collected = false;
+      state.updatesDone = 0;
+    }
+    await evaluatePeriodically(training);
+    await checkpoint(true);
+    return trainingResult(state, false);
+  } catch (error) {
+    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
+    await model.discardGradients();
+    await model.dropCaches();
+    await checkpoint(true);
+    return trainingResult(state, true);
+  }
+}
+
+async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Promise<State> {
+  const saved = await run.restore();
+  if (saved === undefined) return { ...newCounters(), temperature: config.temperature };
+  for (const trajectory of saved.trajectories) replay.add(trajectory);
+  return saved.state as unknown as State;
+}
+
+/** An episode as it is replayed. */
+interface Episode {
+  id: number;
+  reward: number;
+  text: EpisodeText;
+}
+
+/** The newest `replayCapacity` episodes. A draw depends on its seed and on them alone, so none of it is checkpointed. */
+class Replay {
+  readonly #capacity: number;
+  readonly #episodes: Episode[] = [];
+
+  constructor({ replayCapacity }: SacConfig) {
+    this.#capacity = replayCapacity;
+  }
+
+  /** Episodes held now. */
+  get size(): number {
+    return this.#episodes.length;
+  }
+
+  /** Keeps the episode if its outcome is known and the policy wrote something in it. */
+  add(trajectory: Trajectory): void {
+    const text = isFaulty(trajectory) ? undefined : episodeText(trajectory);
+    if (text === undefined) return;
+    this.#episodes.push({ id: trajectory.id, reward: trajectory.reward, text });
+    if (this.#episodes.length > this.#capacity) this.#episodes.shift();
+  }
+
+  /** Draws `size` episodes with replacement, each as likely. */
+  draw(size: number, seed: number): Episode[] {
+    return Array.from({ length: size }, (_, i) => {
+      return this.#episodes[Math.floor(uniform(seed, streams.minibatch, i) * this.#episodes.length)]!;
+    });
+  }
+}
+
+// ------------------------------------------------------------------------------------------ updating
+
+/** A step on both losses. What is random in it depends on (seed, update number) alone. */
+async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
+  const { model, replay, state, config, run } = training;
+  const started = performance.now();
+  const drawn = replay.draw(config.batchSize, derivedSeed(config.seed, streams.minibatch, state.updates));
+  const actions = drawn.reduce((sum, { text }) => sum + text.weight.filter((w) => w !== 0).length, 0);
+  const texts = drawn.map(({ text }) => softQText(text, 1 / actions));
+  const fitsPolicy = state.updates >= config.criticUpdatesFirst;
+  const { temperature } = state;
+  const results = await inGroups(texts, run.signal, (group) =>
+    model.softQ(group, {
+      temperature,
+      discount: config.discount,
+      qCoefficient: config.qCoefficient,
+      policyCoefficient: fitsPolicy ? config.policyCoefficient : 0,
+    }),
+  );
+  throwIfAborted(run.signal);
+  const stepped = await scheduledStep(
+    model,
+    config,
+    {
+      number: state.iteration * config.updatesPerIteration + state.updatesDone,
+      total: config.iterations * config.updatesPerIteration,
+    },
+    state,
+  );
+  // Results are 0 where no action is.
+  const total = (values: Float32Array) => values.reduce((sum, value) => sum + value, 0);
+  const average = (name: keyof SoftQResult) =>
+    results.reduce((sum, lists) => sum + total(lists[name]), 0) / actions;
+  const entropy = average("entropies");
+  if (fitsPolicy && config.targetEntropy !== undefined && stepped.skipped === 0)
+    state.temperature *= Math.exp(config.temperatureLearningRate * (config.targetEntropy - entropy));
+  await model.updateTarget(config.targetRate);
+
+  for (const [i, { text, ...episode }] of drawn.slice(0, run.samplesPerUpdate).entries()) {
+    const { q, targets } = results[i]!;
+    const facts = { firstQ: q[0]!, firstTarget: targets[0]! }; // an episode's text begins with an action
+    run.sample(episodeSample(model, state.updates, episode, text, facts));
+  }
+  return {
+    "loss/q": average("qLosses"),
+    "loss/policy": average("policyLosses"),
+    "q/mean": average("q"),
+    "target/mean": average("targets"),
+    entropy,
+    temperature,
+    ...stepped,
+    "target/distance": await model.targetDistance(),
+    "tokens/actions": actions,
+    "time/update": (performance.now() - started) / 1000,
+  };
+}
+
+/** An episode as the model reads it; each of its actions weighs `share`. */
+function softQText({ prompt, response, weight, turns }: EpisodeText, share: number): SoftQText {
+  const rewards = new Array<number>(response.length).fill(0);
+  for (const { end, reward } of turns) rewards[end - 1] = reward;
+  return { prompt, response, weight: weight.map((w) => w * share), rewards };
+}

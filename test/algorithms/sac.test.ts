@@ -1,0 +1,385 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { type SacConfigInput, sacConfig, trainSac } from "../../lib/algorithms/sac.ts";
+import type { Environment } from "../../lib/environments/contract.ts";
+import { Learner } from "../../lib/learner.ts";
+import type { SoftQModel, SoftQOptions, SoftQResult, SoftQText, StepOptions } from "../../lib/model.ts";
+import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { type MemoryRun, memoryRun } from "../../lib/run/training-run.ts";
+import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+import { inDirectory, tinyLearner } from "../support/tiny.ts";
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+
+interface Call {
+  texts: (SoftQText & { weight: number[]; rewards: number[] })[];
+  options: SoftQOptions;
+  /** Steps taken before it. */
+  steps: number;
+}
+
+/** Says what a test tells it to; its results are a function of the place in the text, its entropies are 0.5. */
+class ScriptedQ extends ScriptedModel implements SoftQModel {
+  readonly softQCalls: Call[] = [];
+  /** Texts written before each reset of the heads. */
+  readonly resets: number[] = [];
+  steps = 0;
+
+  async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
+    this.softQCalls.push({ texts: structuredClone(texts) as Call["texts"], options, steps: this.steps });
+    return texts.map(({ response, weight }) => {
+      const list = (value: (t: number) => number) =>
+        Float32Array.from(response, (_, t) => ((weight as number[])[t] === 0 ? 0 : value(t)));
+      return {
+        qLosses: list((t) => t),
+        policyLosses: list((t) => 2 * t),
+        q: list(() => 0.25),
+        targets: list(() => 0.75),
+        entropies: list(() => 0.5),
+      };
+    });
+  }
+
+  async resetQHeads(): Promise<void> {
+    this.resets.push(this.calls.length);
+  }
+
+  override async step(options: StepOptions) {
+    this.steps++;
+    return super.step(options);
+  }
+}
+
+const small: SacConfigInput = {
+  iterations: 1,
+  episodesPerIteration: 1,
+  updatesPerIteration: 1,
+  batchSize: 4,
+  criticUpdatesFirst: 0,
+  maxActionTokens: 100,
+  maxPromptTokens: 50_000,
+};
+
+async function train(
+  config: SacConfigInput = {},
+  {
+    model = new ScriptedQ(() => act("soap")),
+    environment = errandEnvironment(),
+    run = memoryRun(),
+  }: { model?: ScriptedQ; environment?: Environment<Errand>; run?: MemoryRun } = {},
+) {
+  const result = await trainSac({ model, environment, config: { ...small, ...config }, run });
+  const updates = run.rows.filter(({ values }) => "loss/q" in values).map(({ values }) => values);
+  return { model, run, result, updates, calls: model.softQCalls };
+}
+
+/** The texts of each update: one batch may go to the model in several calls. */
+function batches(calls: readonly Call[]): Call["texts"][] {
+  const bySteps = new Map<number, Call["texts"]>();
+  for (const { texts, steps } of calls) bySteps.set(steps, [...(bySteps.get(steps) ?? []), ...texts]);
+  return [...bySteps.values()];
+}
+
+const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
+
+describe("the configuration", () => {
+  test("defaults are the papers' where they give them", () => {
+    expect(sacConfig.parse({})).toMatchObject({
+      iterations: 30,
+      updatesPerIteration: 1024,
+      targetRate: 0.005,
+      temperatureLearningRate: 3e-4,
+      learningRate: 5e-6,
+      maxPromptTokens: 8192,
+      maxActionTokens: 24_576,
+    });
+  });
+
+  test("unknown keys and bad values are errors that name the field", async () => {
+    await expect(train({ alpha: 1 } as never)).rejects.toMatchObject({
+      code: "ERR_CONFIG",
+      message: expect.stringContaining("alpha"),
+    });
+    await expect(train({ temperature: 0 })).rejects.toThrow(/temperature/);
+    await expect(train({ discount: 1.5 })).rejects.toThrow(/discount/);
+  });
+});
+
+describe("an episode", () => {
+  test("is one text: what the policy wrote are its actions, rewards stand at the ends of turns", async () => {
+    const replies = ["soap", "soap", "key"];
+    const model = new ScriptedQ((prompt) => act(replies[prompt.split("OBSERVED").length - 1]!));
+    const { calls, run } = await train({}, { model, environment: errandEnvironment({ words: ["key"] }) });
+    const [batch] = batches(calls);
+    expect(batch).toHaveLength(4); // drawn with replacement
+    const { prompt, response, weight, rewards } = batch![0]!;
+    const [trajectory] = run.trajectories;
+    expect([...prompt, ...response]).toEqual(
+      trajectory!.conversation.tokens.slice(0, prompt.length + response.length),
+    );
+    const written = response.filter((_, t) => weight[t] !== 0);
+    expect(written).toEqual(replies.flatMap((word) => [...model.encode(act(word)), endOfTurn]));
+    expect(weight.at(-1)).not.toBe(0); // nothing after the last action is read
+    const received = rewards.flatMap((reward, t) => (reward === 0 ? [] : [{ reward, t }]));
+    expect(received).toEqual([{ reward: 1, t: response.length - 1 }]);
+    expect(model.decode(response)).toContain("OBSERVED wants key");
+  });
+
+  test("every action of a batch weighs the same, all of them together 1", async () => {
+    // Episodes of different lengths: the lucky one ends after a turn.
+    const model = new ScriptedQ(() => act("key"));
+    const { calls, updates } = await train({ episodesPerIteration: 3, batchSize: 6 }, { model });
+    const [batch] = batches(calls);
+    const weights = batch!.flatMap(({ weight }) => weight).filter((w) => w !== 0);
+    expect(new Set(weights).size).toBe(1);
+    expect(sum(weights)).toBeCloseTo(1, 12);
+    expect(new Set(batch!.map(({ response }) => response.length)).size).toBeGreaterThan(1);
+    expect(updates[0]!["tokens/actions"]).toBe(weights.length);
+    const expected = sum(batch!.map(({ weight }) => sum(weight.map((w, t) => w * t))));
+    expect(updates[0]!["loss/q"]).toBeCloseTo(expected, 4);
+    expect(updates[0]).toMatchObject({ skipped: 0, learning_rate: 5e-6 });
+    expect(updates[0]!["loss/policy"]).toBeCloseTo(2 * expected, 4);
+    expect(updates[0]!["q/mean"]).toBeCloseTo(0.25, 6);
+    expect(updates[0]!["target/mean"]).toBeCloseTo(0.75, 6);
+    expect(updates[0]!.entropy).toBeCloseTo(0.5, 6);
+  });
+
+  test("that an environment broke is not replayed", async () => {
+    const environment = errandEnvironment({ words: ["key"] });
+    const start = environment.start;
+    let episodes = 0;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      const breaks = episodes++ === 0;
+      let turns = 0;
+      // The first turn has an outcome: what is left of such an episode would look like a whole one.
+      const step: typeof episode.step = (action) =>
+        breaks && ++turns === 2 ? Promise.reject(new Error("shut")) : episode.step(action);
+      return { ...episode, step };
+    };
+    const { calls, run } = await train({ episodesPerIteration: 2, batchSize: 8 }, { environment });
+    expect(run.trajectories.map(({ outcome }) => outcome)).toEqual(["environment-fault", "done"]);
+    expect(run.rows[0]!.values["replay/episodes"]).toBe(1);
+    expect(new Set(batches(calls)[0]!.map(({ response }) => response.length)).size).toBe(1);
+    const nothing = errandEnvironment();
+    nothing.start = async () => Promise.reject(new Error("shut"));
+    const { result } = await train({}, { environment: nothing });
+    expect(result).toMatchObject({ episodes: 1, updates: 0 });
+  });
+});
+
+test("Q begins as the policy that training begins with", async () => {
+  const { model } = await train({ iterations: 2 });
+  expect(model.resets).toEqual([0]);
+});
+
+describe("an update", () => {
+  test("takes one step on both losses, then moves θ̄; the first ones move Q alone", async () => {
+    const { model, calls } = await train({
+      updatesPerIteration: 3,
+      criticUpdatesFirst: 2,
+      targetRate: 0.25,
+      temperature: 0.3,
+      discount: 0.9,
+      qCoefficient: 0.7,
+      policyCoefficient: 1.3,
+      learningRate: 1e-3,
+      betas: [0.9, 0.98],
+    });
+    expect(model.events).toMatchObject(
+      [1, 2, 3].flatMap(() => [
+        { kind: "step", options: { learningRate: 1e-3, betas: [0.9, 0.98] } },
+        { kind: "target", tau: 0.25 },
+      ]),
+    );
+    const first = (steps: number) => calls.find((call) => call.steps === steps)!.options;
+    expect(first(0)).toEqual({ temperature: 0.3, discount: 0.9, qCoefficient: 0.7, policyCoefficient: 0 });
+    expect(first(1).policyCoefficient).toBe(0);
+    expect(first(2).policyCoefficient).toBe(1.3);
+  });
+
+  test("replays old episodes too, but no more of them than the capacity", async () => {
+    const played = async (replayCapacity: number) => {
+      let episode = 0;
+      const model = new ScriptedQ(() => act(`word${episode++}`));
+      const environment = errandEnvironment({ words: ["key"], turns: 1 });
+      const config = { iterations: 3, updatesPerIteration: 4, batchSize: 8, replayCapacity };
+      const { calls, run } = await train(config, { model, environment });
+      expect(run.rows.at(-5)!.values["replay/episodes"]).toBe(Math.min(3, replayCapacity));
+      const last = batches(calls).slice(-4).flat();
+      return new Set(last.map(({ response }) => /word\d/.exec(model.decode(response))![0]));
+    };
+    expect(await played(10)).toEqual(new Set(["word0", "word1", "word2"]));
+    expect(await played(2)).toEqual(new Set(["word1", "word2"]));
+  });
+
+  test("draws by seed and number alone", async () => {
+    const drawn = async (seed: number) => {
+      let episode = 0;
+      const model = new ScriptedQ(() => act(`word${episode++}`));
+      const config = { episodesPerIteration: 6, updatesPerIteration: 3, seed };
+      const { calls } = await train(config, { model, environment: errandEnvironment({ turns: 1 }) });
+      return batches(calls).map((batch) => batch.map(({ response }) => model.decode(response)));
+    };
+    const [a, b, c] = [await drawn(1), await drawn(1), await drawn(2)];
+    expect(a).toEqual(b);
+    expect(c).not.toEqual(a);
+    expect(new Set(a.map((batch) => batch.join())).size).toBe(3);
+  });
+
+  test("tunes α to the target entropy, once the policy learns", async () => {
+    const { updates, run } = await train({
+      updatesPerIteration: 3,
+      criticUpdatesFirst: 1,
+      temperature: 0.1,
+      targetEntropy: 0.9,
+      temperatureLearningRate: 0.5,
+    });
+    const factor = Math.exp(0.5 * (0.9 - 0.5));
+    const temperatures = [0.1, 0.1, 0.1 * factor];
+    for (const [i, expected] of temperatures.entries())
+      expect(updates[i]!.temperature).toBeCloseTo(expected, 6);
+    expect((run.checkpoints.at(-1) as { temperature: number }).temperature).toBeCloseTo(0.1 * factor ** 2, 6);
+    const fixed = await train({ updatesPerIteration: 3, temperature: 0.1 });
+    expect(fixed.updates.map(({ temperature }) => temperature)).toEqual([0.1, 0.1, 0.1]);
+  });
+
+  test("that was skipped leaves α alone, and too many in a row stop the run", async () => {
+    const model = new ScriptedQ(() => act("soap"));
+    model.skip = () => true;
+    const run = memoryRun();
+    const config = { updatesPerIteration: 20, maxSkippedSteps: 4, targetEntropy: 0.9 };
+    await expect(train(config, { model, run })).rejects.toMatchObject({ code: "ERR_NOT_FINITE" });
+    expect(model.steps).toBe(4);
+    expect(run.rows.at(-1)!.values).toMatchObject({ skipped: 1, temperature: 0.01 });
+  });
+});
+
+test("no iterations: nothing is played, and what came before is kept", async () => {
+  const { result, run } = await train({ iterations: 0 });
+  expect(result).toMatchObject({ updates: 0, episodes: 0, stopped: false });
+  expect(run.checkpoints.length).toBeGreaterThan(0);
+});
+
+test("a stop rolls back to the last boundary, forgets gradients, and checkpoints", async () => {
+  const controller = new AbortController();
+  const run = memoryRun({ signal: controller.signal });
+  const model = new ScriptedQ(() => act("soap"));
+  const softQ = model.softQ.bind(model);
+  model.softQ = async (...call) => {
+    if (model.steps === 2) controller.abort();
+    return softQ(...call);
+  };
+  const { result } = await train({ updatesPerIteration: 5 }, { model, run });
+  expect(result).toMatchObject({ stopped: true, updates: 2 });
+  expect(model.events.at(-1)).toEqual({ kind: "discard" });
+  expect(model.steps).toBe(2);
+  expect(run.checkpoints.at(-1)).toMatchObject({ updates: 2, updatesDone: 2, collected: true });
+});
+
+// ------------------------------------------------------------------------------------- a real learner
+
+const open: Learner[] = [];
+afterEach(() => Promise.all(open.splice(0).map((learner) => learner.dispose())));
+
+function keep(learner: Learner): Learner {
+  open.push(learner);
+  return learner;
+}
+
+/** One turn; the answer is right when it begins with a letter or a digit: 62 of 264 ids. */
+function bandit(): Environment<Errand> {
+  const environment = errandEnvironment({ turns: 1, words: ["go"] });
+  environment.start = async () => ({
+    observation: { messages: [{ role: "user", content: "Go." }] },
+    step: async ({ text }) => ({
+      observation: [],
+      reward: /^[0-9A-Za-z]/.test(text) ? 1 : 0,
+      done: true,
+      info: {},
+    }),
+    close: async () => undefined,
+  });
+  return environment;
+}
+
+const learning: SacConfigInput = {
+  episodesPerIteration: 48,
+  updatesPerIteration: 10,
+  batchSize: 24,
+  criticUpdatesFirst: 5,
+  targetRate: 0.1,
+  temperature: 0.1,
+  learningRate: 1e-2,
+  maxActionTokens: 2,
+};
+
+test.each([
+  { maxActionTokens: 1, iterations: 5, least: 0.75 },
+  // The first token of two decides: what it brings reaches it through the second one's value.
+  { maxActionTokens: 2, iterations: 8, least: 0.75 },
+])(
+  "a tiny model learns which answers of $maxActionTokens tokens are rewarded",
+  { timeout: 180_000 },
+  async ({ least, ...config }) => {
+    const model = keep(await tinyLearner({ heads: "q", seed: 3, threads: 1 }));
+    const run = memoryRun();
+    await trainSac({ model, environment: bandit(), config: { ...learning, ...config }, run });
+    const success = run.rows.flatMap(({ values }) => values["rollout/success"] ?? []);
+    expect(success[0]).toBeLessThan(0.4);
+    expect((success.at(-1)! + success.at(-2)!) / 2).toBeGreaterThan(least);
+    const updates = run.rows.filter(({ values }) => "loss/q" in values);
+    expect(updates[0]!.values["loss/policy"]).toBeLessThan(1e-5); // the heads began as the policy
+    expect(updates.every(({ values }) => values.skipped === 0)).toBe(true);
+  },
+);
+
+test("a run that was stopped ends as an uncut one, bit for bit", { timeout: 120_000 }, async () => {
+  const config = {
+    ...learning,
+    episodesPerIteration: 6,
+    updatesPerIteration: 4,
+    batchSize: 4,
+    iterations: 2,
+  };
+  const tuned = { ...config, targetEntropy: 2, temperatureLearningRate: 0.05, criticUpdatesFirst: 1 };
+  const learnerOptions = { dtype: "float32", threads: 1, seed: 3 } as const;
+  const play = async (path: string, stopAfter: number | undefined) => {
+    const controller = new AbortController();
+    let updates = 0;
+    const options = {
+      signal: controller.signal,
+      progress: {
+        phase() {},
+        show() {},
+        overall() {},
+        advance: () => void (++updates === stopAfter && controller.abort()),
+      },
+      description: { recipe: { name: "sac" } },
+      checkpointSeconds: 0,
+    };
+    const resuming = stopAfter === undefined && path.endsWith("cut");
+    const model = keep(
+      resuming
+        ? await Learner.resume(learnerDirectory(path), { ...learnerOptions, heads: "q" })
+        : await tinyLearner({ ...learnerOptions, heads: "q" }),
+    );
+    const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+    const environment = errandEnvironment({ turns: 1 });
+    const result = await trainSac({ model, environment, config: tuned, run });
+    run.close();
+    const [logits] = await model.logits([[3, 5, 7]]);
+    const [target] = await model.logits([[3, 5, 7]], { weights: "target" });
+    return { result, numbers: [...logits!, ...target!] };
+  };
+  await inDirectory(async (directory) => {
+    const whole = await play(`${directory}/whole`, undefined);
+    expect(whole.result).toMatchObject({ updates: 8, stopped: false });
+    const cut = await play(`${directory}/cut`, 6);
+    expect(cut.result.stopped).toBe(true);
+    expect(cut.result.updates).toBeLessThan(8);
+    const resumed = await play(`${directory}/cut`, undefined);
+    expect(resumed.result).toEqual(whole.result);
+    expect(resumed.numbers).toEqual(whole.numbers);
+  });
+});

@@ -15,6 +15,7 @@ export {
   type ReactOptions,
 } from "./algorithms/react.ts";
 export { type RftConfig, type RftConfigInput, type RftOptions, trainRft } from "./algorithms/rft.ts";
+export { type SacConfig, type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac.ts";
 export { type Comparison, type ComparisonInput, defineComparison } from "./compare/comparison.ts";
 export * from "./environments/index.ts";
 export { type ChatService, chatService, type ServiceOptions } from "./environments/service.ts";

@@ -12,6 +12,7 @@ import { grpoConfig } from "./algorithms/grpo.ts";
 import { nlacConfig } from "./algorithms/nlac.ts";
 import { ppoConfig } from "./algorithms/ppo.ts";
 import { rftConfig } from "./algorithms/rft.ts";
+import { sacConfig } from "./algorithms/sac.ts";
 import { NlacError } from "./errors.ts";
 import { warmupConfig } from "./rollout/warmup.ts";
 import type { TokenizerParts } from "./tokens/tokenizer.ts";
@@ -79,6 +80,7 @@ export const recipeSchema = z.discriminatedUnion(
     z.strictObject({ ...common, algorithm: z.literal("rft"), config: rftConfig.prefault({}) }),
     z.strictObject({ ...common, algorithm: z.literal("grpo"), config: grpoConfig.prefault({}) }),
     z.strictObject({ ...common, algorithm: z.literal("ppo"), config: ppoConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("sac"), config: sacConfig.prefault({}) }),
   ],
   {
     error: ({ code, options }) =>

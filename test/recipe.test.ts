@@ -64,7 +64,7 @@ test.each([
 
 test("an unknown recipe's error lists those that are there", async () => {
   await expect(loadRecipe("nonsense")).rejects.toThrow(
-    /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, .*quickstart, smollm2, twenty-questions/,
+    /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, errands-sac, .*quickstart, smollm2, twenty-questions/,
   );
 });
 

@@ -274,15 +274,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     }),
   );
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(
-    model,
-    config,
-    {
-      number: state.iteration * config.updatesPerIteration + state.updatesDone,
-      total: config.iterations * config.updatesPerIteration,
-    },
-    state,
-  );
+  const stepped = await scheduledStep(model, config, state, config.updatesPerIteration);
   // Results are 0 where no action is.
   const total = (values: Float32Array) => values.reduce((sum, value) => sum + value, 0);
   const average = (name: keyof SoftQResult) =>

@@ -7,6 +7,7 @@ import { trainGrpo } from "../algorithms/grpo.ts";
 import { trainNlac } from "../algorithms/nlac.ts";
 import { trainPpo } from "../algorithms/ppo.ts";
 import { trainRft } from "../algorithms/rft.ts";
+import { trainSac } from "../algorithms/sac.ts";
 import type { Environment } from "../environments/contract.ts";
 import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
@@ -38,7 +39,7 @@ interface Algorithm {
     run: TrainingRun;
   }): Promise<TrainingResult>;
   /** What the learner is to predict beside tokens. */
-  heads?: "value";
+  heads?: "value" | "q";
 }
 
 const algorithms: Record<Recipe["algorithm"], Algorithm> = {
@@ -46,6 +47,7 @@ const algorithms: Record<Recipe["algorithm"], Algorithm> = {
   rft: { train: trainRft },
   grpo: { train: trainGrpo },
   ppo: { train: trainPpo, heads: "value" },
+  sac: { train: trainSac, heads: "q" },
 };
 
 export function registerTrain(program: Command): void {

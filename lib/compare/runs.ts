@@ -27,7 +27,7 @@ export interface RunFigures {
 }
 
 /** The metrics that count tokens of a gradient; the other tokens/… are of prompts and of single roles. */
-const gradientMetrics = ["tokens/l1", "tokens/l2", "tokens/nll", "tokens/policy"];
+const gradientMetrics = ["tokens/l1", "tokens/l2", "tokens/nll", "tokens/policy", "tokens/actions"];
 
 /** The metrics of the run in `path`, up to the first row of a later iteration than reached `budget` steps. */
 export function readFigures(path: string, budget: number): RunFigures {

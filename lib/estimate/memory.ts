@@ -5,7 +5,15 @@
 
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
-import { adapterCount, adapterOf, keyWidth, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
+import {
+  adapterCount,
+  adapterOf,
+  headCount,
+  keyWidth,
+  type ModelShape,
+  parameterCount,
+  queryWidth,
+} from "./shape.ts";
 import type { Work, Writing } from "./work.ts";
 
 export interface Part {
@@ -55,10 +63,11 @@ export function total(parts: readonly Part[]): number {
   return parts.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-function weightParts({ learner }: Recipe, shape: ModelShape, work: Work, size: number): Part[] {
+function weightParts({ learner, algorithm }: Recipe, shape: ModelShape, work: Work, size: number): Part[] {
   const whole = parameterCount(shape);
   const adapter = adapterOf(learner);
-  const trained = adapter === undefined ? whole : adapterCount(shape, adapter);
+  const trained =
+    (adapter === undefined ? whole : adapterCount(shape, adapter)) + headCount(algorithm, shape);
   const copy = (name: string) =>
     size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * trained }];
   const { moments, averages, references } = work;

@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { NlacError } from "../errors.ts";
 import { shippedModel } from "../models.ts";
+import type { Recipe } from "../recipe.ts";
 import { learnerDirectory } from "../run/directory.ts";
 
 export interface ModelShape {
@@ -153,6 +154,12 @@ export function queryWidth({ heads, headDim }: ModelShape): number {
 }
 export function keyWidth({ kvHeads, headDim }: ModelShape): number {
   return kvHeads * headDim;
+}
+
+/** Parameters of what a method predicts beside tokens: a value, or twin Q of every token and their values. */
+export function headCount(algorithm: Recipe["algorithm"], { hidden, vocabulary }: ModelShape): number {
+  if (algorithm === "ppo") return hidden + 1;
+  return algorithm === "sac" ? 2 * (vocabulary + 1) * hidden : 0;
 }
 
 /** Entries of the matrices of one layer: each multiplies every token once. */

@@ -1,6 +1,7 @@
 /** What a training writes and reads: every text of an iteration, by how many tokens it is expected to have. */
 
 import type { NlacConfig } from "../algorithms/nlac.ts";
+import type { SacConfig } from "../algorithms/sac.ts";
 import type { Recipe } from "../recipe.ts";
 import { type EpochConfig, updatesPerRound } from "../rollout/episodes.ts";
 import type { ModelShape } from "./shape.ts";
@@ -198,6 +199,8 @@ function updateOf(recipe: Recipe, texts: Texts): Update {
       return surrogateUpdate(recipe.config, texts, false);
     case "ppo":
       return surrogateUpdate(recipe.config, texts, true);
+    case "sac":
+      return softQUpdate(recipe.config, texts);
   }
 }
 
@@ -324,6 +327,22 @@ function surrogateUpdate(
     passes: [
       pass(texts, "surrogate", Math.min(config.batchSize, config.episodesPerIteration), prompt, scored),
       pass(texts, "scores", scorings, prompt, scored, false),
+    ],
+  };
+}
+
+/** lib/algorithms/sac.ts: replayed episodes, read under θ̄ and stepped on under θ. */
+function softQUpdate(config: SacConfig, texts: Texts): Update {
+  const { opening, action, observation, turns } = texts.lengths;
+  const scored = turns * action;
+  const prompt = opening + turns * observation;
+  return {
+    ...resting,
+    updates: config.updatesPerIteration,
+    steps: 1,
+    passes: [
+      pass(texts, "Q and policy by θ", config.batchSize, prompt, scored),
+      pass(texts, "Q by θ̄", config.batchSize, prompt, scored, false),
     ],
   };
 }

@@ -28,6 +28,7 @@ describe.each([
   ["rft", { "config.updatesPerIteration": 2, "config.batchSize": 3, "config.successReward": 0 }, "loss/nll"],
   ["grpo", { "config.epochs": 2, "config.batchSize": 4, "config.klCoefficient": 0.1 }, "loss/policy"],
   ["ppo", { "config.epochs": 2, "config.batchSize": 4, "config.klCoefficient": 0.1 }, "loss/policy"],
+  ["sac", { "config.updatesPerIteration": 2, "config.batchSize": 3 }, "loss/q"],
 ])("a run of %s", (name, fields, loss) => {
   const run = join(root, name);
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 // `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and closes
-// with one line that adds all of them up. `--ci` also compiles every CUDA kernel, links the CUDA addon, and
-// runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+// with one line that adds all of them up. `--ci` also trains the quickstart with three seeds, compiles every CUDA
+// kernel, links the CUDA addon, and runs the torch-free tests under AddressSanitizer and
+// UndefinedBehaviorSanitizer, and under ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -111,6 +112,20 @@ async function runVitest() {
   }
 }
 
+/** What a user sees first learns: of three quickstarts with different seeds, the median one does. */
+async function learnErrands() {
+  const directory = mkdtempSync(join(tmpdir(), "nlac-learning-"));
+  try {
+    await mustRun(process.execPath, ["dist/cli/main.js", "compare", "quickstart", "--out", directory]);
+    const { methods } = JSON.parse(readFileSync(join(directory, "comparison.json"), "utf8"));
+    const [{ median, counted }] = methods;
+    if (!(counted === 3 && median >= 0.8))
+      throw new Error(`the median success of ${counted} quickstarts is ${median}; three must reach 0.8`);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
 /** Not in build/cuda: what was linked without CUDA's libraries must not be taken for an addon that runs. */
 async function compileCuda({ buildNative, setup, report }) {
   let definitions;
@@ -162,6 +177,7 @@ if (built) await runNativeTests("C++", join(root, "build", "cpu"));
 await runVitest();
 
 if (ci) {
+  if (built) await check("the quickstart learns", learnErrands);
   for (const sanitizers of ["address,undefined", "thread"]) {
     const build = sanitizedBuild(sanitizers);
     if (await check(`${build.name} build`, () => buildNative({ ...build, root, report })))

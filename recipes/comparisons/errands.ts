@@ -10,8 +10,13 @@ export default defineComparison({
     "NLAC and five others on eight errands: five seeds each, half a million parameters, on the CPU",
   environmentSteps: 3000,
   seeds: [0, 1, 2, 3, 4],
-  // Enough for the steps, whatever an episode's length: 3000 of them are at least 500 episodes of six.
-  set: { config: { iterations: 200 } },
+  set: {
+    config: {
+      // Enough for the steps, whatever an episode's length: 3000 of them are at least 500 episodes of six.
+      iterations: 200,
+      evaluation: { every: 4, episodes: 128, temperature: 1 },
+    },
+  },
   methods: [
     { name: "nlac", recipe: "errands" },
     { name: "hindsight", recipe: "errands-hindsight" },

@@ -1,0 +1,10 @@
+/** The quickstart with three seeds: that it learns must not hang on one. */
+import { defineComparison } from "nlac";
+
+export default defineComparison({
+  name: "quickstart",
+  description: "NLAC on eight errands with three seeds, on the CPU",
+  environmentSteps: 3000,
+  seeds: [0, 1, 2],
+  methods: [{ name: "nlac", recipe: "quickstart" }],
+});

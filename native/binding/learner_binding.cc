@@ -20,7 +20,7 @@ namespace {
 struct Core {
   std::unique_ptr<Learner> learner;  // worker's thread only
   ModelConfig config;                // not written after loading
-  int64_t parameters = 0;
+  int64_t parameters = 0, trainable = 0;
   int64_t bytes = 0;  // of the parameters
 };
 
@@ -44,6 +44,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
          InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
          InstanceMethod<&LearnerHandle::save>("save"),
          InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
+         InstanceMethod<&LearnerHandle::export_adapter>("exportAdapter"),
          InstanceMethod<&LearnerHandle::dispose>("dispose")});
   }
 
@@ -76,7 +77,10 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           core->learner = make();
           core->config = core->learner->config();
           core->parameters = core->learner->parameters();
-          core->bytes = core->parameters * (core->learner->options().dtype == at::kBFloat16 ? 6 : 4);
+          core->trainable = core->learner->trainable_parameters();
+          // In bfloat16 what is trained has a float32 master besides.
+          const bool half = core->learner->options().dtype == at::kBFloat16;
+          core->bytes = core->parameters * (half ? 2 : 4) + core->trainable * (half ? 4 : 0);
           return Nothing{};
         },
         [worker, core](Napi::Env env, const Nothing&) {
@@ -137,6 +141,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value target_distance(const Napi::CallbackInfo& info);
   Napi::Value save(const Napi::CallbackInfo& info);
   Napi::Value export_huggingface(const Napi::CallbackInfo& info);
+  Napi::Value export_adapter(const Napi::CallbackInfo& info);
   Napi::Value dispose(const Napi::CallbackInfo& info);
 
   std::shared_ptr<Worker> worker_;
@@ -160,6 +165,12 @@ LearnerOptions to_options(Napi::Value value) {
   const int64_t cache_bytes = fields.integer("cacheBytes");
   NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
   options.cache_bytes = static_cast<size_t>(cache_bytes);
+  const Napi::Value adapter = value.As<Napi::Object>().Get("adapter");
+  if (!adapter.IsUndefined()) {
+    const Fields given(adapter, "options.adapter");
+    options.adapter = {given.integer("rank"), given.number("alpha"), given.strings("targets"),
+                       given.seed("seed")};
+  }
   return options;
 }
 
@@ -249,6 +260,7 @@ Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
     set("layers", config.layers);
     set("maxPositions", config.max_positions);
     set("parameters", core_->parameters);
+    set("trainableParameters", core_->trainable);
     object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
                  return Napi::Number::New(env, static_cast<double>(id));
                }));
@@ -429,6 +441,14 @@ Napi::Value LearnerHandle::export_huggingface(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value LearnerHandle::export_adapter(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(),
+                  [directory = to_string(info[0], "directory"), base = to_string(info[1], "base")](
+                      Learner& learner) { learner.export_adapter(directory, base); });
+  });
+}
+
 Napi::Value LearnerHandle::dispose(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     account(info.Env(), -accounted_);
@@ -458,10 +478,10 @@ Napi::Value create_learner(const Napi::CallbackInfo& info) {
 
 Napi::Value resume_learner(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    return LearnerHandle::start(info.Env(),
-                                [directory = to_string(info[0], "directory"), options = to_options(info[1])] {
-                                  return Learner::resume(directory, options);
-                                });
+    return LearnerHandle::start(
+        info.Env(),
+        [directory = to_string(info[0], "directory"), options = to_options(info[1]),
+         base = to_string(info[2], "base")] { return Learner::resume(directory, options, base); });
   });
 }
 

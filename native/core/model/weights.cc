@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/io/checksum.h"
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
@@ -39,6 +40,10 @@ Weights transform(const Weights& from, Make make) {
   for (const LayerWeights& layer : from.layers) {
     LayerWeights& made = to.layers.emplace_back();
     for (const auto field : layer_fields) made.*field = each(layer.*field);
+    for (const auto field : layer_adapters) {
+      const Adapter& adapter = layer.*field;
+      made.*field = {adapter.parts, each(adapter.a), each(adapter.b), adapter.scale};
+    }
   }
   to.norm = each(from.norm);
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
@@ -310,7 +315,23 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
 
 }  // namespace
 
+bool Weights::adapted() const {
+  return std::any_of(layer_adapters.begin(), layer_adapters.end(), [&](const auto field) {
+    return !layers.empty() && (layers.front().*field).a.defined();
+  });
+}
+
 std::vector<at::Tensor> Weights::list() const {
+  if (adapted()) {
+    std::vector<at::Tensor> tensors;
+    for (const LayerWeights& layer : layers) {
+      for (const auto field : layer_adapters) {
+        const Adapter& adapter = layer.*field;
+        if (adapter.a.defined()) tensors.insert(tensors.end(), {adapter.a, adapter.b});
+      }
+    }
+    return tensors;
+  }
   std::vector<at::Tensor> tensors = {embedding};
   for (const LayerWeights& layer : layers) {
     for (const auto field : layer_fields) {
@@ -339,8 +360,26 @@ Weights Weights::copy_as(at::ScalarType dtype, at::Device device) const {
   });
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const ModelConfig& config) const {
-  std::vector<std::pair<std::string, at::Tensor>> views;
+static NamedTensors named_adapters(const std::vector<LayerWeights>& layers) {
+  NamedTensors views;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto field : layer_adapters) {
+      const Adapter& adapter = layers[i].*field;
+      const bool attention = field == &LayerWeights::qkv_adapter || field == &LayerWeights::output_adapter;
+      const std::string prefix =
+          "base_model.model.model.layers." + std::to_string(i) + (attention ? ".self_attn." : ".mlp.");
+      for (size_t p = 0; p < adapter.parts.size(); ++p) {
+        views.emplace_back(prefix + adapter.parts[p].name + ".lora_A.weight", adapter.part_a(p));
+        views.emplace_back(prefix + adapter.parts[p].name + ".lora_B.weight", adapter.part_b(p));
+      }
+    }
+  }
+  return views;
+}
+
+NamedTensors Weights::named_views(const ModelConfig& config) const {
+  if (adapted()) return named_adapters(layers);
+  NamedTensors views;
   const auto add = [&](std::string name, at::Tensor tensor) {
     if (tensor.defined()) views.emplace_back(std::move(name), std::move(tensor));
   };
@@ -413,15 +452,73 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   return weights;
 }
 
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device) {
+// Whether it is a Hugging Face directory; else it is a .gguf file.
+static bool is_huggingface(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   NLAC_REQUIRE(std::filesystem::exists(status), "ERR_MODEL_NOT_FOUND", path,
                ": no such model directory or file");
-  if (std::filesystem::is_directory(status)) return load_huggingface(path, dtype, device);
-  NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
-               ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
-  return load_gguf(path, dtype, device);
+  if (!std::filesystem::is_directory(status)) {
+    NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
+                 ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
+    return false;
+  }
+  const auto holds = [&](const char* file) {
+    return std::filesystem::exists(std::filesystem::path(path) / file, error);
+  };
+  NLAC_REQUIRE(!holds(adapter_file) || holds("model.safetensors") || holds("model.safetensors.index.json"),
+               format_error, path,
+               " holds an adapter without its model: export the merged model, and load that");
+  return true;
+}
+
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device) {
+  return is_huggingface(path) ? load_huggingface(path, dtype, device) : load_gguf(path, dtype, device);
+}
+
+static void add_to(Checksum& sum, const TensorEntry& entry) {
+  sum.add(entry.name.data(), entry.name.size());
+  sum.add(static_cast<uint64_t>(entry.type));
+  for (const int64_t size : entry.shape) sum.add(static_cast<uint64_t>(size));
+  sum.add(entry.data, entry.bytes);
+}
+
+uint64_t model_checksum(const std::string& path) {
+  std::vector<SafetensorsFile> shards;  // keep the entries alive
+  GgufFile gguf;
+  std::vector<const TensorEntry*> entries;
+  if (is_huggingface(path)) {
+    shards = open_huggingface_weights(path);
+    for (const SafetensorsFile& shard : shards)
+      for (const TensorEntry& entry : shard.tensors) entries.push_back(&entry);
+  } else {
+    gguf = open_gguf(path);
+    for (const TensorEntry& entry : gguf.tensors) entries.push_back(&entry);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const TensorEntry* a, const TensorEntry* b) { return a->name < b->name; });
+  std::vector<uint64_t> sums(entries.size());
+  at::parallel_for(0, static_cast<int64_t>(entries.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Checksum sum;
+      add_to(sum, *entries[static_cast<size_t>(i)]);
+      sums[static_cast<size_t>(i)] = sum.value();
+    }
+  });
+  Checksum all;
+  for (const uint64_t sum : sums) all.add(sum);
+  return all.value();
+}
+
+void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype) {
+  std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, view] : tensors) {
+    const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
+    entries.push_back({name, dtype == at::kFloat ? StoredType::f32 : StoredType::bf16, tensor.sizes().vec(),
+                       static_cast<const uint8_t*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  write_safetensors(path, entries, {{"format", "pt"}});
 }
 
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
@@ -433,19 +530,8 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
   std::filesystem::create_directories(directory, error);
   NLAC_REQUIRE(!error, "ERR_IO", directory, ": cannot be made: ", error.message());
 
-  std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
-  std::vector<TensorEntry> entries;
-  for (const auto& [name, view] : weights.named_views(config)) {
-    const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
-    TensorEntry& entry = entries.emplace_back();
-    entry.name = name;
-    entry.type = dtype == at::kFloat ? StoredType::f32 : StoredType::bf16;
-    entry.shape = tensor.sizes().vec();
-    entry.data = static_cast<const uint8_t*>(tensor.const_data_ptr());
-    entry.bytes = tensor.nbytes();
-  }
   const std::filesystem::path root(directory);
-  write_safetensors((root / "model.safetensors").string(), entries, {{"format", "pt"}});
+  write_tensors(root / "model.safetensors", weights.named_views(config), dtype);
 
   nlohmann::ordered_json generation = nlohmann::ordered_json::object();
   if (config.bos_token_id >= 0) generation["bos_token_id"] = config.bos_token_id;

@@ -1,17 +1,22 @@
 // A decoder's parameters as torch tensors, fused the way the core computes: q, k and v in one matrix, gate
-// and up in one. Thread rule: owned by the learner's thread.
+// and up in one. Weights come in three kinds: a plain model; an adapted one, a model with adapters on it; and
+// adapters alone, whose other tensors are undefined. Thread rule: owned by the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/model/adapter.h"
 #include "core/model/config.h"
 
 namespace nlac {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // A tensor that the model does not have (a bias, q_norm, …) is undefined.
 struct LayerWeights {
@@ -26,7 +31,11 @@ struct LayerWeights {
   at::Tensor gate_up_bias;    // [2 * intermediate]
   at::Tensor down;            // [hidden, intermediate]
   at::Tensor down_bias;       // [hidden]
+  Adapter qkv_adapter, output_adapter, gate_up_adapter, down_adapter;
 };
+
+inline constexpr std::array layer_adapters = {&LayerWeights::qkv_adapter, &LayerWeights::output_adapter,
+                                              &LayerWeights::gate_up_adapter, &LayerWeights::down_adapter};
 
 struct Weights {
   at::Tensor embedding;  // [vocab, hidden]
@@ -34,14 +43,17 @@ struct Weights {
   at::Tensor norm;  // [hidden]
   at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
 
-  // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
+  bool adapted() const;
+  // The tensors that are trained, in a fixed order: the adapters' where there are any, else all that are
+  // defined, a tied head once. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
   // Tensors of the same shapes, in another type, uninitialised / zeroed / copied; ties are kept.
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // Hugging Face names with views into the fused tensors, a tied head left out.
-  std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
+  // The same tensors projection by projection, as views with their Hugging Face names (peft's, for adapters); a
+  // tied head is left out.
+  NamedTensors named_views(const ModelConfig& config) const;
 };
 
 // Allocates uninitialised weights of `config`.
@@ -58,6 +70,13 @@ struct LoadedModel {
 // `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device);
+
+// A checksum of every tensor that load_model(path) reads: names, shapes, types and bytes as they are stored,
+// however a model is split into files. Throws as load_model does.
+uint64_t model_checksum(const std::string& path);
+
+// Writes a safetensors file. Throws ERR_IO.
+void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype = at::kFloat);
 
 // Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,

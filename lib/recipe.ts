@@ -10,6 +10,7 @@ import { createJiti } from "jiti";
 import { z } from "zod";
 import { nlacConfig } from "./algorithms/nlac.ts";
 import { NlacError } from "./errors.ts";
+import { projections } from "./learner.ts";
 import { warmupConfig } from "./rollout/warmup.ts";
 import type { TokenizerParts } from "./tokens/tokenizer.ts";
 
@@ -43,6 +44,17 @@ export const recipeSchema = z.strictObject({
         .int()
         .min(0)
         .default(2 ** 31),
+      /** Train low-rank adapters (LoRA) instead of all parameters: a fraction of the memory. */
+      adapter: z
+        .strictObject({
+          /** Rows of A and columns of B. */
+          rank: z.int().min(1),
+          /** The adapter's part of a projection is scaled by alpha / rank. */
+          alpha: z.number().positive(),
+          /** The projections that get one; all by default. */
+          targets: z.array(z.enum(projections)).min(1).optional(),
+        })
+        .optional(),
     })
     .prefault({}),
   environment: z.strictObject({

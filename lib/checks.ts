@@ -1,5 +1,6 @@
 /** Checks of arguments, shared by the classes that front the addon. `where` names the argument in messages. */
 
+import { z } from "zod";
 import { fromNative, NlacError } from "./errors.ts";
 import type { Divergence, StepOptions, Support } from "./model.ts";
 import type { NativeAdamWOptions, NativeDivergence, NativeSupport } from "./native/addon.ts";
@@ -149,4 +150,11 @@ export function shown(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
   if (value === null || typeof value !== "object") return String(value);
   return `a value of type ${Array.isArray(value) ? "array" : (value.constructor?.name ?? "object")}`;
+}
+
+/** A configuration with its defaults filled in. Throws ERR_CONFIG that names every bad field. */
+export function checkConfig<Schema extends z.ZodType>(schema: Schema, input: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(input ?? {});
+  if (!parsed.success) throw new NlacError("ERR_CONFIG", z.prettifyError(parsed.error));
+  return parsed.data;
 }

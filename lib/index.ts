@@ -1,5 +1,6 @@
 /** nlac's public names. What is not exported here may change without notice. */
 
+export { type GrpoConfig, type GrpoConfigInput, type GrpoOptions, trainGrpo } from "./algorithms/grpo.ts";
 export {
   type NlacConfig,
   type NlacConfigInput,
@@ -7,11 +8,22 @@ export {
   type NlacResult,
   trainNlac,
 } from "./algorithms/nlac.ts";
+export { type PpoConfig, type PpoConfigInput, type PpoOptions, trainPpo } from "./algorithms/ppo.ts";
+export {
+  evaluateReact,
+  type ReactConfig,
+  type ReactConfigInput,
+  type ReactOptions,
+} from "./algorithms/react.ts";
+export { type RftConfig, type RftConfigInput, type RftOptions, trainRft } from "./algorithms/rft.ts";
+export { type Comparison, type ComparisonInput, defineComparison } from "./compare/comparison.ts";
 export * from "./environments/index.ts";
+export { type ChatService, chatService, type ServiceOptions } from "./environments/service.ts";
 export { type ErrorCode, NlacError } from "./errors.ts";
 export {
   type AdapterOptions,
   type CreateOptions,
+  type Heads,
   Learner,
   type LearnerOptions,
   type ModelInfo,
@@ -23,10 +35,14 @@ export type {
   GenerateRequest,
   Generation,
   LanguageModel,
+  PolicyGradientModel,
   ScoredText,
   StepOptions,
   StepResult as OptimizerStepResult,
   Support,
+  SurrogateOptions,
+  SurrogateResult,
+  SurrogateText,
   TokenKlOptions,
   Which,
 } from "./model.ts";
@@ -51,11 +67,23 @@ export {
 } from "./ops.ts";
 export { defineRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
-export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./rollout/collect.ts";
+export {
+  type CollectOptions,
+  collectTrajectories,
+  type EpisodeRequest,
+  type Player,
+} from "./rollout/collect.ts";
 export { type EvaluateOptions, type Evaluation, evaluate } from "./rollout/evaluate.ts";
+export { servicePlayer } from "./rollout/service-player.ts";
 export type { Outcome, Trajectory, Transition, Turn } from "./rollout/trajectory.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
-export { type MemoryRun, memoryRun, type Progress, type TrainingRun } from "./run/training-run.ts";
+export {
+  type MemoryRun,
+  memoryRun,
+  type Progress,
+  type TrainingResult,
+  type TrainingRun,
+} from "./run/training-run.ts";
 export {
   Conversation,
   type ConversationJson,

@@ -26,10 +26,13 @@ import type {
   GenerateOptions,
   GenerateRequest,
   Generation,
-  LanguageModel,
+  PolicyGradientModel,
   ScoredText,
   StepOptions,
   StepResult,
+  SurrogateOptions,
+  SurrogateResult,
+  SurrogateText,
   TokenKlOptions,
   Which,
 } from "./model.ts";
@@ -44,6 +47,8 @@ import type {
   NativeLearnerOptions,
   NativeModelInfo,
   NativeScoredText,
+  NativeSurrogateOptions,
+  NativeSurrogateText,
 } from "./native/addon.ts";
 import { loadAddon } from "./native/load.ts";
 import { derivedSeed, streams } from "./random.ts";
@@ -96,7 +101,14 @@ export interface LearnerOptions {
   cacheBytes?: number | undefined;
   /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the cores there are. */
   threads?: number | undefined;
+  /**
+   * What is trained besides the model: "value" adds a value head, zero until trained. Default: none, or on `resume`
+   * what was saved. `load` finds a head that `save` wrote into the directory.
+   */
+  heads?: Heads | undefined;
 }
+
+export type Heads = NativeModelInfo["heads"];
 
 export interface CreateOptions extends LearnerOptions {
   /** For encode, decode and chats; without one the learner takes ids only. */
@@ -114,6 +126,7 @@ interface Settings {
   microBatchTokens: number;
   cacheBytes: number;
   threads: number | undefined;
+  heads: Heads | undefined;
 }
 
 const defaults: Settings = {
@@ -125,6 +138,7 @@ const defaults: Settings = {
   microBatchTokens: 2048,
   cacheBytes: 2 ** 31,
   threads: undefined,
+  heads: undefined,
 };
 
 /** What `save` keeps beside the core's own files. */
@@ -141,13 +155,14 @@ interface SavedSampling {
 
 const samplingFile = "sampling.json";
 const whichs = ["online", "target"] as const;
+const scorers = [...whichs, "reference"] as const;
 
 /**
  * A language model that learns. Calls run one after another in the order they were made; every promise
  * settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
  * refused with ERR_VALUE before anything is computed.
  */
-export class Learner implements LanguageModel, AsyncDisposable {
+export class Learner implements PolicyGradientModel, AsyncDisposable {
   /** Architecture and size of the model. */
   readonly info: ModelInfo;
   /** Undefined for a model that came without one. */
@@ -215,10 +230,10 @@ export class Learner implements LanguageModel, AsyncDisposable {
   }
 
   /**
-   * Goes on from what `save` wrote: θ, θ̄, moments, pending gradients, and the random sequence.
+   * Goes on from what `save` wrote: θ, θ̄, the reference, heads, moments, pending gradients, and the random sequence.
    *
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
-   *   the saved one, and so does `adapter`, which cannot be another
+   *   the saved one, and so do `heads` and `adapter`, which cannot be others
    * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint, and where
    *   the model that an adapter belongs to is not where it was loaded from, or is another; ERR_CONFIG
    */
@@ -256,6 +271,13 @@ export class Learner implements LanguageModel, AsyncDisposable {
         throw new NlacError(
           "ERR_MODEL_FORMAT",
           `The tokenizer has ${tokenizer.value.vocabSize} tokens, but the model only ${rows}.`,
+        );
+      }
+      const { heads } = learner.info;
+      if (settings.heads !== undefined && settings.heads !== heads) {
+        throw new NlacError(
+          "ERR_CONFIG",
+          `The learner was saved with heads "${heads}", not "${settings.heads}".`,
         );
       }
       return learner;
@@ -375,16 +397,30 @@ export class Learner implements LanguageModel, AsyncDisposable {
   /**
    * Log probabilities of responses after their prompts, in nats.
    *
-   * @returns per text [response tokens]
-   * @throws NlacError ERR_VALUE naming the text
+   * @param options.weights "online" is θ, "target" θ̄, "reference" what `keepReference` kept
+   * @param options.temperature of the softmax; default 1
+   * @returns per text [response tokens], 0 where the text's weight is 0
+   * @throws NlacError ERR_VALUE naming the text, or when there is no reference
    */
   async logProbs(
     texts: readonly ScoredText[],
-    options: { weights?: Which | undefined } = {},
+    options: { weights?: Which | "reference" | undefined; temperature?: number | undefined } = {},
   ): Promise<Float32Array[]> {
-    const which = checkChoice(options.weights ?? "online", "weights", whichs);
+    const which = checkChoice(options.weights ?? "online", "weights", scorers);
+    const temperature = checkTemperature(options.temperature ?? 1);
     const scored = this.#scoredTexts(texts);
-    return this.#run(() => this.#native.logProbs(scored, which));
+    return this.#run(() => this.#native.logProbs(scored, which, temperature));
+  }
+
+  /**
+   * Values of the states before each token of the responses, by the value head of θ, in float32.
+   *
+   * @returns per text [response tokens], 0 where the text's weight is 0
+   * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
+   */
+  async values(texts: readonly ScoredText[]): Promise<Float32Array[]> {
+    const scored = this.#scoredTexts(texts);
+    return this.#run(() => this.#native.values(scored));
   }
 
   /**
@@ -410,7 +446,7 @@ export class Learner implements LanguageModel, AsyncDisposable {
    * Negative log likelihood of responses, -log p_θ(y_t | prompt, y_<t). The gradient of Σ weight·loss over all
    * tokens adds to what is there until `step`.
    *
-   * @returns unweighted losses per text, [response tokens], nats
+   * @returns unweighted losses per text, [response tokens], nats; 0 where the weight is 0
    * @throws NlacError ERR_VALUE naming the text
    */
   async tokenNll(
@@ -428,7 +464,7 @@ export class Learner implements LanguageModel, AsyncDisposable {
    * @param options.divergence in place of that KL another one of the two distributions; see `Divergence`
    * @param options.support "full" vocabulary, { topK } of the teacher with a tail bucket, or "sampled": the
    *   cross entropy of the response's own tokens
-   * @returns unweighted losses per text, [response tokens], nats
+   * @returns unweighted losses per text, [response tokens], nats; 0 where the weight is 0
    * @throws NlacError ERR_VALUE naming the text
    */
   async tokenKl(texts: readonly DistilledText[], options: TokenKlOptions = {}): Promise<Float32Array[]> {
@@ -440,7 +476,8 @@ export class Learner implements LanguageModel, AsyncDisposable {
       const response = this.#ids(text.response, `${where}.response`);
       this.#checkLength(student.length + response.length, `${where}.student and .response`);
       this.#checkLength(teacher.length + response.length, `${where}.teacher and .response`);
-      return { student, teacher, response, weight: checkWeight(text.weight, where) };
+      const weight = checkNumber(text.weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
+      return { student, teacher, response, weight };
     });
     const temperature = checkTemperature(options.temperature ?? 1);
     const support = checkSupport(options.support ?? "full");
@@ -448,6 +485,35 @@ export class Learner implements LanguageModel, AsyncDisposable {
     return this.#run(() =>
       this.#native.tokenKl(distilled, temperature, support, options.withGradient ?? true, divergence),
     );
+  }
+
+  /**
+   * The clipped surrogate of PPO (Schulman et al., "Proximal policy optimization algorithms", 2017, equation 7) with
+   * GRPO's estimate of the KL to a reference (Shao et al., "DeepSeekMath", 2024, equation 4), and the value head's
+   * loss, in one forward and backward pass. The gradient of Σ weight·loss adds to what is there until `step`.
+   *
+   * @param texts lists of [response tokens]; what they hold where the weight is 0 is not looked at
+   * @returns per text lists of [response tokens], 0 where the weight is 0
+   * @throws NlacError ERR_VALUE naming the text and the list, ERR_CONFIG for `value` without a value head
+   */
+  async tokenSurrogate(
+    texts: readonly SurrogateText[],
+    options: SurrogateOptions = {},
+  ): Promise<SurrogateResult[]> {
+    const native = checkSurrogateOptions(options);
+    const scored = this.#scoredTexts(texts).map((text, i): NativeSurrogateText => {
+      const list = (name: keyof SurrogateText & keyof NativeSurrogateText, needed: boolean) =>
+        needed ? checkList(texts[i]![name], text, `texts[${i}].${name}`) : new Float32Array();
+      return {
+        ...text,
+        oldLogProbs: list("oldLogProbs", true),
+        advantages: list("advantages", true),
+        referenceLogProbs: list("referenceLogProbs", native.klCoefficient !== 0),
+        returns: list("returns", native.value !== undefined),
+        oldValues: list("oldValues", native.value !== undefined),
+      };
+    });
+    return this.#run(() => this.#native.tokenSurrogate(scored, native));
   }
 
   /**
@@ -490,6 +556,14 @@ export class Learner implements LanguageModel, AsyncDisposable {
     return this.#run(() => this.#native.targetDistance());
   }
 
+  /**
+   * Keeps θ as it now is, in the learner's dtype, as the reference of `logProbs`, in place of an earlier one. `save`
+   * writes it exactly; a resumed learner has it already.
+   */
+  async keepReference(): Promise<void> {
+    return this.#run(() => this.#native.keepReference());
+  }
+
   // --- keeping it ------------------------------------------------------------------------------------------
 
   /**
@@ -513,7 +587,7 @@ export class Learner implements LanguageModel, AsyncDisposable {
   }
 
   /**
-   * Writes θ as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
+   * Writes θ without its heads as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
    * tokenizer.json, and tokenizer_config.json with the chat template. An adapter is merged into its projections.
    *
    * @throws NlacError ERR_IO
@@ -655,7 +729,11 @@ export class Learner implements LanguageModel, AsyncDisposable {
       const prompt = this.#ids(text.prompt, `${where}.prompt`);
       const response = this.#ids(text.response, `${where}.response`);
       this.#checkLength(prompt.length + response.length, `${where}.prompt and .response`);
-      return { prompt, response, weight: checkWeight(text.weight, where) };
+      return {
+        prompt,
+        response,
+        weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`),
+      };
     });
   }
 
@@ -701,6 +779,7 @@ function checkSettings(options: LearnerOptions): Settings {
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
+    if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value"]);
     if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
     if (typeof settings.gradientCheckpointing !== "boolean") {
       throw new NlacError("ERR_VALUE", "gradientCheckpointing must be true or false.");
@@ -728,9 +807,9 @@ function openAddon(settings: Settings): Addon {
 }
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
-  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
+  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads = "none" } = settings;
   const adapter = settings.adapter && nativeAdapter(settings.adapter, settings.seed);
-  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, adapter };
+  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads, adapter };
 }
 
 function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {
@@ -796,9 +875,51 @@ function checkArray(value: unknown, where: string): void {
   }
 }
 
-function checkWeight(weight: ScoredText["weight"], where: string): number {
-  if (typeof weight === "object") throw new NlacError("ERR_VALUE", `${where}.weight must be one number.`);
-  return checkNumber(weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
+/** One weight for all of a response, or one a token. */
+function checkWeights(weight: number | ArrayLike<number>, tokens: number, where: string): Float32Array {
+  if (typeof weight === "number") return Float32Array.of(checkFloat(weight, where));
+  checkOneEach(weight, tokens, where);
+  return Float32Array.from(weight, (value, i) => checkFloat(value, `${where}[${i}]`));
+}
+
+/** One number for each token of a response; where the weight is 0 it may be anything. */
+function checkList(list: unknown, { response, weights }: NativeScoredText, where: string): Float32Array {
+  checkOneEach(list, response.length, where);
+  const weightOf = (i: number) => (weights.length === 1 ? weights[0] : weights[i]);
+  return Float32Array.from(list, (value, i) => (weightOf(i) === 0 ? 0 : checkFloat(value, `${where}[${i}]`)));
+}
+
+function checkOneEach(list: unknown, tokens: number, where: string): asserts list is ArrayLike<number> {
+  if (!Array.isArray(list) && !(ArrayBuffer.isView(list) && "length" in list)) {
+    throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(list)}.`);
+  }
+  if ((list as ArrayLike<number>).length === tokens) return;
+  throw new NlacError(
+    "ERR_VALUE",
+    `${where} needs one number for each of ${tokens} response tokens; it has ${(list as ArrayLike<number>).length}.`,
+  );
+}
+
+/** A number that is still finite as a float32. */
+function checkFloat(value: unknown, where: string): number {
+  if (typeof value === "number" && Number.isFinite(Math.fround(value))) return value;
+  throw new NlacError("ERR_VALUE", `${where} must be a finite float32 number; it is ${shown(value)}.`);
+}
+
+function checkSurrogateOptions(options: SurrogateOptions): NativeSurrogateOptions {
+  const { value } = options;
+  return {
+    temperature: checkTemperature(options.temperature ?? 1),
+    clipLow: checkNumber(options.clipLow ?? 0.2, "clipLow", 0, 1),
+    clipHigh: checkNumber(options.clipHigh ?? 0.2, "clipHigh", 0),
+    klCoefficient: checkNumber(options.klCoefficient ?? 0, "klCoefficient", 0),
+    entropyCoefficient: checkNumber(options.entropyCoefficient ?? 0, "entropyCoefficient", -Number.MAX_VALUE),
+    value: value && {
+      coefficient: checkNumber(value.coefficient, "value.coefficient", 0),
+      clip: checkNumber(value.clip ?? 0, "value.clip", 0),
+    },
+    withGradient: options.withGradient ?? true,
+  };
 }
 
 function checkTemperature(temperature: number): number {

@@ -55,7 +55,8 @@ export interface GenerateOptions {
 
 /**
  * A response scored after a prompt. `weight` multiplies the losses of all its tokens, or, [response tokens], of each; a
- * token of weight 0 takes part in no loss. An episode is one such text: what the environment said in it weighs 0. Default 1.
+ * token of weight 0 takes part in nothing and reads 0, whatever is computed. An episode is one such text: what the
+ * environment said in it weighs 0. Default 1.
  */
 export interface ScoredText {
   prompt: readonly number[];
@@ -172,7 +173,7 @@ export interface SurrogateOptions {
   entropyCoefficient?: number;
   /**
    * Trains the value head v too: adds coefficient · ½ max((v - R)², (v' - R)²), v' being v held within `clip` of the
-   * old value; a clip of 0 is none. Needs a learner with a value head.
+   * old value; a clip of 0, the default, is none. Needs a learner with a value head.
    */
   value?: { coefficient: number; clip?: number };
   /** Default true; false computes losses only. */
@@ -196,7 +197,12 @@ export interface SurrogateResult {
 
 /** What policy gradients ask of a model besides. */
 export interface PolicyGradientModel extends LanguageModel {
-  /** As of `LanguageModel`; "reference" is θ as training began. */
+  /**
+   * Keeps θ as it now is as the reference, in place of an earlier one. `save` writes it and `resume` restores it, so
+   * a resumed run must not call this again.
+   */
+  keepReference(): Promise<void>;
+  /** As of `LanguageModel`; "reference" is θ as `keepReference` found it. `temperature`: of the softmax. */
   logProbs(
     texts: readonly ScoredText[],
     options?: { weights?: Which | "reference"; temperature?: number },

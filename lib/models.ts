@@ -1,10 +1,11 @@
 /**
- * From a model's name to the file or directory it is read from: a Hugging Face directory, a .gguf file, or
- * a name known here, which is downloaded once to the cache and checked.
+ * From a model's name to the file or directory it is read from: a Hugging Face directory, a .gguf file, a model that
+ * this package ships, or a name known here, which is downloaded once to the cache and checked.
  */
 
-import { existsSync, mkdirSync, renameSync, rmSync, statSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 import { NlacError } from "./errors.ts";
 import { hashFile } from "./native/download.ts";
 import { installWheels } from "./native/install.ts";
@@ -39,6 +40,9 @@ export const KNOWN_MODELS: readonly KnownModel[] = [
   },
 ];
 
+/** Models that are part of the package, one directory each: beside dist/, or lib/ in a checkout. */
+const shipped = join(dirname(fileURLToPath(import.meta.url)), "..", "models");
+
 export interface ResolveOptions {
   /** Never touch the network. */
   offline?: boolean;
@@ -60,13 +64,14 @@ export async function resolveModel(name: string, options: ResolveOptions = {}): 
     if (statSync(path).isDirectory() || path.endsWith(".gguf")) return path;
     throw new NlacError("ERR_MODEL_FORMAT", `${name} is neither a directory nor a .gguf file.`);
   }
-  if (!model)
-    throw new NlacError(
-      "ERR_MODEL_NOT_FOUND",
-      `There is no model "${name}": it is no directory or .gguf file, and the names known are ` +
-        `${known.map((candidate) => candidate.name).join(", ")}.`,
-    );
-  return fetchModel(model, options);
+  if (model) return fetchModel(model, options);
+  const own = readdirSync(shipped).sort();
+  if (own.includes(name)) return join(shipped, name);
+  throw new NlacError(
+    "ERR_MODEL_NOT_FOUND",
+    `There is no model "${name}": it is no directory or .gguf file, and the names known are ` +
+      `${[...known.map((candidate) => candidate.name), ...own].join(", ")}.`,
+  );
 }
 
 /** Where a known model lies once it was downloaded. */

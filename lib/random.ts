@@ -21,6 +21,9 @@ export const streams = {
   warmup: 13,
   world: 14,
   rehearsal: 15,
+  minibatch: 16,
+  bootstrap: 17,
+  diagnosis: 18,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

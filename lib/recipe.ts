@@ -8,13 +8,17 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { createJiti } from "jiti";
 import { z } from "zod";
+import { grpoConfig } from "./algorithms/grpo.ts";
 import { nlacConfig } from "./algorithms/nlac.ts";
+import { ppoConfig } from "./algorithms/ppo.ts";
+import { rftConfig } from "./algorithms/rft.ts";
 import { NlacError } from "./errors.ts";
 import { projections } from "./learner.ts";
 import { warmupConfig } from "./rollout/warmup.ts";
 import type { TokenizerParts } from "./tokens/tokenizer.ts";
 
-export const recipeSchema = z.strictObject({
+/** What every recipe has, whatever its algorithm. */
+const common = {
   /** Names the run directory. */
   name: z.string().min(1),
   /** One line on what it shows and how long it takes. */
@@ -64,8 +68,6 @@ export const recipeSchema = z.strictObject({
   }),
   /** Supervised steps on the environment's scripted episodes before training. */
   warmup: warmupConfig.prefault({}),
-  algorithm: z.enum(["nlac"]).default("nlac"),
-  config: nlacConfig.prefault({}),
   run: z
     .strictObject({
       /** Seconds between checkpoints; 0 saves after every update. */
@@ -75,7 +77,28 @@ export const recipeSchema = z.strictObject({
       samplesPerUpdate: z.int().min(0).default(4),
     })
     .prefault({}),
-});
+};
+
+/** The algorithm decides which fields `config` has; a recipe that names none is for NLAC. */
+export const recipeSchema = z.discriminatedUnion(
+  "algorithm",
+  [
+    z.strictObject({
+      ...common,
+      algorithm: z.literal("nlac").default("nlac"),
+      config: nlacConfig.prefault({}),
+    }),
+    z.strictObject({ ...common, algorithm: z.literal("rft"), config: rftConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("grpo"), config: grpoConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("ppo"), config: ppoConfig.prefault({}) }),
+  ],
+  {
+    error: ({ code, options }) =>
+      code === "invalid_union"
+        ? `Expected one of ${(options as unknown[]).filter(Boolean).join(", ")}`
+        : undefined,
+  },
+);
 
 export type Recipe = z.infer<typeof recipeSchema>;
 export type RecipeInput = z.input<typeof recipeSchema>;
@@ -91,32 +114,54 @@ export function parseRecipe(input: unknown, source: string): Recipe {
   if (!parsed.success)
     throw new NlacError(
       "ERR_CONFIG",
-      `The recipe of ${source} is not valid.\n${z.prettifyError(parsed.error)}`,
+      `The recipe of ${source}, for ${algorithmOf(input)}, is not valid.\n${z.prettifyError(parsed.error)}`,
     );
   return parsed.data;
 }
 
-/** The package's own recipes lie in recipes/ beside dist/ (or lib/, in a checkout under test). */
-const shipped = join(dirname(fileURLToPath(import.meta.url)), "..", "recipes");
+/** As the recipe names it: which fields are unknown depends on it. */
+function algorithmOf(input: unknown): string {
+  const { algorithm = "nlac" } = (input ?? {}) as { algorithm?: unknown };
+  return String(algorithm);
+}
 
-/** Loads a recipe by name ("quickstart") or by the path of its file, and applies `--set` changes. */
+/** The package's own recipes lie in recipes/ beside dist/ (or lib/, in a checkout under test). */
+export const shippedRecipes = join(dirname(fileURLToPath(import.meta.url)), "..", "recipes");
+
+/** Names of the package's own recipes. A file whose name begins with _ is a part of others. */
+export function recipeNames(): string[] {
+  const inFolder = (folder: string) =>
+    readdirSync(join(shippedRecipes, folder))
+      .flatMap((file) => (/^[^_].*\.ts$/.test(file) ? [join(folder, file.slice(0, -3))] : []))
+      .sort();
+  return [...inFolder("."), ...inFolder("paper")];
+}
+
+/**
+ * Loads a recipe by name ("quickstart", "paper/qwq-32b-math") or by the path of its file, and applies `--set` changes.
+ */
 export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
-  const named = join(shipped, `${nameOrPath}.ts`);
+  const named = join(shippedRecipes, `${nameOrPath}.ts`);
   const path = /\.(ts|js|mjs|json)$/.test(nameOrPath) ? resolve(nameOrPath) : named;
   if (!existsSync(path)) {
-    const names = readdirSync(shipped).flatMap((file) => (file.endsWith(".ts") ? [file.slice(0, -3)] : []));
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${names.sort().join(", ")}.`,
+      `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${recipeNames().join(", ")}.`,
     );
   }
-  const input = await importRecipe(path);
+  const input = await importExported(path, "Recipe");
   for (const change of changes) applyChange(input, change);
   return parseRecipe(input, path);
 }
 
-/** What the file exports, copied: a recipe holds plain values only. Throws ERR_CONFIG that names the file. */
-async function importRecipe(path: string): Promise<Record<string, unknown>> {
+/**
+ * What the file exports, copied: recipes and comparisons hold plain values only.
+ * @throws NlacError ERR_CONFIG that names the file
+ */
+export async function importExported(
+  path: string,
+  kind: "Recipe" | "Comparison",
+): Promise<Record<string, unknown>> {
   // A recipe imports "nlac": let that be this very package, wherever the recipe lies.
   const entry = new URL(import.meta.url.endsWith(".ts") ? "./index.ts" : "./index.js", import.meta.url);
   const jiti = createJiti(import.meta.url, { alias: { nlac: fileURLToPath(entry) } });
@@ -130,7 +175,10 @@ async function importRecipe(path: string): Promise<Record<string, unknown>> {
     throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${reason}`, { cause: error });
   }
   if (typeof exported !== "object" || exported === null) {
-    throw new NlacError("ERR_CONFIG", `${path} must export a recipe: export default defineRecipe({ … }).`);
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${path} must export a ${kind.toLowerCase()}: export default define${kind}({ … }).`,
+    );
   }
   return exported as Record<string, unknown>;
 }

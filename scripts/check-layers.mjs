@@ -24,8 +24,9 @@ const LAYERS = [
     "ops.ts",
   ],
   ["algorithms"],
-  ["recipe.ts"],
+  ["recipe.ts", "estimate"],
   ["bench"],
+  ["compare"],
   ["cli", "index.ts"],
 ];
 

@@ -1,7 +1,7 @@
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { makeEnvironment } from "../lib/environments/registry.ts";
 import { applyChange, loadRecipe, parseRecipe } from "../lib/recipe.ts";
 
@@ -17,7 +17,7 @@ test.each(["quickstart", "twenty-questions"])(
   },
 );
 
-test.each(["errands-base", "errands"])(
+test.each(["errands-base", "errands", "errands-rft", "errands-grpo", "errands-ppo"])(
   "the shipped recipe %s validates and survives run.json",
   async (name) => {
     const recipe = await loadRecipe(name);
@@ -62,7 +62,36 @@ test.each([
 });
 
 test("an unknown recipe's error lists those that are there", async () => {
-  await expect(loadRecipe("nonsense")).rejects.toThrow(/errands, errands-base, quickstart, twenty-questions/);
+  await expect(loadRecipe("nonsense")).rejects.toThrow(
+    /errands, errands-base, errands-grpo, errands-ppo, errands-rft, .*quickstart, .*twenty-questions/,
+  );
+});
+
+describe("the algorithm", () => {
+  const recipe = (algorithm: string | undefined, config: object) =>
+    parseRecipe({ name: "mine", model: "m", environment: { name: "errands" }, algorithm, config }, "mine.ts");
+
+  test("is NLAC where none is named, and decides what the configuration holds", () => {
+    expect(recipe(undefined, {})).toMatchObject({ algorithm: "nlac", config: { targetRate: 0.005 } });
+    expect(recipe("rft", {})).toMatchObject({ algorithm: "rft", config: { balance: "actions" } });
+    expect(recipe("grpo", { groupSize: 8 })).toMatchObject({ algorithm: "grpo", config: { groupSize: 8 } });
+    expect(recipe("ppo", {})).toMatchObject({ algorithm: "ppo", config: { lambda: 1 } });
+  });
+
+  test.each([
+    [undefined, { groupSize: 4 }, ["for nlac", "groupSize"]],
+    ["rft", { targetRate: 0.1 }, ["for rft", "targetRate"]],
+    ["grpo", { lambda: 1 }, ["for grpo", "lambda"]],
+    ["grpo", { episodesPerIteration: 10 }, ["for grpo", "episodesPerIteration", "multiple of groupSize"]],
+    ["ppo", { groupSize: 4 }, ["for ppo", "groupSize"]],
+    ["reinforce", {}, ["for reinforce", "nlac, rft, grpo, ppo"]],
+  ])("%s with %j is an error that says what was expected", (algorithm, config, named) => {
+    for (const words of named) {
+      expect(() => recipe(algorithm, config)).toThrow(
+        expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining(words) }),
+      );
+    }
+  });
 });
 
 test("a recipe of one's own imports this very package", async () => {

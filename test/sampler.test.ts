@@ -120,6 +120,38 @@ describe("sample", () => {
     expect(sampler.draws).toBe(20_000);
   });
 
+  it("weighs draws by a smaller beta on request, as a sampler of that beta would", () => {
+    const priorities = Float32Array.from({ length: 300 }, (_, i) => 1e-6 * 1.1 ** i);
+    const make = (beta: number) => {
+      const sampler = new PrioritizedSampler({ capacity: 300, alpha: 0.7, beta, seed: 4 });
+      sampler.set([...priorities.keys()], priorities);
+      return sampler;
+    };
+    using annealed = make(1);
+    for (const beta of [0, 0.1, 0.4, 0.99, 1]) {
+      using fixed = make(beta);
+      using fresh = make(1);
+      const expected = fixed.sample(500);
+      const draws = fresh.sample(500, { beta });
+      expect(draws.indices).toEqual(expected.indices);
+      expect(draws.probabilities).toEqual(expected.probabilities);
+      for (const [i, weight] of expected.weights.entries()) {
+        expect(Math.abs(draws.weights[i]! / weight - 1)).toBeLessThan(1e-6);
+      }
+      annealed.sample(10, { beta });
+    }
+    expect(annealed.draws).toBe(50);
+    expect(annealed.beta).toBe(1);
+    using half = make(0.5);
+    using none = make(0);
+    for (const beta of [-0.1, 0.6, Number.NaN]) {
+      expect(codeOf(() => half.sample(1, { beta }))).toBe("ERR_VALUE");
+    }
+    expect(codeOf(() => none.sample(1, { beta: 0.1 }))).toBe("ERR_VALUE");
+    expect(none.sample(1, { beta: 0 }).weights).toEqual(Float32Array.of(1));
+    expect(half.draws).toBe(0);
+  });
+
   it("writes to the caller's arrays", () => {
     using sampler = new PrioritizedSampler({ capacity: 4 });
     sampler.set([2], [1]);

@@ -21,6 +21,7 @@
  * - With k > 1 the futures alone are trained by L1; the evaluator only reads them (the paper: evaluation
  *   needs no training of its own).
  * - A sample whose prompt or target does not fit into the model's context is left out and counted.
+ * Options that the paper does not have, its ablations among them, are off by default and say so where they stand.
  */
 
 import { z } from "zod";
@@ -28,42 +29,50 @@ import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, streams } from "../random.ts";
-import { ReplayBuffer } from "../replay/buffer.ts";
-import { collectTrajectories, taskIndex } from "../rollout/collect.ts";
+import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
+import { diagnose, diagnosticsConfig } from "../rollout/diagnose.ts";
+import { playEpisodes, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean, supportOf } from "../rollout/losses.ts";
-import { refine } from "../rollout/refine.ts";
+import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { refine, refinementMetrics } from "../rollout/refine.ts";
 import { rehearse } from "../rollout/rehearsal.ts";
-import { Roles } from "../rollout/roles.ts";
+import { Roles, rolesConfig } from "../rollout/roles.ts";
+import { scheduledStep } from "../rollout/step.ts";
 import { writeTargets } from "../rollout/targets.ts";
 import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
+import { readRecorded } from "../run/episodes.ts";
 import { sampleRecord } from "../run/samples.ts";
-import { memoryRun, type TrainingRun } from "../run/training-run.ts";
+import { scheduleConfig } from "../run/schedule.ts";
+import { isOver, memoryRun, shareOver, type TrainingRun } from "../run/training-run.ts";
 
 const count = z.int().min(1);
-const temperature = z.number().min(0);
 const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the paper's value where it gives one. */
-export const nlacConfig = z.strictObject({
+const fields = z.strictObject({
   /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
   iterations: z.int().min(0).default(30),
-  /** Episodes collected a round. Paper: not given. */
-  episodesPerIteration: count.default(64),
+  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+  environmentSteps: z.int().min(0).default(0),
+  /** Episodes collected a round; 0 learns from `recorded` alone. Paper: not given. */
+  episodesPerIteration: z.int().min(0).default(64),
+  /** Files of episodes that the buffer starts with: of `nlac eval --record`, or a run's. Default: none, as the paper. */
+  recorded: z.array(z.string().min(1)).default([]),
   /** Updates a round, each a step on L1 and a step on L2. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
   /** Transitions an update. Paper: 1024. */
   batchSize: count.default(1024),
-  /** k: futures that a critique rests on; 1 is the critic in one generation. Paper: 1. */
-  futures: count.default(1),
-  /** m: rounds of critique and refinement. Paper: 1. */
-  refinements: count.default(1),
-  /** ã of the refinement: written afresh by the policy (eq. 6), or the stored action. Paper: fresh. */
-  attempt: z.enum(["fresh", "stored"]).default("fresh"),
-  /** τ: the share of θ that θ̄ takes over after each update. Paper: 0.005. */
+  /** k, m, how the texts of each role are written, and which of them are trained on: rollout/roles.ts. */
+  ...rolesConfig.shape,
+  /** τ: the share of θ that θ̄ takes over when it moves; 1 copies θ, 0 never moves. Paper: 0.005. */
   targetRate: z.number().min(0).max(1).default(0.005),
+  /** Updates from one move of θ̄ to the next; with a rate of 1, how long a copy of θ stays fixed. Paper: 1. */
+  targetEvery: count.default(1),
   /** Transitions kept. Paper: not given. */
   replayCapacity: count.max(2 ** 27).default(100_000),
+  /** Latest iterations whose episodes are drawn from, all or their number; 1 learns on-policy. Paper: all. */
+  replayIterations: z.union([z.literal("all"), count]).default("all"),
   /** α: P(i) ∝ L1(i)^α; 0 samples uniformly. Paper: 0.1. */
   priorityExponent: z.number().min(0).default(0.1),
   /** β: importance weights (n P(i))^-β; 0 is off. Paper: not mentioned. */
@@ -72,6 +81,8 @@ export const nlacConfig = z.strictObject({
   criticLearningRate: z.number().min(0).default(5e-6),
   /** λ2: learning rate of the policy's steps. Paper: 5e-6. */
   policyLearningRate: z.number().min(0).default(5e-6),
+  /** How both rates change over the updates of the run. Default constant. Paper: not given. */
+  schedule: scheduleConfig.prefault({}),
   /** AdamW's moments: one set for both losses, or one for each. Paper: not given. */
   optimizerState: z.enum(["shared", "separate"]).default("shared"),
   /** How AdamW's moments decay. Paper: not given. */
@@ -82,34 +93,35 @@ export const nlacConfig = z.strictObject({
   maxGradNorm: z.number().min(0).default(1),
   /** Where the KL is taken: all tokens, the teacher's best with a tail bucket, or the sampled one. Paper: all. */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
-  /** Train on unparseable targets too (the KL is defined for any text), or leave them out. Paper: not given. */
-  targets: z.enum(["all", "parsed"]).default("all"),
-  /** Which refinements L2 trains on: all that can be read, or those whose last critique said Yes. Paper: all. */
-  refinementsKept: z.enum(["all", "approved"]).default("all"),
   /**
    * Demonstrated targets and refinements, made up afresh, whose likelihood joins the loss of every critic step: they
    * keep a small model from forgetting these roles. 0 is off. Paper: none.
    */
   rehearsal: z.int().min(0).default(0),
-  /** The model thinks between <think> tags before it answers (appendix A). Default false. */
-  reasoning: z.boolean().default(false),
-  /** Softmax temperature at which actions are written. Paper: not given. */
-  actionTemperature: temperature.default(1),
-  /** The same for futures, targets, critiques. Paper: not given. */
-  criticTemperature: temperature.default(1),
-  /** The same for refinements. Paper: not given. */
-  refinerTemperature: temperature.default(1),
-  /** Longest prompt, tokens. Paper: 8192. */
-  maxPromptTokens: count.default(8192),
-  /** Longest action, tokens. Paper: 24,576 for any response. */
-  maxActionTokens: count.default(24_576),
-  /** Longest future, target or critique, tokens. Paper: 24,576. */
-  maxCriticTokens: count.default(24_576),
   /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
   maxSkippedSteps: count.default(10),
+  /** When the policy is measured on held-out tasks. Default never. */
+  evaluation: evaluationConfig.prefault({}),
+  /** When critic, bootstrapped futures and refinements are held against what happened. Default never. */
+  diagnostics: diagnosticsConfig.prefault({}),
   /** Seed of every random choice. */
   seed: z.int().min(0).default(0),
 });
+
+export const nlacConfig = fields
+  .refine(({ refinements, attempt }) => refinements > 0 || attempt === "fresh", {
+    error: "without refinements L2 is that of the attempt, which must be fresh",
+    path: ["attempt"],
+  })
+  .refine(
+    ({ episodesPerIteration, recorded, replayIterations, diagnostics }) =>
+      episodesPerIteration > 0 ||
+      (recorded.length > 0 && replayIterations === "all" && diagnostics.every === 0),
+    {
+      error: "where nothing is played, recorded episodes are all there is to draw from, and none to diagnose",
+      path: ["episodesPerIteration"],
+    },
+  );
 
 export type NlacConfig = z.infer<typeof nlacConfig>;
 export type NlacConfigInput = z.input<typeof nlacConfig>;
@@ -136,11 +148,13 @@ interface State {
   collected: boolean;
   updatesDone: number; // of this iteration
   updates: number; // of the run
-  episodes: number;
-  environmentSteps: number;
+  episodes: number; // stored, the recorded ones first
+  recorded: number;
+  environmentSteps: number; // of episodes played
+  evaluated?: number; // iterations that were over at the last measurement
   skippedInARow: number;
   /** The transitions drawn for the update in progress: drawn once, also when it is interrupted and done again. */
-  drawn?: { indices: number[]; weights: number[] };
+  drawn?: ReplaySample;
   /** An update whose critic step was taken and whose policy step was not. */
   pending?: { texts: ScoredText[]; metrics: Record<string, number> };
 }
@@ -173,45 +187,38 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
     beta: config.importanceExponent,
     seed: config.seed,
   });
-  const state = await restore(run, replay);
-  const training = { model, environment, tasks, replay, state, config, run };
+  const saved = await run.restore();
+  const state = (saved?.state as State | undefined) ?? { ...beginning };
+  const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) =>
     run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
 
   const showOverall = () =>
     run.progress.overall(
-      (state.iteration + state.updatesDone / Math.max(1, config.updatesPerIteration)) / config.iterations,
+      shareOver(state, config, state.updatesDone / Math.max(1, config.updatesPerIteration)),
     );
 
   try {
     showOverall();
-    // What came before training, a warm-up say, is not lost to a stop during the first episodes.
-    if (state.updates === 0 && !state.collected) await checkpoint(true);
-    while (state.iteration < config.iterations) {
+    if (saved !== undefined) {
+      replay.restore(saved.replay, transitionsOfAll(saved.trajectories));
+    } else {
+      for (const trajectory of readRecorded(config.recorded, model)) store(training, trajectory);
+      state.recorded = state.episodes;
+      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      await checkpoint(true);
+    }
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
       // Lines 3-6: act under θ and store what happened.
       if (!state.collected) {
-        const trajectories = await collect(training);
-        const faults = trajectories.filter(({ fault }) => fault !== undefined).length;
-        if (faults > 0) run.progress.show({ faults });
-        for (const trajectory of trajectories) {
-          run.trajectory(trajectory);
-          replay.add(transitionsOf(trajectory));
-        }
-        state.episodes += trajectories.length;
-        state.environmentSteps += trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
-        state.collected = true;
-        await model.dropCaches(); // a resumed run has none here
-        run.metrics(state.updates, {
-          ...rolloutMetrics(trajectories),
-          episodes: state.episodes,
-          environment_steps: state.environmentSteps,
-        });
+        await collect(training);
         await checkpoint(false);
       }
       // Lines 7-11: two steps and a move of θ̄ an update.
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
-      while (state.updatesDone < config.updatesPerIteration && replay.size > 0) {
+      while (state.updatesDone < config.updatesPerIteration && replay.drawable) {
         const metrics = await update(training);
         await model.dropCaches(); // where no step was taken, they would still be warm
         state.updates++;
@@ -226,6 +233,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<NlacR
       state.collected = false;
       state.updatesDone = 0;
     }
+    await evaluatePeriodically(training);
     await checkpoint(true);
     return result(state, false);
   } catch (error) {
@@ -245,43 +253,51 @@ export function parseConfig(input: NlacConfigInput | undefined): NlacConfig {
   return parsed.data;
 }
 
-async function restore(run: TrainingRun, replay: ReplayBuffer): Promise<State> {
-  const saved = await run.restore();
-  if (saved === undefined) {
-    return {
-      iteration: 0,
-      collected: false,
-      updatesDone: 0,
-      updates: 0,
-      episodes: 0,
-      environmentSteps: 0,
-      skippedInARow: 0,
-    };
-  }
-  replay.restore(saved.replay, transitionsOfAll(saved.trajectories));
-  return saved.state as unknown as State;
-}
+const beginning: State = {
+  iteration: 0,
+  collected: false,
+  updatesDone: 0,
+  updates: 0,
+  episodes: 0,
+  recorded: 0,
+  environmentSteps: 0,
+  skippedInARow: 0,
+};
 
 // ---------------------------------------------------------------------------------------- collecting
 
-async function collect<Task>(training: Training<Task>): Promise<Trajectory[]> {
-  const { model, environment, tasks, state, config, run } = training;
-  run.progress.phase("play", config.episodesPerIteration);
-  const episodes = Array.from({ length: config.episodesPerIteration }, (_, i) => {
-    const id = state.episodes + i;
-    return { id, task: tasks[taskIndex(id, tasks.length, config.seed)]! };
+/** Lines 3 to 6. Nothing is stored before all of it is over. */
+async function collect<Task>(training: Training<Task>): Promise<void> {
+  const { model, replay, state, config, run } = training;
+  const { episodesPerIteration, replayIterations, diagnostics } = config;
+  const started = performance.now();
+  const trajectories = await playEpisodes(training, state.episodes);
+  const played = performance.now();
+  const metrics: Record<string, number> = {
+    ...rolloutMetrics(trajectories),
+    "time/play": (played - started) / 1000,
+  };
+  if (diagnostics.every > 0 && state.iteration % diagnostics.every === 0) {
+    const figures = await diagnose({ ...training, trajectories, number: state.iteration });
+    await model.dropCaches(); // a resumed run has none here
+    Object.assign(metrics, figures, { "time/diagnose": (performance.now() - played) / 1000 });
+  }
+  for (const trajectory of trajectories) store(training, trajectory);
+  if (replayIterations !== "all") replay.retire(state.episodes - replayIterations * episodesPerIteration);
+  state.environmentSteps += stepsOf(trajectories);
+  state.collected = true;
+  run.metrics(state.updates, {
+    ...metrics,
+    episodes: state.episodes - state.recorded,
+    environment_steps: state.environmentSteps,
   });
-  return collectTrajectories({
-    model,
-    environment,
-    episodes,
-    seed: config.seed,
-    maxActionTokens: config.maxActionTokens,
-    maxPromptTokens: config.maxPromptTokens,
-    temperature: config.actionTemperature,
-    signal: run.signal,
-    onTurn: (finished, tokens) => run.progress.advance(finished, tokens),
-  });
+}
+
+/** Gives an episode its number within the run and keeps it. */
+function store<Task>({ replay, state, run }: Training<Task>, trajectory: Trajectory): void {
+  const stored = { ...trajectory, id: state.episodes++ };
+  run.trajectory(stored);
+  replay.add(transitionsOf(stored));
 }
 
 // ------------------------------------------------------------------------------------------ updating
@@ -300,7 +316,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     await step(training, "policy", metrics);
   }
   // Line 10.
-  await model.updateTarget(config.targetRate);
+  if ((state.updates + 1) % config.targetEvery === 0) await model.updateTarget(config.targetRate);
   metrics["target/distance"] = await model.targetDistance();
   metrics["time/policy"] = (performance.now() - started) / 1000;
   delete state.drawn;
@@ -317,6 +333,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const roles = new Roles(model, environment, config, state.updates, run.signal);
   const started = performance.now();
   const targets = await writeTargets(roles, transitions);
+  const targeted = performance.now();
   const refined = await refine(roles, transitions);
   const generated = performance.now();
 
@@ -334,10 +351,14 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
 
   const metrics: Record<string, number> = {
     ...roles.metrics(),
+    ...replay.metrics(state.drawn, state.episodes),
+    ...refinementMetrics(refined),
+    "targets/dropped": targets.length - usable.length,
     "loss/l1": mean(l1),
     "loss/rehearsal": rehearsed,
     "tokens/l1": losses.reduce((sum, loss) => sum + loss.length, 0),
-    "time/generate": (generated - started) / 1000,
+    "time/targets": (targeted - started) / 1000,
+    "time/refinements": (generated - targeted) / 1000,
     "time/critic": (performance.now() - generated) / 1000,
   };
   throwIfAborted(run.signal);
@@ -354,13 +375,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   }
   return {
     texts: kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) })),
-    metrics: {
-      ...metrics,
-      "tokens/l2": kept.reduce((sum, { response }) => sum + response.length, 0),
-      "refinements/kept": kept.length,
-      "refinements/dropped": refined.length - kept.length,
-      "targets/dropped": targets.length - usable.length,
-    },
+    metrics,
   };
 }
 
@@ -370,25 +385,14 @@ async function step<Task>(
   loss: "critic" | "policy",
   metrics: Record<string, number>,
 ): Promise<void> {
-  const { gradNorm, skipped } = await model.step({
-    learningRate: loss === "critic" ? config.criticLearningRate : config.policyLearningRate,
-    betas: config.betas,
-    weightDecay: config.weightDecay,
-    maxGradNorm: config.maxGradNorm,
-    state: config.optimizerState === "separate" ? loss : "",
-  });
-  metrics[`grad_norm/${loss}`] = gradNorm;
-  metrics[`skipped/${loss}`] = skipped ? 1 : 0;
-  state.skippedInARow = skipped ? state.skippedInARow + 1 : 0;
-  if (state.skippedInARow >= config.maxSkippedSteps) {
-    throw new NlacError(
-      "ERR_NOT_FINITE",
-      `${state.skippedInARow} steps in a row had a loss or gradient that was not finite; the last checkpoint is intact.`,
-    );
-  }
+  const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
+  const moments = config.optimizerState === "separate" ? loss : "";
+  const place = { number: state.updates, total: config.iterations * config.updatesPerIteration };
+  const taken = await scheduledStep(model, { ...config, learningRate, state: moments }, place, state);
+  for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }
 
 function result(state: State, stopped: boolean): NlacResult {
-  const { updates, episodes, environmentSteps } = state;
-  return { updates, episodes, environmentSteps, stopped };
+  const { updates, environmentSteps } = state;
+  return { updates, episodes: state.episodes - state.recorded, environmentSteps, stopped };
 }

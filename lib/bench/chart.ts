@@ -4,6 +4,7 @@ import { formatBytes } from "../native/report.ts";
 import { formatSpeedup, formatTime } from "./format.ts";
 import { isQuiet } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
+import { escaped, round, text } from "./svg.ts";
 
 // Pixels.
 const width = 960;
@@ -96,16 +97,4 @@ function renderRow(row: RowResult, top: number, scale: (milliseconds: number) =>
     `<text x="${round(barsAt + high! + 8)}" y="${baseline}"><tspan class="value">${formatTime(time.median)}</tspan>` +
       `<tspan class="small" dx="8">${notes.join(" · ")}</tspan></text>`,
   ];
-}
-
-function text(x: number, y: number, kind: string, content: string): string {
-  return `<text class="${kind}" x="${x}" y="${y}">${escaped(content)}</text>`;
-}
-
-function escaped(content: string): string {
-  return content.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-function round(pixels: number): number {
-  return Math.round(pixels * 10) / 10;
 }

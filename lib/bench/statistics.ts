@@ -21,7 +21,7 @@ export function statistics(samples: readonly number[]): Statistics {
 }
 
 /** `sorted` must be ascending and not empty. */
-function quantile(sorted: Float64Array, share: number): number {
+export function quantile(sorted: Float64Array, share: number): number {
   const place = share * (sorted.length - 1);
   const below = Math.floor(place);
   const low = sorted[below]!;

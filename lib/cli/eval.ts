@@ -2,14 +2,17 @@
 
 import type { Command } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
+import { evaluateReact } from "../algorithms/react.ts";
 import type { Environment } from "../environments/contract.ts";
 import { environmentNames, makeEnvironment } from "../environments/registry.ts";
+import { chatService } from "../environments/service.ts";
 import { NlacError } from "../errors.ts";
 import type { Learner } from "../learner.ts";
 import type { Support } from "../model.ts";
-import { permutation, streams } from "../random.ts";
+import type { Recipe } from "../recipe.ts";
 import { criticLoss } from "../rollout/critic-loss.ts";
-import { type Evaluation, evaluate, type Interval } from "../rollout/evaluate.ts";
+import type { Evaluation, Interval } from "../rollout/evaluate.ts";
+import { servicePlayer } from "../rollout/service-player.ts";
 import { type Transition, transitionsOfAll } from "../rollout/trajectory.ts";
 import { readEpisodes, toRecord } from "../run/episodes.ts";
 import { formatFigure, TerminalProgress } from "../run/progress.ts";
@@ -33,22 +36,25 @@ interface EvalFlags extends ModelFlags {
   json?: boolean;
 }
 
-/** Tasks played when no number is given. */
-const defaultTasks = 32;
+/** Before the name of a model that a service has. */
+const servicePrefix = "service:";
 
 export function registerEval(program: Command): void {
   withModelOptions(
     program
       .command("eval")
       .description("measure a run or a model on an environment")
-      .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file"),
+      .argument(
+        "<run|model>",
+        `a run directory, a model name, a Hugging Face directory, a .gguf file, or ${servicePrefix}<its model's name>`,
+      ),
   )
     .option("--environment <name>", `one of: ${environmentNames.join(", ")} (default: the run's)`)
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
     .option("--split <split>", "tasks to play: train or test", oneOf("train", "test"), "test" as const)
     .option(
       "--episodes <number>",
-      `episodes in all (default: --trials of each of ${defaultTasks} tasks, or of all where there are fewer)`,
+      "episodes in all (default: --trials of each of 32 tasks, or of all where there are fewer)",
       wholeNumber(1),
     )
     .option("--trials <number>", "most episodes a task, each with a seed of its own", wholeNumber(1), 1)
@@ -67,11 +73,14 @@ Tasks are taken in random order, by --seed, and spread evenly over the episodes.
 tasks of the same kind: repeats of a task (--trials) narrow them by what they tell, which is little where they all end
 alike, as greedy actions (--temperature 0) against a scripted environment do.
 
+A service is one behind OpenAI's API or one compatible with it: $OPENAI_BASE_URL says where, $OPENAI_API_KEY is its key.
+
 Examples:
   nlac eval SmolLM2-135M-Instruct --environment twentyQuestions --episodes 64
   nlac eval runs/mine --episodes 128 --trials 4 --temperature 1
   nlac eval runs/mine --split test --record held-out.jsonl
-  nlac eval runs/mine --critic held-out.jsonl`,
+  nlac eval runs/mine --critic held-out.jsonl
+  OPENAI_BASE_URL=http://localhost:8000/v1 nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions`,
     )
     .action(run);
 }
@@ -101,7 +110,14 @@ async function measure(
   flags: EvalFlags,
   record: RecordWriter | undefined,
 ): Promise<void> {
-  const { learner, recipe } = await openModel(runOrModel, flags);
+  const service = runOrModel.startsWith(servicePrefix);
+  if (service && flags.critic !== undefined)
+    throw new NlacError(
+      "ERR_VALUE",
+      "--critic needs a model whose probabilities can be read, not a service.",
+    );
+  const { learner, recipe } = service ? {} : await openModel(runOrModel, flags);
+  const player = learner ?? servicePlayer(chatService({ model: runOrModel.slice(servicePrefix.length) }));
   let environment: Environment | undefined;
   try {
     const name = flags.environment ?? recipe?.environment.name;
@@ -113,30 +129,23 @@ async function measure(
     }
     const sameAsRun = name === recipe?.environment.name;
     environment = makeEnvironment(name, flags.options ?? (sameAsRun ? recipe.environment.options : {}));
-    if (flags.critic !== undefined) {
-      await evaluateCritic(
-        learner,
-        environment,
-        flags.critic,
-        recipe?.config ?? parseConfig(undefined),
-        flags,
-      );
+    if (flags.critic !== undefined && learner !== undefined) {
+      await evaluateCritic(learner, environment, flags.critic, criticConfig(recipe), flags);
       return;
     }
-    const tasks = chooseTasks(await environment.tasks(flags.split), `${name}, ${flags.split}`, flags);
+    const { split, episodes, trials, concurrency, temperature, seed, weights } = flags;
+    const { maxPromptTokens } = recipe?.config ?? {};
+    const maxActionTokens = flags.maxActionTokens ?? recipe?.config.maxActionTokens;
     const progress = new TerminalProgress();
-    progress.phase("play", tasks.length);
-    const evaluation = await evaluate({
-      model: learner,
+    const evaluation = await evaluateReact({
+      model: player,
       environment,
-      tasks,
-      seed: flags.seed,
-      concurrency: flags.concurrency,
-      maxActionTokens: flags.maxActionTokens ?? recipe?.config.maxActionTokens ?? 128,
-      maxPromptTokens: recipe?.config.maxPromptTokens ?? learner.maxPositions,
-      temperature: flags.temperature,
-      weights: flags.weights,
-      onProgress: (finished) => progress.advance(finished),
+      config: { split, episodes, trials, concurrency, temperature, seed, maxPromptTokens, maxActionTokens },
+      weights,
+      onProgress: (finished, total, tokens) => {
+        if (tokens === 0) progress.phase("play", total);
+        progress.advance(finished);
+      },
     }).finally(() => progress.end());
     for (const trajectory of evaluation.trajectories) record?.append(toRecord(trajectory));
     record?.sync();
@@ -148,29 +157,22 @@ async function measure(
     }
   } finally {
     await environment?.close();
-    await learner.dispose();
+    await learner?.dispose();
   }
-}
-
-/** One task an episode, none more than `trials` times nor more than once oftener than another. */
-function chooseTasks<Task>(all: readonly Task[], source: string, flags: EvalFlags): Task[] {
-  const { trials } = flags;
-  if (all.length === 0) throw new NlacError("ERR_CONFIG", `${source}: there are no tasks.`);
-  const episodes = flags.episodes ?? Math.min(defaultTasks, all.length) * trials;
-  if (episodes > all.length * trials) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      `${source}: there are ${all.length} tasks. For ${episodes} episodes, play tasks more than once: ` +
-        `--trials ${Math.ceil(episodes / all.length)}.`,
-    );
-  }
-  const order = permutation(all.length, flags.seed, streams.evaluation);
-  const different = Math.ceil(episodes / trials);
-  return Array.from({ length: episodes }, (_, i) => all[order[i % different]!]!);
 }
 
 function row(label: string, { estimate, low, high }: Interval): string {
   return `  ${label.padEnd(12)} ${formatFigure(estimate).padStart(8)}   [${formatFigure(low)}, ${formatFigure(high)}]`;
+}
+
+/** How a run's training takes L1, or the paper's way for a model that is no run's. */
+function criticConfig(recipe: Recipe | undefined): NlacConfig {
+  if (recipe === undefined) return parseConfig(undefined);
+  if (recipe.algorithm === "nlac") return recipe.config;
+  throw new NlacError(
+    "ERR_VALUE",
+    `--critic needs a run that trained one; this is a run of ${recipe.algorithm}.`,
+  );
 }
 
 async function evaluateCritic(

@@ -19,6 +19,7 @@ const commands: Record<string, () => Promise<Register>> = {
   play: async () => (await import("./play.ts")).registerPlay,
   view: async () => (await import("./view.ts")).registerView,
   bench: async () => (await import("./bench.ts")).registerBench,
+  compare: async () => (await import("./compare.ts")).registerCompare,
   export: async () => (await import("./export.ts")).registerExport,
 };
 

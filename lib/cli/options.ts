@@ -22,6 +22,11 @@ export function numberFrom(minimum: number): (text: string) => number {
   };
 }
 
+/** Of an option that may be repeated. */
+export function collect(value: string, earlier: string[]): string[] {
+  return [...earlier, value];
+}
+
 /** One of `choices`, as written. */
 export function oneOf<T extends string>(...choices: readonly T[]): (text: string) => T {
   return (text) => {

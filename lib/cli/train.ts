@@ -3,18 +3,25 @@
 import { existsSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
+import { trainGrpo } from "../algorithms/grpo.ts";
 import { trainNlac } from "../algorithms/nlac.ts";
+import { trainPpo } from "../algorithms/ppo.ts";
+import { trainRft } from "../algorithms/rft.ts";
 import type { Environment } from "../environments/contract.ts";
 import { makeEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner, type LearnerOptions } from "../learner.ts";
+import type { PolicyGradientModel } from "../model.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
 import { formatSeconds, TerminalProgress } from "../run/progress.ts";
+import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
 import { version } from "../version.ts";
+import { dryRun, renderDryRun } from "./dry-run.ts";
 import { recipeOf } from "./model.ts";
+import { collect } from "./options.ts";
 
 interface TrainFlags {
   set: string[];
@@ -24,6 +31,24 @@ interface TrainFlags {
   json?: boolean;
 }
 
+interface Algorithm {
+  train(options: {
+    model: Learner & PolicyGradientModel;
+    environment: Environment;
+    config: never; // the recipe's own, which its schema has checked
+    run: TrainingRun;
+  }): Promise<TrainingResult>;
+  /** What the learner is to predict beside tokens. */
+  heads?: "value";
+}
+
+const algorithms: Record<Recipe["algorithm"], Algorithm> = {
+  nlac: { train: trainNlac },
+  rft: { train: trainRft },
+  grpo: { train: trainGrpo },
+  ppo: { train: trainPpo, heads: "value" },
+};
+
 export function registerTrain(program: Command): void {
   program
     .command("train")
@@ -32,7 +57,7 @@ export function registerTrain(program: Command): void {
     .option("--set <field=value>", "change a field of the recipe; may be repeated", collect, [])
     .option("--run <directory>", "where the run is written (default: runs/<recipe>-<date>)")
     .option("--resume", "continue the run in --run from its newest checkpoint")
-    .option("--dry-run", "print the resolved recipe and end")
+    .option("--dry-run", "print the resolved recipe, the memory and time it takes, and end")
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
@@ -48,14 +73,11 @@ During the warm-up nothing has been saved yet, and the run directory is removed 
     .action(train);
 }
 
-function collect(value: string, earlier: string[]): string[] {
-  return [...earlier, value];
-}
-
 async function train(name: string | undefined, flags: TrainFlags): Promise<void> {
   const recipe = await resolveRecipe(name, flags);
   if (flags.dryRun) {
-    console.log(JSON.stringify(recipe, null, 2));
+    const dry = await dryRun(recipe);
+    console.log(flags.json ? JSON.stringify(dry, null, 2) : renderDryRun(dry));
     return;
   }
   const progress = new TerminalProgress();
@@ -91,10 +113,11 @@ async function run(
   else requireNewRun(path);
   const named = typeof recipe.model === "string" ? recipe.model : "a new model";
   progress.note(`${flags.resume ? "resuming" : "loading"} ${named} (${dtype}, ${device})`);
+  const { train, heads } = algorithms[recipe.algorithm];
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
   const model = flags.resume
     ? await Learner.resume(learnerDirectory(path), learnerOptions)
-    : await openStart(recipe.model, learnerOptions);
+    : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
   let directory: RunDirectory | undefined;
   try {
     const options = {
@@ -106,7 +129,12 @@ async function run(
     directory = flags.resume ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
     progress.note(`run directory: ${path}`);
     if (!flags.resume) await warm(recipe, model, environment, progress, signal);
-    const result = await trainNlac({ model, environment, config: recipe.config, run: directory });
+    const result = await train({
+      model: model as Learner & PolicyGradientModel,
+      environment,
+      config: recipe.config as never,
+      run: directory,
+    });
     progress.end();
     if (flags.json) {
       console.log(JSON.stringify({ run: path, ...result }));

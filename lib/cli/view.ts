@@ -78,7 +78,7 @@ function sampleText({ update, trajectory, turn, texts, facts }: SampleRecord): s
     ([name, value]) => `${name} ${typeof value === "number" ? formatFigure(value) : value}`,
   );
   return [
-    `── update ${update}, episode ${trajectory}, turn ${turn + 1}: ${facted.join(", ")}`,
+    `── update ${update}, episode ${trajectory}${turn === undefined ? "" : `, turn ${turn + 1}`}: ${facted.join(", ")}`,
     ...Object.entries(texts).map(([role, text]) => `▸ ${role}\n${text.trimEnd().replaceAll(/^/gm, "    ")}`),
   ].join("\n");
 }

@@ -37,6 +37,9 @@ export async function checkEnvironment<Task>(
   if (environment.actionFormat === "solution" && environment.maxTurns !== 1) {
     problems.push("a solution environment must have a single turn");
   }
+  if (environment.singleStep === true && environment.maxTurns !== 1) {
+    problems.push("a single-step environment must have a single turn");
+  }
 
   const idsOf: Record<string, Set<string>> = {};
   for (const split of ["train", "test"] as const) {

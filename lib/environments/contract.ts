@@ -98,8 +98,13 @@ export interface Environment<Task = unknown> {
   readonly name: string;
   /** Actions are one free text, or JSON tool calls. Decides the policy's output format. */
   readonly actionFormat: "text" | "tool" | "solution";
-  /** Turns after which an episode ends. 1: a single-step task (the critic judges correctness). */
+  /** Turns after which an episode ends. */
   readonly maxTurns: number;
+  /**
+   * A single-step task: the one answer is right or wrong, and a critic says whether it is correct and where it errs
+   * instead of foreseeing what follows. Needs `maxTurns` 1. Default: whether `actionFormat` is "solution".
+   */
+  readonly singleStep?: boolean;
   tasks(split: "train" | "test"): Promise<Task[]>;
   /** A short name of a task, for logs and for keys. */
   taskId(task: Task): string;
@@ -108,5 +113,12 @@ export interface Environment<Task = unknown> {
   step(action: Action): Promise<StepResult>;
   /** A scripted episode on `task`, for environments that can show good play. */
   demonstrate?(task: Task, options: ResetOptions): Promise<Demonstration>;
+  /** The probability of success that a description of the future speaks of; undefined where it speaks of none. */
+  foretold?(future: string): number | undefined;
+  /**
+   * How well a description of the future fits what was then observed, 0 to 1; undefined where it cannot be told. For
+   * environments whose texts are much alike whatever happens; the others are compared by the words in common.
+   */
+  agreement?(future: string, observation: readonly Message[]): number | undefined;
   close(): Promise<void>;
 }

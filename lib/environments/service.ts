@@ -28,6 +28,8 @@ export interface ServiceOptions {
 
 export interface CompletionOptions {
   maxTokens?: number;
+  /** In place of the service's own. */
+  temperature?: number;
   signal?: AbortSignal;
 }
 
@@ -64,7 +66,7 @@ export function chatService(options: ServiceOptions): ChatService {
   });
   return {
     model: options.model,
-    async complete(messages, { maxTokens, signal } = {}) {
+    async complete(messages, { maxTokens, temperature, signal } = {}) {
       throwIfAborted(signal);
       let text: string | null | undefined;
       try {
@@ -76,7 +78,7 @@ export function chatService(options: ServiceOptions): ChatService {
               role: role === "tool" ? "user" : role,
               content,
             })),
-            temperature: options.temperature ?? 0,
+            temperature: temperature ?? options.temperature ?? 0,
             max_tokens: maxTokens ?? options.maxTokens ?? 512,
           },
           { signal },

@@ -15,6 +15,7 @@ export interface NativeLearnerOptions {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
+  heads: "none" | "value"; // of load and create
   adapter: NativeAdapterOptions | undefined;
 }
 
@@ -46,7 +47,36 @@ export interface NativeGeneration {
 export interface NativeScoredText {
   prompt: Int32Array;
   response: Int32Array;
-  weight: number;
+  weights: Float32Array; // one for all of the response, or one a token
+}
+
+/** Every list is [response tokens], or empty where it is not needed. */
+export interface NativeSurrogateText extends NativeScoredText {
+  oldLogProbs: Float32Array;
+  advantages: Float32Array;
+  referenceLogProbs: Float32Array;
+  returns: Float32Array;
+  oldValues: Float32Array;
+}
+
+export interface NativeSurrogateOptions {
+  temperature: number;
+  clipLow: number;
+  clipHigh: number;
+  klCoefficient: number;
+  entropyCoefficient: number;
+  value: { coefficient: number; clip: number } | undefined;
+  withGradient: boolean;
+}
+
+export interface NativeSurrogateResult {
+  losses: Float32Array;
+  logProbs: Float32Array;
+  entropies: Float32Array;
+  ratios: Float32Array;
+  clipped: Int32Array;
+  values?: Float32Array;
+  valueLosses?: Float32Array;
 }
 
 export interface NativeDistilledText {
@@ -85,9 +115,10 @@ export interface NativeModelInfo {
   hiddenSize: number;
   layers: number;
   maxPositions: number;
-  /** With an adapter the base's are among them, and only the adapter's are trainable. */
+  /** Heads included, and with an adapter the base's, which are not trainable. */
   parameters: number;
   trainableParameters: number;
+  heads: "none" | "value";
   eosTokenIds: number[];
   bosTokenId: number; // -1: none
   padTokenId: number; // -1: none
@@ -103,7 +134,12 @@ export interface NativeLearner {
   ): NativeGeneration;
   /** The bytes each id decodes to; needed once before stop strings are used. */
   setTokenBytes(bytes: Uint8Array[]): void;
-  logProbs(texts: NativeScoredText[], which: Which): Promise<Float32Array[]>;
+  logProbs(
+    texts: NativeScoredText[],
+    which: Which | "reference",
+    temperature: number,
+  ): Promise<Float32Array[]>;
+  values(texts: NativeScoredText[]): Promise<Float32Array[]>;
   /** Logits of every sequence, [time × vocab] float32, row-major. */
   logits(sequences: Int32Array[], which: Which): Promise<Float32Array[]>;
   tokenNll(texts: NativeScoredText[], withGradient: boolean): Promise<Float32Array[]>;
@@ -114,12 +150,17 @@ export interface NativeLearner {
     withGradient: boolean,
     divergence: NativeDivergence,
   ): Promise<Float32Array[]>;
+  tokenSurrogate(
+    texts: NativeSurrogateText[],
+    options: NativeSurrogateOptions,
+  ): Promise<NativeSurrogateResult[]>;
   discardGradients(): Promise<void>;
   discardMoments(state: string): Promise<void>;
   dropCaches(): Promise<void>;
   step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;
+  keepReference(): Promise<void>;
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
   exportAdapter(directory: string, base: string): Promise<void>;

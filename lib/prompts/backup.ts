@@ -4,15 +4,13 @@
  */
 
 import type { Message } from "../environments/contract.ts";
-import { actionFreeNotes, optimalityForm } from "./forms.ts";
+import { actionFreeNotes, correctnessForm, optimalityForm } from "./forms.ts";
+import type { ActionFormat } from "./policy.ts";
 
 /** The observation and the request for the bootstrapped future d'. */
 export function futureRequest(observation: readonly Message[]): string {
   return [
-    "Your latest action was answered as follows (by a tool, or by the person you are dealing with):",
-    "",
-    observationText(observation),
-    "",
+    ...answered(observation),
     "Starting from this point, describe one course that events may take, as far as the point where the task is",
     "achieved or lost. Keep to a few short sentences.",
   ].join("\n");
@@ -24,6 +22,16 @@ export function targetRequest(withVerdict: boolean): string {
     "Now judge your latest action again.",
     "<Join the answer you saw with the future you described into one course of events up to success or failure at" +
       " the whole task; what comes first matters most.>",
+    withVerdict,
+  );
+}
+
+/** The same without d': the answer alone is joined with what it leads to. */
+export function observedTargetRequest(observation: readonly Message[], withVerdict: boolean): string {
+  return joinRequest(
+    [...answered(observation), "Now judge your latest action."].join("\n"),
+    "<The answer you saw and what it leads to, as one course of events up to success or failure at the whole task;" +
+      " what comes first matters most.>",
     withVerdict,
   );
 }
@@ -49,17 +57,29 @@ export function terminalTargetRequest(
   );
 }
 
-/** Single-step tasks: the score of the solution, and the same form as the critic's. */
-export function solutionTargetRequest(reward: number): string {
+/** Single-step tasks: the score of the solution, what it was answered if anything, and the critic's form. */
+export function solutionTargetRequest(
+  reward: number,
+  observation: readonly Message[] = [],
+  format: ActionFormat = "solution",
+): string {
   return [
+    ...(observation.length === 0 ? [] : answered(observation)),
     `Your solution was graded. Final score: ${formatReward(reward)} (1 is correct, 0 is not).`,
     "",
     "Judge the solution in the light of that score. Answer in exactly this form:",
     "",
-    "Correctness:",
-    '<"Yes" or "No". After a "No", say where the solution goes wrong. A right value counts as wrong when it is not',
-    "given in the form \\boxed{answer}.>",
+    correctnessForm(format),
   ].join("\n");
+}
+
+function answered(observation: readonly Message[]): string[] {
+  return [
+    "Your latest action was answered as follows (by a tool, or by the person you are dealing with):",
+    "",
+    observationText(observation),
+    "",
+  ];
 }
 
 function joinRequest(opening: string, future: string, withVerdict: boolean): string {

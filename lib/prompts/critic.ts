@@ -3,21 +3,22 @@
  * For single-step tasks it judges a solution instead of predicting a future.
  */
 
+import { correctnessForm } from "./forms.ts";
 import { type Parsed, parseVerdict, sections, type Verdict } from "./parsing.ts";
+import type { ActionFormat } from "./policy.ts";
 
 export interface Critique extends Verdict {
   /** Absent for single-step tasks. */
   future?: string;
 }
 
-export function criticRequest(singleStep: boolean): string {
+/** @param format how a solution is written, for single-step tasks */
+export function criticRequest(singleStep: boolean, format: ActionFormat = "solution"): string {
   if (singleStep) {
     return [
       "Check the solution you have just written and report the result in exactly this form:",
       "",
-      "Correctness:",
-      '<"Yes" or "No". After a "No", say where it goes wrong. A right value counts as wrong when it is not given',
-      "in the form \\boxed{answer}.>",
+      correctnessForm(format),
     ].join("\n");
   }
   return [

@@ -1,5 +1,7 @@
 /** Parts of a form that more than one request shows. */
 
+import type { ActionFormat } from "./policy.ts";
+
 export const optimalityForm = [
   "Optimality:",
   '<"Yes" or "No". After a "No", one sentence on how to improve the action, argued from that future.>',
@@ -11,3 +13,10 @@ export const actionFreeNotes = [
   '2. For the best possible action write just "Yes" after "Optimality:", without a reason.',
   "3. Stop after the judgement.",
 ].join("\n");
+
+/** A verdict on a solution; only one that is to be given in a box can fail for the want of it. */
+export function correctnessForm(format: ActionFormat): string {
+  const verdict = '<"Yes" or "No". After a "No", say where the solution goes wrong.';
+  const boxed = " A right value counts as wrong when it is not\ngiven in the form \\boxed{answer}.";
+  return `Correctness:\n${verdict}${format === "solution" ? boxed : ""}>`;
+}

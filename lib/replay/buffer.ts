@@ -7,6 +7,7 @@
 import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../errors.ts";
+import { mean } from "../rollout/losses.ts";
 import type { Transition } from "../rollout/trajectory.ts";
 import { readJson } from "../run/files.ts";
 import { writeAtomically } from "../write-atomically.ts";
@@ -25,9 +26,14 @@ export interface ReplayBufferOptions {
 /** Plain arrays, so that a checkpoint can hold a draw. */
 export interface ReplaySample {
   indices: number[];
+  /** P(i). */
+  probabilities: number[];
   /** Importance weights, at most 1. */
   weights: number[];
 }
+
+/** The least priority of a transition that was trained on: what has nothing to teach now may have later. */
+const leastPriority = 1e-6;
 
 /** What replay.json holds: transitions added so far, and the largest priority seen. */
 const savedCounts = z.object({ added: z.int().min(0), largest: z.number().min(0) });
@@ -49,6 +55,11 @@ export class ReplayBuffer {
     return this.#transitions.length;
   }
 
+  /** Whether there is anything to draw. */
+  get drawable(): boolean {
+    return this.#sampler.total() > 0;
+  }
+
   add(transitions: readonly Transition[]): void {
     const indices = Int32Array.from(transitions, (transition) => this.#store(transition));
     if (indices.length > 0) this.#sampler.set(indices, new Float32Array(indices.length).fill(this.#largest));
@@ -57,8 +68,18 @@ export class ReplayBuffer {
   /** Draws `count` indices with replacement. Throws ERR_EMPTY when there is nothing to draw from. */
   sample(count: number): ReplaySample {
     if (this.size === 0) throw new NlacError("ERR_EMPTY", "The replay buffer holds no transition yet.");
-    const { indices, weights } = this.#sampler.sample(count);
-    return { indices: Array.from(indices), weights: Array.from(weights) };
+    const { indices, probabilities, weights } = this.#sampler.sample(count);
+    return {
+      indices: Array.from(indices),
+      probabilities: Array.from(probabilities),
+      weights: Array.from(weights),
+    };
+  }
+
+  /** Transitions of the episodes before number `episode` stay stored, and are not drawn any more. */
+  retire(episode: number): void {
+    const old = this.#transitions.flatMap(({ trajectory }, i) => (trajectory < episode ? [i] : []));
+    if (old.length > 0) this.#sampler.set(Int32Array.from(old), new Float32Array(old.length));
   }
 
   /** The transitions at `indices`. Throws ERR_INDEX. */
@@ -70,15 +91,28 @@ export class ReplayBuffer {
     });
   }
 
-  /** Throws ERR_PRIORITY for a priority that is NaN, infinite or negative. */
+  /** Of a transition trained on. Throws ERR_PRIORITY for a priority that is NaN, infinite or negative. */
   setPriority(index: number, priority: number): void {
-    this.#sampler.set(Int32Array.of(index), Float32Array.of(priority));
+    const least = priority >= 0 ? Math.max(priority, leastPriority) : priority;
+    this.#sampler.set(Int32Array.of(index), Float32Array.of(least));
     this.#largest = Math.max(this.#largest, priority);
   }
 
   /** The priority at `index`. */
   priority(index: number): number {
     return this.#sampler.get(Int32Array.of(index))[0]!;
+  }
+
+  /** What a draw tells of the sampling. `episodes`: of the run so far, to count ages from. */
+  metrics({ indices, probabilities, weights }: ReplaySample, episodes: number): Record<string, number> {
+    const ages = this.get(indices).map(({ trajectory }) => episodes - 1 - trajectory);
+    return {
+      "replay/size": this.size,
+      // exp of the entropy of P, whose mean -log over draws is an estimate of it.
+      "replay/effective": Math.exp(mean(probabilities.map((probability) => -Math.log(probability)))),
+      "replay/age": mean(ages),
+      "replay/weight": mean(weights),
+    };
   }
 
   /** Writes the priorities into `directory`; the transitions themselves are the run's episodes. Throws ERR_IO. */

@@ -14,7 +14,7 @@ export interface SamplerOptions {
   capacity: number;
   /** Exponent of the priorities, at least 0; 0 draws uniformly. Default 0.1, the paper's. */
   alpha?: number | undefined;
-  /** Exponent of the importance weights, in [0, 1]; 0 leaves them at 1. Default 0. */
+  /** Exponent of the importance weights, in [0, 1]; 0 leaves them at 1. The largest that draws may ask for. Default 0. */
   beta?: number | undefined;
   /** Draw number d is a function of the seed, d and the priorities alone. Default 0. */
   seed?: number | bigint | undefined;
@@ -34,6 +34,8 @@ export interface Draws {
 export interface SampleOptions {
   /** One draw from each of `count` equal parts of the total, which spreads the draws. Default false. */
   stratified?: boolean | undefined;
+  /** Exponent of these draws' importance weights, from 0 to the sampler's: for one that changes. Default: the sampler's. */
+  beta?: number | undefined;
   /** Arrays to write to, instead of new ones. */
   into?: Draws | undefined;
 }
@@ -108,6 +110,8 @@ export class PrioritizedSampler implements Disposable {
    */
   sample(count: number, options: SampleOptions = {}): Draws {
     checkInteger(count, "count", 1, largestCapacity);
+    const { beta } = options;
+    if (beta !== undefined) checkNumber(beta, "beta", 0, this.beta);
     const draws = options.into ?? {
       indices: new Int32Array(count),
       probabilities: new Float32Array(count),
@@ -117,6 +121,11 @@ export class PrioritizedSampler implements Disposable {
     callNative(() =>
       this.#native.sample(count, options.stratified ?? false, indices, probabilities, weights),
     );
+    if (beta !== undefined && beta < this.beta) {
+      // A power of the sampler's own weights, whose largest stays 1.
+      const power = beta / this.beta;
+      for (let i = 0; i < count; i++) weights[i] = weights[i]! ** power;
+    }
     return draws;
   }
 

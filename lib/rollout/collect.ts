@@ -5,7 +5,7 @@
 
 import type { Environment, Episode, StepResult } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
-import type { GenerateRequest, LanguageModel, Which } from "../model.ts";
+import type { GenerateOptions, GenerateRequest, Generation, LanguageModel, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction, policyMessages, unreadableMessage } from "../prompts/policy.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
@@ -22,10 +22,20 @@ export interface EpisodeRequest<Task> {
   /** Number of the episode; with `seed` it determines every random choice of it. */
   id: number;
   task: Task;
+  /** Where to go on: an episode after so many turns, and the conversation so far. Default: the task's beginning. */
+  from?: { episode: Episode; conversation: Conversation; turns: number };
+}
+
+/** What plays: a language model, or something whose reply may fail; the failure then stands in the reply's place. */
+export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions"> {
+  generate(
+    requests: readonly GenerateRequest[],
+    options?: GenerateOptions,
+  ): Promise<(Generation | NlacError)[]>;
 }
 
 export interface CollectOptions<Task> {
-  model: LanguageModel;
+  model: Player;
   environment: Environment<Task>;
   episodes: readonly EpisodeRequest<Task>[];
   /** Seed of the run. */
@@ -91,12 +101,10 @@ export async function collectTrajectories<Task>(options: CollectOptions<Task>): 
         writing.map(({ request }) => request),
         { signal: options.signal },
       );
-      await Promise.all(
-        writing.map(({ run }, i) => act(run, generations[i]!, turn === environment.maxTurns - 1, options)),
-      );
+      await Promise.all(writing.map(({ run }, i) => act(run, generations[i]!, options)));
       options.onTurn?.(
         all.filter((run) => run.outcome !== undefined).length,
-        generations.reduce((sum, generation) => sum + generation.tokens.length, 0),
+        generations.reduce((sum, made) => sum + (made instanceof NlacError ? 0 : made.tokens.length), 0),
       );
     }
   } finally {
@@ -129,6 +137,10 @@ async function open<Task>(
     turns: [],
     malformedInARow: 0,
   };
+  if (request.from !== undefined) {
+    const { episode, conversation } = request.from;
+    return { ...run, episode, conversation: conversation.fork() };
+  }
   let episode: Episode | undefined;
   try {
     episode = await environment.start(request.task, {
@@ -149,11 +161,14 @@ async function open<Task>(
 
 async function act<Task>(
   run: Running<Task>,
-  generation: { tokens: number[]; logProbs: Float32Array; text: string },
-  lastTurn: boolean,
+  generation: Generation | NlacError,
   options: CollectOptions<Task>,
 ): Promise<void> {
   const { environment } = options;
+  if (generation instanceof NlacError) {
+    fail(run, generation);
+    return;
+  }
   const state = run.conversation.fork();
   run.conversation.appendGeneration(generation);
   const turn: Turn = {
@@ -196,7 +211,8 @@ async function act<Task>(
     run.malformedInARow++;
     if (run.malformedInARow >= (options.malformedLimit ?? 3)) finish(run, "malformed");
   }
-  if (run.outcome === undefined && lastTurn) finish(run, "turn-limit");
+  const played = (run.request.from?.turns ?? 0) + run.turns.length;
+  if (run.outcome === undefined && played === environment.maxTurns) finish(run, "turn-limit");
   try {
     run.conversation.append(...turn.observation);
   } catch (error) {

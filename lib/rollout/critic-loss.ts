@@ -29,7 +29,7 @@ export interface CriticLoss {
 
 export async function criticLoss(
   model: LanguageModel,
-  environment: Pick<Environment, "actionFormat" | "maxTurns">,
+  environment: Pick<Environment, "actionFormat" | "singleStep">,
   transitions: readonly Transition[],
   config: RolesConfig & { support: Support },
   signal: AbortSignal = new AbortController().signal,

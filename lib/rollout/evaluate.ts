@@ -1,9 +1,9 @@
 /** Success of a policy on an environment, with an interval. */
 
 import type { Environment } from "../environments/contract.ts";
-import type { LanguageModel, Which } from "../model.ts";
+import type { Which } from "../model.ts";
 import { streams } from "../random.ts";
-import { collectTrajectories } from "./collect.ts";
+import { collectTrajectories, type Player } from "./collect.ts";
 import { mean } from "./losses.ts";
 import type { Trajectory } from "./trajectory.ts";
 
@@ -72,7 +72,7 @@ export function shareInterval(groups: readonly (readonly number[])[]): Interval 
 }
 
 export interface EvaluateOptions<Task> {
-  model: LanguageModel;
+  model: Player;
   environment: Environment<Task>;
   /** One an episode; a task may stand here more than once, and is then played with other seeds. */
   tasks: readonly Task[];

@@ -14,13 +14,17 @@ export function supportOf(config: { reasoning: boolean; support: Support }): Sup
 /** Tokens that are sent to the learner at once: about one of its micro batches. */
 const groupTokens = 2048;
 
-/** Losses of `texts`, computed a few at a time so that a stop is heard within seconds. Throws ERR_ABORTED. */
-export async function inGroups<T extends ScoredText | DistilledText>(
+/**
+ * What `compute` gives for each of `texts`, a few texts at a time so that a stop is heard within seconds. Gradients add up
+ * over the calls: how a batch is cut changes nothing but their rounding. What is in memory at once is the learner's own
+ * matter: it cuts a call into passes of its `microBatchTokens`. Throws ERR_ABORTED.
+ */
+export async function inGroups<T extends ScoredText | DistilledText, Result>(
   texts: readonly T[],
   signal: AbortSignal,
-  losses: (group: T[]) => Promise<Float32Array[]>,
-): Promise<Float32Array[]> {
-  const all: Float32Array[] = [];
+  compute: (group: T[]) => Promise<Result[]>,
+): Promise<Result[]> {
+  const all: Result[] = [];
   const length = (text: T) =>
     text.response.length + ("prompt" in text ? text.prompt.length : text.student.length);
   for (let start = 0; start < texts.length; ) {
@@ -28,7 +32,7 @@ export async function inGroups<T extends ScoredText | DistilledText>(
     let end = start + 1;
     let tokens = length(texts[start]!);
     while (end < texts.length && tokens + length(texts[end]!) <= groupTokens) tokens += length(texts[end++]!);
-    all.push(...(await losses(texts.slice(start, end))));
+    all.push(...(await compute(texts.slice(start, end))));
     start = end;
   }
   return all;

@@ -3,14 +3,17 @@
  * refiner makes of them. What comes out is what the policy is trained to write at once.
  */
 
+import type { Action } from "../environments/contract.ts";
 import type { Generation, ScoredText } from "../model.ts";
 import { correctedRefinementThoughtRequest } from "../prompts/corrected-thought.ts";
-import { criticRequest, parseCritique } from "../prompts/critic.ts";
+import { type Critique, criticRequest, parseCritique } from "../prompts/critic.ts";
 import { evaluatorRequest, parseEvaluation } from "../prompts/evaluator.ts";
+import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { successorRequest } from "../prompts/successor.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { mean } from "./losses.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
 import { correctThoughts } from "./thoughts.ts";
 import type { Transition } from "./trajectory.ts";
@@ -18,89 +21,152 @@ import type { Transition } from "./trajectory.ts";
 export interface Refinement {
   /** a^r after s; absent when it was dropped. */
   text?: ScoredText;
+  /** a^r, as it was read. */
+  action?: Action;
   attempt?: Generation;
+  /** ã, as it was read; absent for a stored action, which is not read again. */
+  attempted?: Action;
   /** One a round. */
   critiques: Generation[];
+  judgements: Judgement[];
   refinements: Generation[];
   dropped?: string;
 }
 
-/** Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner, with the history of attempts in sight. */
+/** What a critique says. */
+export interface Judgement {
+  /** Undefined when it could not be read. */
+  yes?: boolean;
+  /** The futures that it rests on; none for a single-step task. */
+  futures: string[];
+}
+
+/**
+ * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner, with the history of attempts in sight. With m = 0
+ * the attempt itself is the result; it is judged only where approval decides.
+ */
 export async function refine(roles: Roles, transitions: readonly Transition[]): Promise<Refinement[]> {
-  const { config, actionFormat, singleStep } = roles;
-  const results: Refinement[] = transitions.map(() => ({ critiques: [], refinements: [] }));
+  const { config, actionFormat } = roles;
+  const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
   if (config.attempt === "fresh") {
     const attempts = await roles.write("attempt", "online", chains);
-    chains = chains.map((chain, i) => (attempts[i] === undefined ? undefined : chain));
-    for (const [i, attempt] of attempts.entries()) if (attempt !== undefined) results[i]!.attempt = attempt;
+    for (const [i, attempt] of attempts.entries()) {
+      if (attempt === undefined) continue;
+      results[i]!.attempt = attempt;
+      const parsed = roles.read("attempt", parseAction(answerOf(attempt.text, config), actionFormat));
+      if (parsed.ok) results[i]!.attempted = parsed.action;
+    }
+    chains = writtenOf(chains, attempts);
   } else {
     for (const [i, chain] of chains.entries()) chain!.appendGeneration({ tokens: transitions[i]!.action });
   }
 
-  let approved: boolean[] = [];
   for (let round = 0; round < config.refinements; round++) {
-    const asking =
-      config.futures === 1 || singleStep
-        ? chains.map((chain) => chain?.append(user(criticRequest(singleStep))))
-        : await askEvaluator(roles, chains);
-    const critiques = await roles.write("critique", "online", asking);
-    approved = critiques.map((critique, i) => {
-      if (critique === undefined) return false;
-      results[i]!.critiques.push(critique);
-      const text = answerOf(critique.text, config);
-      const parsed = roles.read(
-        "critique",
-        config.futures === 1 || singleStep ? parseCritique(text, singleStep) : parseEvaluation(text),
-      );
-      return parsed.ok && parsed.yes;
-    });
-    chains = asking.map((chain, i) =>
-      critiques[i] === undefined ? undefined : chain!.append(user(refinerRequest(actionFormat))),
-    );
+    chains = await judge(roles, chains, results);
+    for (const chain of chains) chain?.append(user(refinerRequest(actionFormat)));
     const refinements = await roles.write("refinement", "online", chains);
     for (const [i, refinement] of refinements.entries())
       if (refinement !== undefined) results[i]!.refinements.push(refinement);
-    chains = chains.map((chain, i) => (refinements[i] === undefined ? undefined : chain));
+    chains = writtenOf(chains, refinements);
   }
+  const finals = results.map(({ attempt, refinements }, i) => {
+    if (chains[i] === undefined) return undefined;
+    return config.refinements === 0 ? attempt : refinements.at(-1);
+  });
+  if (config.refinements === 0 && config.refinementsKept === "approved") await judge(roles, chains, results);
 
-  const last = results.map(({ refinements }, i) =>
-    chains[i] === undefined ? undefined : refinements.at(-1),
-  );
-  const responses = config.reasoning
-    ? await correctThoughts(roles, "refinement", chains, last, correctedRefinementThoughtRequest())
-    : last.map((refinement) => refinement?.tokens);
+  const responses =
+    config.reasoning && config.refinements > 0
+      ? await correctThoughts(roles, "refinement", chains, finals, correctedRefinementThoughtRequest())
+      : finals.map((final) => final?.tokens);
   for (const [i, result] of results.entries()) {
-    const refinement = last[i];
-    if (refinement === undefined) {
+    const final = finals[i];
+    if (final === undefined) {
       result.dropped = "the conversation did not fit into the context";
       continue;
     }
-    const parsed = roles.read("refinement", parseAction(answerOf(refinement.text, config), actionFormat));
-    const prompt = transitions[i]!.state.prompt();
-    if (refinement.finishReason !== "stop") result.dropped = "the refined action was cut off";
+    let parsed = parseAction(answerOf(final.text, config), actionFormat);
+    if (config.refinements > 0) parsed = roles.read("refinement", parsed);
+    if (final.finishReason !== "stop") result.dropped = "the refined action was cut off";
     else if (!parsed.ok) result.dropped = parsed.reason;
     else if (responses[i] === undefined) result.dropped = "its thought could not be corrected";
-    else if (config.refinementsKept === "approved" && !approved[i])
+    else if (config.refinementsKept === "approved" && result.judgements.at(-1)?.yes !== true)
       result.dropped = "its critique did not say Yes";
-    else result.text = { prompt, response: responses[i] };
+    else {
+      result.text = { prompt: transitions[i]!.state.prompt(), response: responses[i] };
+      result.action = parsed.action;
+    }
   }
   return results;
 }
 
-/** k > 1: k futures of every attempt, each from the same point, then the evaluator's request that lists them. */
-async function askEvaluator(
+/** What training logs of a batch's refinements. */
+export function refinementMetrics(refinements: readonly Refinement[]): Record<string, number> {
+  const kept = refinements.filter(({ text }) => text !== undefined);
+  const comparable = kept.filter(({ attempted }) => attempted !== undefined);
+  return {
+    "refinements/kept": kept.length,
+    "refinements/dropped": refinements.length - kept.length,
+    "refinements/changed": mean(
+      comparable.map(({ action, attempted }) => Number(action!.text !== attempted!.text)),
+    ),
+    "tokens/l2": kept.reduce((sum, { text }) => sum + text!.response.length, 0),
+  };
+}
+
+/** Asks for a critique of every chain's last action and notes it in `results`. Returns the chains that have one. */
+async function judge(
   roles: Roles,
   chains: readonly (Conversation | undefined)[],
+  results: readonly Refinement[],
 ): Promise<(Conversation | undefined)[]> {
-  const { futures: k } = roles.config;
+  const { config, actionFormat, singleStep } = roles;
+  const inOne = config.futures === 1 || singleStep;
+  const futures = inOne ? undefined : await foresee(roles, chains);
+  const asking = chains.map((chain, i) => {
+    if (inOne) return chain?.append(user(criticRequest(singleStep, actionFormat)));
+    return futures![i] === undefined ? undefined : chain?.append(user(evaluatorRequest(futures![i])));
+  });
+  const critiques = await roles.write("critique", "online", asking);
+  for (const [i, critique] of critiques.entries()) {
+    if (critique === undefined) continue;
+    const text = answerOf(critique.text, config);
+    const parsed: Parsed<Critique> = roles.read(
+      "critique",
+      inOne ? parseCritique(text, singleStep) : parseEvaluation(text),
+    );
+    const foreseen = parsed.ok ? parsed.future : undefined;
+    results[i]!.critiques.push(critique);
+    results[i]!.judgements.push({
+      futures: futures?.[i] ?? (foreseen === undefined ? [] : [foreseen]),
+      ...(parsed.ok ? { yes: parsed.yes } : {}),
+    });
+  }
+  return writtenOf(asking, critiques);
+}
+
+/** k > 1: k futures of every chain's last action, each from the same point. */
+async function foresee(
+  roles: Roles,
+  chains: readonly (Conversation | undefined)[],
+): Promise<(string[] | undefined)[]> {
+  const { config } = roles;
+  const { futures: k } = config;
   const forks = chains.flatMap((chain) =>
     Array.from({ length: k }, () => chain?.fork().append(user(successorRequest()))),
   );
   const futures = await roles.write("future", "online", forks);
-  return chains.map((chain, i) => {
-    const texts = futures.slice(i * k, (i + 1) * k);
-    if (chain === undefined || texts.includes(undefined)) return undefined;
-    return chain.append(user(evaluatorRequest(texts.map((future) => answerOf(future!.text, roles.config)))));
+  return chains.map((_, i) => {
+    const texts = futures.slice(i * k, (i + 1) * k).flatMap((future) => future ?? []);
+    return texts.length === k ? texts.map(({ text }) => answerOf(text, config)) : undefined;
   });
+}
+
+/** The chains whose text was written. */
+function writtenOf(
+  chains: readonly (Conversation | undefined)[],
+  texts: readonly (Generation | undefined)[],
+): (Conversation | undefined)[] {
+  return chains.map((chain, i) => (texts[i] === undefined ? undefined : chain));
 }

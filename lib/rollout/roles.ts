@@ -3,28 +3,47 @@
  * a batch together, and keeps count of what was written and how much of it could be read.
  */
 
+import { z } from "zod";
 import type { Environment, Message } from "../environments/contract.ts";
 import type { Generation, LanguageModel, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { derivedSeed, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 
-/** The part of an algorithm's configuration that shapes its texts; nlac.ts explains each field. */
-export interface RolesConfig {
-  futures: number;
-  refinements: number;
-  attempt: "fresh" | "stored";
-  targets: "all" | "parsed";
-  refinementsKept: "all" | "approved";
-  reasoning: boolean;
-  actionTemperature: number;
-  criticTemperature: number;
-  refinerTemperature: number;
-  maxPromptTokens: number;
-  maxActionTokens: number;
-  maxCriticTokens: number;
-  seed: number;
-}
+const count = z.int().min(1);
+const temperature = z.number().min(0);
+
+/** Every field: meaning, unit, default; the paper's value where it gives one. */
+export const rolesConfig = z.strictObject({
+  /** k: futures that a critique rests on; 1 is the critic in one generation. Paper: 1. */
+  futures: count.default(1),
+  /** m: rounds of critique and refinement; 0 is an ablation, L2 of the attempt itself. Paper: 1. */
+  refinements: z.int().min(0).default(1),
+  /** ã of the refinement: written afresh by the policy (eq. 6), or the stored action. Paper: fresh. */
+  attempt: z.enum(["fresh", "stored"]).default("fresh"),
+  /** Whether the backup foresees d'; false is an ablation, whose targets rest on what was observed. Paper: true. */
+  bootstrap: z.boolean().default(true),
+  /** Train on unparseable targets too (the KL is defined for any text), or leave them out. Paper: not given. */
+  targets: z.enum(["all", "parsed"]).default("all"),
+  /** Which refinements L2 trains on: all that can be read, or those whose last critique said Yes. Paper: all. */
+  refinementsKept: z.enum(["all", "approved"]).default("all"),
+  /** The model thinks between <think> tags before it answers (appendix A). Default false. */
+  reasoning: z.boolean().default(false),
+  /** Softmax temperature at which actions are written. Paper: not given. */
+  actionTemperature: temperature.default(1),
+  /** The same for futures, targets, critiques. Paper: not given. */
+  criticTemperature: temperature.default(1),
+  /** The same for refinements. Paper: not given. */
+  refinerTemperature: temperature.default(1),
+  /** Longest prompt, tokens. Paper: 8192. */
+  maxPromptTokens: count.default(8192),
+  /** Longest action, tokens. Paper: 24,576 for any response. */
+  maxActionTokens: count.default(24_576),
+  /** Longest future, target or critique, tokens. Paper: 24,576. */
+  maxCriticTokens: count.default(24_576),
+});
+
+export type RolesConfig = z.infer<typeof rolesConfig> & { seed: number };
 
 export type Role = "future" | "target" | "attempt" | "critique" | "refinement" | "correction";
 
@@ -46,6 +65,7 @@ export class Roles {
   readonly #update: number;
   readonly #signal: AbortSignal;
   readonly #tokens: Partial<Record<Role, number>> = {};
+  readonly #surprise: Partial<Record<Role, number>> = {};
   readonly #parsed: Partial<Record<Role, [ok: number, all: number]>> = {};
   readonly #yes: Partial<Record<Role, [yes: number, all: number]>> = {};
   #calls = 0;
@@ -55,14 +75,14 @@ export class Roles {
   /** `update` numbers the update: with the seed it determines every text. */
   constructor(
     model: LanguageModel,
-    environment: Pick<Environment, "actionFormat" | "maxTurns">,
+    environment: Pick<Environment, "actionFormat" | "singleStep">,
     config: RolesConfig,
     update: number,
     signal: AbortSignal,
   ) {
     this.model = model;
     this.actionFormat = environment.actionFormat;
-    this.singleStep = environment.actionFormat === "solution";
+    this.singleStep = environment.singleStep ?? environment.actionFormat === "solution";
     this.config = config;
     this.#update = update;
     this.#signal = signal;
@@ -107,6 +127,8 @@ export class Roles {
       conversation.appendGeneration(generation);
       result[i] = generation;
       this.#tokens[role] = (this.#tokens[role] ?? 0) + generation.tokens.length;
+      const logProb = generation.logProbs.reduce((sum, value) => sum + value, 0);
+      this.#surprise[role] = (this.#surprise[role] ?? 0) - logProb;
       this.#prompted += tokens.length;
       this.#cached += generation.cachedTokens;
     }
@@ -133,8 +155,13 @@ export class Roles {
     const metrics: Record<string, number> = {};
     for (const [role, [ok, all]] of Object.entries(this.#parsed)) metrics[`parse/${role}`] = ok / all;
     for (const [role, [yes, all]] of Object.entries(this.#yes)) metrics[`yes/${role}`] = yes / all;
-    for (const [role, tokens] of Object.entries(this.#tokens)) metrics[`tokens/${role}`] = tokens;
-    metrics["tokens/generated"] = Object.values(this.#tokens).reduce((sum, tokens) => sum + tokens, 0);
+    const generated = Object.values(this.#tokens).reduce((sum, tokens) => sum + tokens, 0);
+    for (const [role, tokens] of Object.entries(this.#tokens)) {
+      metrics[`tokens/${role}`] = tokens;
+      metrics[`share/${role}`] = tokens / generated;
+      metrics[`entropy/${role}`] = this.#surprise[role as Role]! / tokens;
+    }
+    metrics["tokens/generated"] = generated;
     metrics["tokens/prompted"] = this.#prompted;
     metrics["tokens/cached"] = this.#cached;
     return metrics;

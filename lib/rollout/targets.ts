@@ -6,6 +6,7 @@
 import type { DistilledText, Generation } from "../model.ts";
 import {
   futureRequest,
+  observedTargetRequest,
   solutionTargetRequest,
   targetRequest,
   terminalTargetRequest,
@@ -29,23 +30,27 @@ export async function writeTargets(
   roles: Roles,
   transitions: readonly Transition[],
 ): Promise<(Target | undefined)[]> {
-  const { model, config, singleStep } = roles;
+  const { model, config, actionFormat, singleStep } = roles;
   const withVerdict = config.futures === 1;
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
   // The student reads (s, a) and the critic's request. Nothing of s' may stand in it.
-  const criticPrompt = user(withVerdict || singleStep ? criticRequest(singleStep) : successorRequest());
+  const criticPrompt = user(
+    withVerdict || singleStep ? criticRequest(singleStep, actionFormat) : successorRequest(),
+  );
   const students = chains.map((chain) => chain.fork().append(criticPrompt).prompt());
 
   const bootstrapped = chains.map((chain, i) => {
     const { done, observation } = transitions[i]!;
-    return done || singleStep ? undefined : chain.append(user(futureRequest(observation)));
+    const ended = done || singleStep;
+    return ended || !config.bootstrap ? undefined : chain.append(user(futureRequest(observation)));
   });
   const futures = await roles.write("future", "target", bootstrapped);
 
   const backups = chains.map((chain, i) => {
     const { done, observation, reward } = transitions[i]!;
-    if (singleStep) return chain.append(user(solutionTargetRequest(reward)));
+    if (singleStep) return chain.append(user(solutionTargetRequest(reward, observation, actionFormat)));
     if (done) return chain.append(user(terminalTargetRequest(observation, reward, withVerdict)));
+    if (!config.bootstrap) return chain.append(user(observedTargetRequest(observation, withVerdict)));
     return futures[i] === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
   });
   const teachers = backups.map((chain) => chain?.prompt());

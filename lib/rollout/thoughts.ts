@@ -24,7 +24,11 @@ export async function correctThoughts(
   const corrections = await roles.write("correction", weights, asking);
   return texts.map((text, i) => {
     if (text === undefined) return undefined;
-    if (splitThought(text.text) === undefined) return text.tokens; // it did not think: nothing to correct
+    if (splitThought(text.text) === undefined) {
+      // It did not think, so there is nothing to correct; or it was cut off while it thought, and all of it is thought.
+      const unfinished = text.finishReason === "length" || text.text.includes(thinkOpen);
+      return unfinished ? undefined : text.tokens;
+    }
     const correction = corrections[i];
     if (correction === undefined) return undefined;
     const parsed = roles.read("correction", parseCorrectedThought(answerOf(correction.text, roles.config)));

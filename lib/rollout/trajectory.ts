@@ -59,10 +59,14 @@ export interface Transition {
   done: boolean;
 }
 
+/** Whether an environment or a service broke the episode, so that its reward is not known. */
+export function isFaulty({ outcome }: Trajectory): boolean {
+  return outcome === "environment-fault" || outcome === "service-fault";
+}
+
 /** The transitions of an episode. A fault's last turn has no known outcome, so it is left out. */
 export function transitionsOf(trajectory: Trajectory): Transition[] {
-  const faulty = trajectory.outcome === "environment-fault" || trajectory.outcome === "service-fault";
-  const turns = faulty ? trajectory.turns.slice(0, -1) : trajectory.turns;
+  const turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
   return turns.map((turn, i) => ({
     trajectory: trajectory.id,
     turn: i,

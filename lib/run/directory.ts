@@ -6,7 +6,7 @@
  *   events.out.tfevents… the same for TensorBoard
  *   trajectories.jsonl   one record an episode: every text, id and log probability
  *   samples.jsonl        some training samples of each update with all of their texts
- *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer), sampler.bin, replay.json
+ *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); with a replay buffer sampler.bin, replay.json
  *   latest               the name of the newest complete checkpoint
  *   lock                 the process that is writing here
  *
@@ -168,7 +168,7 @@ export class RunDirectory implements TrainingRun {
       mkdirSync(join(building, "learner"), { recursive: true });
     });
     await model.save(join(building, "learner"));
-    replay.save(building);
+    replay?.save(building);
     const saved: SavedState = {
       state,
       files: {
@@ -263,7 +263,7 @@ function isAlive(pid: number): boolean {
 }
 
 /** A service's key is for this process, not for a file that is shown around; it is read from the environment again. */
-function withoutKeys(key: string, value: unknown): unknown {
+export function withoutKeys(key: string, value: unknown): unknown {
   return key === "apiKey" ? undefined : value;
 }
 

@@ -62,6 +62,21 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
   }
 }
 
+/**
+ * The episodes of several files, one file after another: those of earlier runs, to learn from.
+ * @throws NlacError ERR_RUN as `readEpisodes`, and for ids that are not those of `model`'s tokenizer; ERR_IO
+ */
+export function* readRecorded(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
+  for (const path of paths) {
+    for (const trajectory of readEpisodes(path, model)) {
+      if (trajectory.turns.some(({ text, tokens }) => !model.decode(tokens).startsWith(text))) {
+        throw new NlacError("ERR_RUN", `${path}: episode ${trajectory.id} is of another tokenizer.`);
+      }
+      yield trajectory;
+    }
+  }
+}
+
 export function fromRecord(record: EpisodeRecord, model: LanguageModel): Trajectory {
   const conversation = model.restoreConversation(record.conversation);
   return {

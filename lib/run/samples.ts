@@ -2,9 +2,10 @@
 
 import type { LanguageModel } from "../model.ts";
 import { observationText } from "../prompts/backup.ts";
+import type { EpisodeText } from "../rollout/episodes.ts";
 import type { Refinement } from "../rollout/refine.ts";
 import type { Target } from "../rollout/targets.ts";
-import type { Transition } from "../rollout/trajectory.ts";
+import type { Trajectory, Transition } from "../rollout/trajectory.ts";
 import type { SampleRecord } from "./training-run.ts";
 
 /**
@@ -20,21 +21,43 @@ export function sampleRecord(
   refinement: Refinement,
   l1: number | undefined,
 ): SampleRecord {
-  const texts: Record<string, string> = {
-    state: model.decode(transition.state.tokens),
-    action: model.decode(transition.action),
-    observation: observationText(transition.observation),
-  };
+  const { texts, facts, ...sample } = actionSample(model, update, transition, {});
   if (target?.future !== undefined) texts.future = target.future.text;
   if (target !== undefined) texts.target = target.target.text;
   if (refinement.attempt !== undefined) texts.attempt = refinement.attempt.text;
   for (const [i, critique] of refinement.critiques.entries()) texts[numbered("critique", i)] = critique.text;
   for (const [i, refined] of refinement.refinements.entries())
     texts[numbered("refinement", i)] = refined.text;
-  const facts: SampleRecord["facts"] = { reward: transition.reward, done: transition.done };
   if (l1 !== undefined) facts.l1 = l1;
   if (refinement.dropped !== undefined) facts.refinementDropped = refinement.dropped;
-  return { update, trajectory: transition.trajectory, turn: transition.turn, texts, facts };
+  return { ...sample, texts, facts };
+}
+
+/** An action that an update learned from, and what is known of it. */
+export function actionSample(
+  model: LanguageModel,
+  update: number,
+  { trajectory, turn, state, action, observation, reward, done }: Transition,
+  facts: SampleRecord["facts"],
+): SampleRecord {
+  const texts = {
+    state: model.decode(state.tokens),
+    action: model.decode(action),
+    observation: observationText(observation),
+  };
+  return { update, trajectory, turn, texts, facts: { reward, done, ...facts } };
+}
+
+/** A whole episode that an update learned from, with its control tokens, and what is known of it. */
+export function episodeSample(
+  model: LanguageModel,
+  update: number,
+  { id, reward }: Pick<Trajectory, "id" | "reward">,
+  { prompt, response }: EpisodeText,
+  facts: SampleRecord["facts"],
+): SampleRecord {
+  const texts = { state: model.decode(prompt), episode: model.decode(response) };
+  return { update, trajectory: id, texts, facts: { reward, ...facts } };
 }
 
 /** "critique", "critique 2", … */

@@ -11,7 +11,8 @@ import type { Trajectory } from "../rollout/trajectory.ts";
 export interface SampleRecord {
   update: number;
   trajectory: number;
-  turn: number;
+  /** Absent where the sample is a whole episode. */
+  turn?: number;
   /** Every text of the sample by its role: state, action, observation, future, target, attempt, critique, refinement. */
   texts: Record<string, string>;
   /** What is known of it: L1, L2, reward, parse failures. */
@@ -22,7 +23,80 @@ export interface Checkpoint {
   /** The algorithm's own counters: plain JSON. */
   state: Record<string, unknown>;
   model: LanguageModel;
-  replay: ReplayBuffer;
+  /** Of methods that sample by priority; what else is to be known of past episodes is in their records. */
+  replay?: ReplayBuffer;
+}
+
+/** How far a training in rounds of collecting and updating has come; a checkpoint holds it. */
+export interface Counters {
+  iteration: number;
+  /** Whether the iteration's episodes have been played. */
+  collected: boolean;
+  /** Updates of the iteration. */
+  updatesDone: number;
+  /** Of the run, as all that follow. */
+  updates: number;
+  episodes: number;
+  environmentSteps: number;
+  skippedInARow: number;
+  /** Iterations that were over when the policy was last measured. */
+  evaluated?: number;
+}
+
+export function newCounters(): Counters {
+  return {
+    iteration: 0,
+    collected: false,
+    updatesDone: 0,
+    updates: 0,
+    episodes: 0,
+    environmentSteps: 0,
+    skippedInARow: 0,
+  };
+}
+
+/** When a training ends; every field is explained in the methods' configurations. */
+export interface Length {
+  iterations: number;
+  environmentSteps: number;
+}
+
+type Passed = Pick<Counters, "iteration" | "collected" | "environmentSteps">;
+
+/** Whether the last iteration is over: there are no more, or the environment steps were reached in it. */
+export function isOver({ iteration, collected, environmentSteps }: Passed, length: Length): boolean {
+  if (iteration >= length.iterations) return true;
+  return !collected && length.environmentSteps > 0 && environmentSteps >= length.environmentSteps;
+}
+
+/**
+ * How much of a training is over, 0 to 1.
+ * @param ofIteration how much of the iteration's updates, 0 to 1
+ */
+export function shareOver(
+  { iteration, environmentSteps }: Passed,
+  length: Length,
+  ofIteration: number,
+): number {
+  const iterations = (iteration + ofIteration) / length.iterations;
+  if (length.environmentSteps === 0) return iterations;
+  return Math.min(1, Math.max(iterations, environmentSteps / length.environmentSteps));
+}
+
+/** What a training says at its end. */
+export interface TrainingResult {
+  updates: number;
+  episodes: number;
+  environmentSteps: number;
+  /** True when the run was told to stop before its end; a checkpoint was saved. */
+  stopped: boolean;
+}
+
+export function trainingResult(
+  { updates, episodes, environmentSteps }: Counters,
+  stopped: boolean,
+): TrainingResult {
+  return { updates, episodes, environmentSteps, stopped };
 }
 
 export interface Progress {

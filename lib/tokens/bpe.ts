@@ -38,6 +38,11 @@ export function tokenOfText(text: string): string {
   return spelling;
 }
 
+/** A vocabulary of the 256 bytes, each its own id. */
+export function byteVocabulary(): Record<string, number> {
+  return Object.fromEntries(byteCharacters.map((character, byte) => [character, byte]));
+}
+
 /** The `model` of a byte-level tokenizer.json. */
 export function bytePairModel<T extends { vocab: object; merges: unknown[]; ignore_merges: boolean }>(
   own: T,

@@ -22,6 +22,10 @@ bool Fields::boolean(const char* key) const { return to_boolean(get(key), name(k
 std::string Fields::string(const char* key) const { return to_string(get(key), name(key)); }
 uint64_t Fields::seed(const char* key) const { return to_seed(get(key), name(key)); }
 std::vector<int64_t> Fields::ids(const char* key) const { return to_ids(get(key), name(key)); }
+std::vector<float> Fields::floats(const char* key) const {
+  const Napi::Float32Array array = to_float32_array(get(key), name(key));
+  return {array.Data(), array.Data() + array.ElementLength()};
+}
 std::vector<std::string> Fields::strings(const char* key) const {
   return to_vector(get(key), name(key), to_string);
 }
@@ -86,9 +90,11 @@ std::vector<int64_t> to_ids(Napi::Value value, const std::string& where) {
 
 Which to_which(Napi::Value value) {
   const std::string which = to_string(value, "weights");
-  NLAC_REQUIRE(which == "online" || which == "target", "ERR_VALUE",
-               "weights must be \"online\" or \"target\", not \"", which, "\"");
-  return which == "online" ? Which::online : Which::target;
+  if (which == "online") return Which::online;
+  if (which == "target") return Which::target;
+  NLAC_REQUIRE(which == "reference", "ERR_VALUE",
+               "weights must be \"online\", \"target\" or \"reference\", not \"", which, "\"");
+  return Which::reference;
 }
 
 Support to_support(Napi::Value value) {
@@ -171,6 +177,12 @@ Napi::Float32Array from_floats(Napi::Env env, const float* data, size_t count) {
 
 Napi::Float32Array from_floats(Napi::Env env, const std::vector<float>& values) {
   return from_floats(env, values.data(), values.size());
+}
+
+Napi::Int32Array from_ints(Napi::Env env, const std::vector<int32_t>& values) {
+  Napi::Int32Array array = Napi::Int32Array::New(env, values.size());
+  std::copy(values.begin(), values.end(), array.Data());
+  return array;
 }
 
 Napi::Int32Array from_ids(Napi::Env env, const std::vector<int64_t>& ids) {

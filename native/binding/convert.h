@@ -23,6 +23,7 @@ class Fields {
   std::string string(const char* key) const;
   uint64_t seed(const char* key) const;
   std::vector<int64_t> ids(const char* key) const;
+  std::vector<float> floats(const char* key) const;
   std::vector<std::string> strings(const char* key) const;
 
  private:
@@ -72,6 +73,7 @@ Napi::Array from_vector(Napi::Env env, const Items& items, Convert&& convert) {
 
 Napi::Float32Array from_floats(Napi::Env env, const float* data, size_t count);
 Napi::Float32Array from_floats(Napi::Env env, const std::vector<float>& values);
+Napi::Int32Array from_ints(Napi::Env env, const std::vector<int32_t>& values);
 Napi::Int32Array from_ids(Napi::Env env, const std::vector<int64_t>& ids);
 Napi::Object from_step(Napi::Env env, const StepResult& result);
 

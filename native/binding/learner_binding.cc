@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@ struct Core {
   ModelConfig config;                // not written after loading
   int64_t parameters = 0, trainable = 0;
   int64_t bytes = 0;  // of the parameters
+  Heads heads = Heads::none;
 };
 
 struct Nothing {};
@@ -29,23 +31,27 @@ struct Nothing {};
 class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(
-        env, "NativeLearner",
-        {InstanceMethod<&LearnerHandle::info>("info"), InstanceMethod<&LearnerHandle::generate>("generate"),
-         InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
-         InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
-         InstanceMethod<&LearnerHandle::logits>("logits"),
-         InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
-         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"), InstanceMethod<&LearnerHandle::step>("step"),
-         InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
-         InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
-         InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
-         InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
-         InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
-         InstanceMethod<&LearnerHandle::save>("save"),
-         InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
-         InstanceMethod<&LearnerHandle::export_adapter>("exportAdapter"),
-         InstanceMethod<&LearnerHandle::dispose>("dispose")});
+    return DefineClass(env, "NativeLearner",
+                       {InstanceMethod<&LearnerHandle::info>("info"),
+                        InstanceMethod<&LearnerHandle::generate>("generate"),
+                        InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
+                        InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
+                        InstanceMethod<&LearnerHandle::values>("values"),
+                        InstanceMethod<&LearnerHandle::logits>("logits"),
+                        InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
+                        InstanceMethod<&LearnerHandle::token_kl>("tokenKl"),
+                        InstanceMethod<&LearnerHandle::token_surrogate>("tokenSurrogate"),
+                        InstanceMethod<&LearnerHandle::step>("step"),
+                        InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
+                        InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
+                        InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
+                        InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
+                        InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
+                        InstanceMethod<&LearnerHandle::keep_reference>("keepReference"),
+                        InstanceMethod<&LearnerHandle::save>("save"),
+                        InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
+                        InstanceMethod<&LearnerHandle::export_adapter>("exportAdapter"),
+                        InstanceMethod<&LearnerHandle::dispose>("dispose")});
   }
 
   explicit LearnerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<LearnerHandle>(info) {
@@ -77,6 +83,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           core->learner = make();
           core->config = core->learner->config();
           core->parameters = core->learner->parameters();
+          core->heads = core->learner->options().heads;
           core->trainable = core->learner->trainable_parameters();
           // In bfloat16 what is trained has a float32 master besides.
           const bool half = core->learner->options().dtype == at::kBFloat16;
@@ -130,15 +137,18 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value generate(const Napi::CallbackInfo& info);
   void set_token_bytes(const Napi::CallbackInfo& info);
   Napi::Value log_probs(const Napi::CallbackInfo& info);
+  Napi::Value values(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);
   Napi::Value token_nll(const Napi::CallbackInfo& info);
   Napi::Value token_kl(const Napi::CallbackInfo& info);
+  Napi::Value token_surrogate(const Napi::CallbackInfo& info);
   Napi::Value step(const Napi::CallbackInfo& info);
   Napi::Value discard_gradients(const Napi::CallbackInfo& info);
   Napi::Value discard_moments(const Napi::CallbackInfo& info);
   Napi::Value drop_caches(const Napi::CallbackInfo& info);
   Napi::Value update_target(const Napi::CallbackInfo& info);
   Napi::Value target_distance(const Napi::CallbackInfo& info);
+  Napi::Value keep_reference(const Napi::CallbackInfo& info);
   Napi::Value save(const Napi::CallbackInfo& info);
   Napi::Value export_huggingface(const Napi::CallbackInfo& info);
   Napi::Value export_adapter(const Napi::CallbackInfo& info);
@@ -165,6 +175,9 @@ LearnerOptions to_options(Napi::Value value) {
   const int64_t cache_bytes = fields.integer("cacheBytes");
   NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
   options.cache_bytes = static_cast<size_t>(cache_bytes);
+  const std::optional<Heads> heads = heads_named(fields.string("heads"));
+  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none or value");
+  options.heads = *heads;
   const Napi::Value adapter = value.As<Napi::Object>().Get("adapter");
   if (!adapter.IsUndefined()) {
     const Fields given(adapter, "options.adapter");
@@ -191,7 +204,28 @@ GenerateRequest to_request(Napi::Value value, const std::string& where) {
 
 ScoredText to_scored_text(Napi::Value value, const std::string& where) {
   const Fields fields(value, where);
-  return {fields.ids("prompt"), fields.ids("response"), fields.number("weight")};
+  return {fields.ids("prompt"), fields.ids("response"), fields.floats("weights")};
+}
+
+SurrogateText to_surrogate_text(Napi::Value value, const std::string& where) {
+  const Fields fields(value, where);
+  return {to_scored_text(value, where),       fields.floats("oldLogProbs"), fields.floats("advantages"),
+          fields.floats("referenceLogProbs"), fields.floats("returns"),     fields.floats("oldValues")};
+}
+
+SurrogateSettings to_surrogate_settings(Napi::Value value) {
+  const Fields fields(value, "options");
+  SurrogateSettings settings;
+  settings.temperature = fields.number("temperature");
+  settings.surrogate = {fields.number("clipLow"), fields.number("clipHigh"), fields.number("klCoefficient")};
+  settings.entropy_coefficient = fields.number("entropyCoefficient");
+  const Napi::Value of_value = value.As<Napi::Object>().Get("value");
+  if (!of_value.IsUndefined()) {
+    const Fields parts(of_value, "options.value");
+    settings.value = {parts.number("coefficient"), parts.number("clip")};
+  }
+  settings.with_gradient = fields.boolean("withGradient");
+  return settings;
 }
 
 DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
@@ -214,6 +248,22 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
                                : result.finish_reason == FinishReason::length ? "length"
                                                                               : "cancelled");
     object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
+    return object;
+  });
+}
+
+Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& outputs) {
+  return from_vector(env, outputs, [env](const SurrogateOutput& output) {
+    Napi::Object object = Napi::Object::New(env);
+    object.Set("losses", from_floats(env, output.losses));
+    object.Set("logProbs", from_floats(env, output.log_probs));
+    object.Set("entropies", from_floats(env, output.entropies));
+    object.Set("ratios", from_floats(env, output.ratios));
+    object.Set("clipped", from_ints(env, output.clipped));
+    if (!output.values.empty()) {
+      object.Set("values", from_floats(env, output.values));
+      object.Set("valueLosses", from_floats(env, output.value_losses));
+    }
     return object;
   });
 }
@@ -261,6 +311,7 @@ Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
     set("maxPositions", config.max_positions);
     set("parameters", core_->parameters);
     set("trainableParameters", core_->trainable);
+    object.Set("heads", heads_name(core_->heads));
     object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
                  return Napi::Number::New(env, static_cast<double>(id));
                }));
@@ -328,8 +379,20 @@ Napi::Value LearnerHandle::log_probs(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     return submit(
         info.Env(),
-        [texts = to_vector(info[0], "texts", to_scored_text), which = to_which(info[1])](Learner& learner) {
-          return learner.log_probs(texts, which);
+        [texts = to_vector(info[0], "texts", to_scored_text), which = to_which(info[1]),
+         temperature = to_number(info[2], "temperature")](Learner& learner) {
+          return learner.log_probs(texts, which, temperature);
+        },
+        from_rows);
+  });
+}
+
+Napi::Value LearnerHandle::values(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_scored_text)](Learner& learner) {
+          return learner.values(texts);
         },
         from_rows);
   });
@@ -379,6 +442,16 @@ Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value LearnerHandle::token_surrogate(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(
+        info.Env(),
+        [texts = to_vector(info[0], "texts", to_surrogate_text), settings = to_surrogate_settings(info[1])](
+            Learner& learner) { return learner.token_surrogate(texts, settings); },
+        from_surrogates);
+  });
+}
+
 Napi::Value LearnerHandle::step(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     const Fields fields(info[0], "options");
@@ -422,6 +495,12 @@ Napi::Value LearnerHandle::target_distance(const Napi::CallbackInfo& info) {
     return submit(
         info.Env(), [](Learner& learner) { return learner.target_distance(); },
         [](Napi::Env env, double distance) { return Napi::Number::New(env, distance); });
+  });
+}
+
+Napi::Value LearnerHandle::keep_reference(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(), [](Learner& learner) { learner.keep_reference(); });
   });
 }
 

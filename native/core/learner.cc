@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -13,11 +14,13 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "core/error.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/model/linear.h"
 #include "core/random.h"
 
 namespace nlac {
@@ -27,7 +30,40 @@ struct Learner::Text {
   const std::vector<int64_t>* student;
   const std::vector<int64_t>* teacher;
   const std::vector<int64_t>* response;
-  double weight;
+  std::vector<float> weights;  // [response tokens]
+
+  bool used() const {
+    return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
+  }
+};
+
+// The rows of a micro batch that predict a token whose weight is not 0.
+struct Learner::Rows {
+  struct Place {
+    size_t text, token;
+  };
+  std::vector<Place> places;          // [rows], whose they are
+  at::Tensor hidden, teacher_hidden;  // [rows, hidden]; the second is undefined without a teacher
+  at::Tensor targets;                 // [rows] i64, the tokens
+  at::Tensor weights;                 // [rows] f32
+  bool with_gradient = false;
+  at::Tensor head_gradient;  // [vocab, hidden] f32, to add into; undefined without gradient
+
+  // [rows] f32: of(text)[token] of each.
+  template <typename Of>
+  at::Tensor gather(Of of) const {
+    std::vector<float> values;
+    for (const auto& [text, token] : places) values.push_back(of(text)[token]);
+    return at::tensor(values, at::kFloat).to(hidden.device());
+  }
+  // of(text)[token] ← values, [rows].
+  template <typename Of>
+  void scatter(const at::Tensor& values, Of of) const {
+    using Value = std::decay_t<decltype(of(0)[0])>;
+    const at::Tensor host = values.to(at::kCPU, c10::CppTypeToScalarType<Value>::value).contiguous();
+    const Value* value = host.const_data_ptr<Value>();
+    for (const auto& [text, token] : places) of(text)[token] = *value++;
+  }
 };
 
 namespace {
@@ -66,7 +102,7 @@ void check_ids(const ModelConfig& config, const Ids& ids, const Where&... where)
 }
 
 void check_text(const ModelConfig& config, size_t index, const char* name, const Ids& context,
-                const Ids& response, double weight) {
+                const Ids& response) {
   const auto require = [&](bool condition, const auto&... what) {
     NLAC_REQUIRE(condition, "ERR_VALUE", "text ", index, ": ", what...);
   };
@@ -77,7 +113,39 @@ void check_text(const ModelConfig& config, size_t index, const char* name, const
   require(static_cast<int64_t>(context.size() + response.size()) <= config.max_positions, "the ", name,
           " of ", context.size(), " tokens and the response of ", response.size(), " exceed the context of ",
           config.max_positions);
-  require(std::isfinite(static_cast<float>(weight)), "the weight must be a finite float, got ", weight);
+}
+
+// One weight for each of `tokens`, of one for all or one each.
+std::vector<float> spread_weights(size_t index, const std::vector<float>& weights, size_t tokens) {
+  NLAC_REQUIRE(weights.size() == 1 || weights.size() == tokens, "ERR_VALUE", "text ", index,
+               ": a weight for all or for each of ", tokens, " response tokens is needed, got ",
+               weights.size());
+  for (const float weight : weights) {
+    NLAC_REQUIRE(std::isfinite(weight), "ERR_VALUE", "text ", index,
+                 ": a weight must be a finite float, got ", weight);
+  }
+  return weights.size() == tokens ? weights : std::vector<float>(tokens, weights[0]);
+}
+
+// What a loss needs of each token whose weight is not 0.
+void check_list(size_t index, const char* name, const std::vector<float>& list,
+                const std::vector<float>& weights) {
+  NLAC_REQUIRE(list.size() == weights.size(), "ERR_VALUE", "text ", index, ": ", name, ": one for each of ",
+               weights.size(), " response tokens is needed, got ", list.size());
+  for (size_t token = 0; token < list.size(); ++token) {
+    NLAC_REQUIRE(weights[token] == 0 || std::isfinite(list[token]), "ERR_VALUE", "text ", index, ": ", name,
+                 " must be finite, got ", list[token], " for token ", token);
+  }
+}
+
+void check_temperature(double temperature) {
+  NLAC_REQUIRE(std::isfinite(temperature) && temperature > 0, "ERR_VALUE",
+               "temperature must be finite and positive, got ", temperature);
+}
+
+void check_at_least_0(const char* what, double value) {
+  NLAC_REQUIRE(std::isfinite(value) && value >= 0, "ERR_VALUE", what, " must be finite and at least 0, got ",
+               value);
 }
 
 at::Tensor on_device(const Ids& values, at::Device device) {
@@ -87,14 +155,15 @@ at::Tensor on_device(const Ids& values, at::Device device) {
 // Contexts and responses in one stream. A response's last token predicts nothing and is left out.
 struct Packed {
   Ids ids, lengths;
-  Ids rows;  // those that predict a response token, in order
-  void add(const Ids& context, const Ids& response) {
+  Ids rows;  // those that predict a token of the response whose weight is not 0, in order
+  void add(const Ids& context, const Ids& response, const std::vector<float>& weights) {
     const int64_t begin = static_cast<int64_t>(ids.size()), tokens = read_tokens(context, response);
     ids.insert(ids.end(), context.begin(), context.end());
     ids.insert(ids.end(), response.begin(), response.end() - 1);
     lengths.push_back(tokens);
-    for (int64_t row = static_cast<int64_t>(context.size()) - 1; row < tokens; ++row)
-      rows.push_back(begin + row);
+    for (size_t token = 0; token < weights.size(); ++token) {
+      if (weights[token] != 0) rows.push_back(begin + static_cast<int64_t>(context.size() + token) - 1);
+    }
   }
   static int64_t read_tokens(const Ids& context, const Ids& response) {
     return static_cast<int64_t>(context.size() + response.size()) - 1;
@@ -210,8 +279,10 @@ at::ScalarType loaded_type(const LearnerOptions& options) {
 Learner::Learner(LoadedModel model, const LearnerOptions& options)
     : options_(options), config_(std::move(model.config)), decoder_(config_) {
   if (options.adapter) {
-    base_ = std::move(model.weights);
+    base_ = model.weights.without_heads();
     master_ = make_adapters(config_, *options.adapter, options.device);
+    master_.take_heads(model.weights);
+    master_ = master_.copy_as(at::kFloat, options.device);
   } else {
     master_ = std::move(model.weights);
   }
@@ -232,7 +303,7 @@ std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOpt
   check_options(options);
   return guarded([&] {
     std::unique_ptr<Learner> learner(
-        new Learner(load_model(path, loaded_type(options), options.device), options));
+        new Learner(load_model(path, loaded_type(options), options.device, options.heads), options));
     if (options.adapter) learner->base_checksum_ = checksum_of(path);
     return learner;
   });
@@ -254,6 +325,7 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       }
       ++stream;
     }
+    weights.add_heads(options.heads);
     const at::ScalarType type = loaded_type(options);
     if (!options.device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, options.device);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
@@ -270,9 +342,10 @@ int64_t Learner::trainable_parameters() const { return count_of(master_); }
 
 int64_t Learner::parameters() const { return trainable_parameters() + (base_ ? count_of(*base_) : 0); }
 
+Weights Learner::on_base(Weights own) const { return base_ ? with_adapters(*base_, own) : own; }
+
 Weights Learner::computing(const Weights& master) const {
-  const Weights own = options_.dtype == at::kFloat ? master : master.copy_as(options_.dtype, options_.device);
-  return base_ ? with_adapters(*base_, own) : own;
+  return on_base(options_.dtype == at::kFloat ? master : master.copy_as(options_.dtype, options_.device));
 }
 
 void Learner::make_target() {
@@ -291,9 +364,18 @@ void Learner::require_origin() const {
 
 const Weights& Learner::weights(Which which) {
   if (which == Which::online) return online_;
+  if (which == Which::reference) {
+    NLAC_REQUIRE(reference_, "ERR_VALUE", "there is no reference: keep one before θ moves away from it");
+    return *reference_;
+  }
   require_origin();
   make_target();
   return *target_;
+}
+
+void Learner::require_value_head() const {
+  NLAC_REQUIRE(master_.value.defined(), "ERR_CONFIG",
+               "the learner has no value head: make it with heads \"value\"");
 }
 
 Weights& Learner::make_gradients() {
@@ -306,23 +388,39 @@ Weights& Learner::make_gradients() {
 std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, Which which,
                                               const GenerateHooks& hooks) {
   return guarded([&] {
+    NLAC_REQUIRE(which != Which::reference, "ERR_VALUE", "the reference scores texts, it does not write them");
     Generator& generator = which == Which::online ? *online_generator_ : *target_generator_;
     return generator.generate(weights(which), requests, hooks);
   });
 }
 
-std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, Which which) {
+std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, Which which,
+                                                   double temperature) {
   return guarded([&] {
-    std::vector<Text> items;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      check_text(config_, i, "prompt", texts[i].prompt, texts[i].response, texts[i].weight);
-      items.push_back({&texts[i].prompt, nullptr, &texts[i].response, 1.0});
-    }
-    auto scores = score(items, weights(which), nullptr, 1.0, {}, {}, false).losses;
-    for (auto& row : scores) {
-      for (float& value : row) value = -value;
-    }
-    return scores;
+    check_temperature(temperature);
+    const std::vector<Text> items = checked(texts);
+    auto output = zeros_for(items);
+    const Weights& used = weights(which);
+    score(items, used, nullptr, false, [&](const Rows& rows) {
+      const LossResult result = linear_token_log_probs(rows.hidden, used.head, rows.targets, rows.weights, {},
+                                                       false, {temperature, false, 0}, {});
+      rows.scatter(result.log_probs, [&](size_t text) { return output[text].data(); });
+      return result;
+    });
+    return output;
+  });
+}
+
+std::vector<std::vector<float>> Learner::values(const std::vector<ScoredText>& texts) {
+  return guarded([&] {
+    require_value_head();
+    const std::vector<Text> items = checked(texts);
+    auto output = zeros_for(items);
+    score(items, online_, nullptr, false, [&](const Rows& rows) {
+      rows.scatter(predicted_values(rows), [&](size_t text) { return output[text].data(); });
+      return LossResult{};
+    });
+    return output;
   });
 }
 
@@ -341,14 +439,34 @@ at::Tensor Learner::logits(const std::vector<int64_t>& ids, Which which) {
 
 // --- losses ---------------------------------------------------------------------------------------------
 
+std::vector<Learner::Text> Learner::checked(const std::vector<ScoredText>& texts) const {
+  std::vector<Text> items;
+  for (size_t i = 0; i < texts.size(); ++i) items.push_back(checked(i, texts[i]));
+  return items;
+}
+
+Learner::Text Learner::checked(size_t index, const ScoredText& text) const {
+  check_text(config_, index, "prompt", text.prompt, text.response);
+  return {&text.prompt, nullptr, &text.response, spread_weights(index, text.weights, text.response.size())};
+}
+
+std::vector<std::vector<float>> Learner::zeros_for(const std::vector<Text>& texts) {
+  std::vector<std::vector<float>> lists;
+  for (const Text& text : texts) lists.emplace_back(text.response->size());
+  return lists;
+}
+
 LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gradient) {
   return guarded([&] {
-    std::vector<Text> items;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      check_text(config_, i, "prompt", texts[i].prompt, texts[i].response, texts[i].weight);
-      items.push_back({&texts[i].prompt, nullptr, &texts[i].response, texts[i].weight});
-    }
-    return score(items, online_, nullptr, 1.0, {}, {}, with_gradient);
+    const std::vector<Text> items = checked(texts);
+    LossOutput output{zeros_for(items)};
+    score(items, online_, nullptr, with_gradient, [&](const Rows& rows) {
+      LossResult result = linear_token_nll(rows.hidden, online_.head, rows.targets, rows.weights, {},
+                                           {1.0, rows.with_gradient, 0}, rows.head_gradient);
+      rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
+      return result;
+    });
+    return output;
   });
 }
 
@@ -356,108 +474,192 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
                              const Support& support, bool with_gradient, const Divergence& divergence) {
   return guarded([&] {
     const bool sampled = support.kind == SupportKind::sampled;
-    NLAC_REQUIRE(std::isfinite(temperature) && temperature > 0, "ERR_VALUE",
-                 "temperature must be finite and positive, got ", temperature);
+    check_temperature(temperature);
     check_divergence(divergence, support);
     std::vector<Text> items;
     for (size_t i = 0; i < texts.size(); ++i) {
       const DistilledText& text = texts[i];
-      check_text(config_, i, "student's context", text.student, text.response, text.weight);
-      if (!sampled) check_text(config_, i, "teacher's context", text.teacher, text.response, text.weight);
-      items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response, text.weight});
+      check_text(config_, i, "student's context", text.student, text.response);
+      if (!sampled) check_text(config_, i, "teacher's context", text.teacher, text.response);
+      items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response,
+                       spread_weights(i, {static_cast<float>(text.weight)}, text.response.size())});
     }
-    return score(items, online_, sampled ? nullptr : &weights(Which::target), temperature, divergence,
-                 support, with_gradient);
+    LossOutput output{zeros_for(items)};
+    const Weights* teacher = sampled ? nullptr : &weights(Which::target);
+    score(items, online_, teacher, with_gradient, [&](const Rows& rows) {
+      const LossOptions options{temperature, rows.with_gradient, 0};
+      LossResult result =
+          teacher ? linear_token_kl(rows.hidden, online_.head, rows.teacher_hidden, teacher->head,
+                                    rows.weights, rows.targets, divergence, support, options,
+                                    rows.head_gradient)
+                  : linear_token_nll(rows.hidden, online_.head, rows.targets, rows.weights, {}, options,
+                                     rows.head_gradient);
+      rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
+      return result;
+    });
+    return output;
   });
 }
 
-LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-                          double temperature, const Divergence& divergence, const Support& support,
-                          bool with_gradient) {
-  LossOutput output;
-  output.losses.resize(texts.size());
+std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<SurrogateText>& texts,
+                                                      const SurrogateSettings& settings) {
+  return guarded([&] {
+    const std::optional<ValueOptions>& value = settings.value;
+    const bool with_reference = settings.surrogate.kl_coefficient != 0;
+    check_temperature(settings.temperature);
+    check_surrogate(settings.surrogate);
+    NLAC_REQUIRE(std::isfinite(settings.entropy_coefficient), "ERR_VALUE",
+                 "the entropy's coefficient must be finite, got ", settings.entropy_coefficient);
+    if (value) {
+      require_value_head();
+      check_at_least_0("the value loss's coefficient", value->coefficient);
+      check_at_least_0("the value's clip", value->clip);
+    }
+    std::vector<Text> items;
+    std::vector<SurrogateOutput> outputs;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const SurrogateText& text = texts[i];
+      items.push_back(checked(i, text));
+      const auto check = [&](const char* name, const std::vector<float>& list) {
+        check_list(i, name, list, items[i].weights);
+      };
+      check("old log probabilities", text.old_log_probs);
+      check("advantages", text.advantages);
+      if (with_reference) check("reference log probabilities", text.reference_log_probs);
+      if (value) {
+        check("returns", text.returns);
+        check("old values", text.old_values);
+      }
+      const std::vector<float> zeros(text.response.size());
+      outputs.push_back({zeros, zeros, zeros, zeros, std::vector<int32_t>(zeros.size()),
+                         value ? zeros : std::vector<float>{}, value ? zeros : std::vector<float>{}});
+    }
 
-  // Micro batches of neighbours, each as many texts as fit on the student's and on the teacher's side. Texts
-  // of weight 0 go apart: they need no backward pass, but their losses are wanted all the same.
+    score(items, online_, nullptr, settings.with_gradient, [&](const Rows& rows) {
+      const auto input = [&](std::vector<float> SurrogateText::* list) {
+        return rows.gather([&](size_t text) { return (texts[text].*list).data(); });
+      };
+      const auto give = [&](auto SurrogateOutput::* list, const at::Tensor& values) {
+        rows.scatter(values, [&](size_t text) { return (outputs[text].*list).data(); });
+      };
+      const SurrogateInputs inputs{
+          rows.targets, input(&SurrogateText::old_log_probs), input(&SurrogateText::advantages),
+          with_reference ? input(&SurrogateText::reference_log_probs) : at::Tensor()};
+      LossResult result = linear_token_surrogate(
+          rows.hidden, online_.head, inputs, rows.weights, settings.surrogate,
+          {0, settings.entropy_coefficient, true},
+          {settings.temperature, rows.with_gradient, 0, value.has_value()}, rows.head_gradient);
+      give(&SurrogateOutput::losses, result.losses);
+      give(&SurrogateOutput::log_probs, result.log_probs);
+      give(&SurrogateOutput::entropies, result.entropies);
+      give(&SurrogateOutput::ratios, result.ratios);
+      give(&SurrogateOutput::clipped, result.clipped);
+      if (!value) return result;
+
+      const at::Tensor values = predicted_values(rows);
+      const LossResult of_values = value_loss(rows, values, input(&SurrogateText::returns),
+                                              input(&SurrogateText::old_values), *value);
+      give(&SurrogateOutput::values, values);
+      give(&SurrogateOutput::value_losses, of_values.losses);
+      result.losses += of_values.losses;
+      if (rows.with_gradient) result.grad_hidden += of_values.grad_hidden;
+      return result;
+    });
+    return outputs;
+  });
+}
+
+at::Tensor Learner::predicted_values(const Rows& rows) const {
+  return linear_forward(rows.hidden.to(at::kFloat), master_.value, master_.value_bias).squeeze(1);
+}
+
+LossResult Learner::value_loss(const Rows& rows, const at::Tensor& values, const at::Tensor& returns,
+                               const at::Tensor& old_values, const ValueOptions& options) {
+  at::Tensor slopes = values - returns;
+  at::Tensor squares = slopes.square();
+  if (options.clip > 0) {
+    const at::Tensor held = values.clamp(old_values - options.clip, old_values + options.clip);
+    const at::Tensor held_squares = (held - returns).square();
+    // Where the held value's square is the larger, v itself has no part in the loss.
+    slopes = slopes.masked_fill(held_squares > squares, 0);
+    squares = at::maximum(squares, held_squares);
+  }
+  LossResult result;
+  result.losses = squares / 2;
+  if (rows.with_gradient) {
+    const at::Tensor gradients = (rows.weights * slopes * options.coefficient).unsqueeze(1);
+    result.grad_hidden = linear_backward(gradients, rows.hidden.to(at::kFloat), master_.value,
+                                         gradients_->value, gradients_->value_bias);
+  }
+  return result;
+}
+
+void Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
+                    bool with_gradient, const Loss& loss) {
+  // Micro batches of neighbours, each as many texts as fit on the student's and on the teacher's side.
   struct MicroBatch {
     std::vector<size_t> texts;
     int64_t student = 0, teacher = 0;  // tokens
-    bool backward = false;
   };
   std::vector<MicroBatch> batches;
-  for (const bool backward : {true, false}) {
-    bool open = false;
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const Text& text = texts[i];
-      if ((with_gradient && text.weight != 0) != backward) continue;
-      const int64_t student = Packed::read_tokens(*text.student, *text.response);
-      const int64_t teacher_tokens = text.teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
-      if (!open || batches.back().student + student > options_.micro_batch_tokens ||
-          batches.back().teacher + teacher_tokens > options_.micro_batch_tokens) {
-        batches.emplace_back().backward = backward;
-        open = true;
-      }
-      MicroBatch& batch = batches.back();
-      batch.texts.push_back(i);
-      batch.student += student;
-      batch.teacher += teacher_tokens;
-    }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Text& text = texts[i];
+    if (!text.used()) continue;
+    const int64_t student = Packed::read_tokens(*text.student, *text.response);
+    const int64_t teacher_tokens = text.teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
+    if (batches.empty() || batches.back().student + student > options_.micro_batch_tokens ||
+        batches.back().teacher + teacher_tokens > options_.micro_batch_tokens)
+      batches.emplace_back();
+    MicroBatch& batch = batches.back();
+    batch.texts.push_back(i);
+    batch.student += student;
+    batch.teacher += teacher_tokens;
   }
 
   const at::Device device = options_.device;
   const auto run = [&](const MicroBatch& batch) {
     Packed packed, teacher_packed;
+    Rows rows;
     Ids targets;
-    std::vector<float> row_weights;
     for (size_t i : batch.texts) {
       const Text& text = texts[i];
-      packed.add(*text.student, *text.response);
-      if (teacher) teacher_packed.add(*text.teacher, *text.response);
-      targets.insert(targets.end(), text.response->begin(), text.response->end());
-      row_weights.insert(row_weights.end(), text.response->size(),
-                         batch.backward ? static_cast<float>(text.weight) : 1.0f);
+      packed.add(*text.student, *text.response, text.weights);
+      if (teacher) teacher_packed.add(*text.teacher, *text.response, text.weights);
+      for (size_t token = 0; token < text.weights.size(); ++token) {
+        if (text.weights[token] == 0) continue;
+        rows.places.push_back({i, token});
+        targets.push_back((*text.response)[token]);
+      }
     }
-    const at::Tensor target_ids = on_device(targets, device);
-    const at::Tensor token_weights = at::tensor(row_weights, at::kFloat).to(device);
 
     // The teacher first: then its activations are gone when the student's tape is made.
-    at::Tensor teacher_hidden;
     if (teacher) {
-      teacher_hidden =
+      rows.teacher_hidden =
           decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
               .index_select(0, on_device(teacher_packed.rows, device));
     }
     std::shared_ptr<Decoder::Tape> tape;
     const at::Tensor ids = on_device(packed.ids, device);
     const at::Tensor hidden =
-        batch.backward ? decoder_.forward(weights, ids, packed.lengths, options_.gradient_checkpointing, tape)
-                       : decoder_.forward(weights, ids, packed.lengths);
-    const at::Tensor rows = on_device(packed.rows, device);
-    const at::Tensor student_hidden = hidden.index_select(0, rows);
-    const at::Tensor head_gradient = batch.backward ? make_gradients().head : at::Tensor();
-    const LossOptions options{temperature, batch.backward, 0};
-    const LossResult result =
-        teacher ? linear_token_kl(student_hidden, weights.head, teacher_hidden, teacher->head, token_weights,
-                                  target_ids, divergence, support, options, head_gradient)
-                : linear_token_nll(student_hidden, weights.head, target_ids, token_weights, {}, options,
-                                   head_gradient);
+        with_gradient ? decoder_.forward(weights, ids, packed.lengths, options_.gradient_checkpointing, tape)
+                      : decoder_.forward(weights, ids, packed.lengths);
+    const at::Tensor places = on_device(packed.rows, device);
+    rows.hidden = hidden.index_select(0, places);
+    rows.targets = on_device(targets, device);
+    rows.weights = rows.gather([&](size_t text) { return texts[text].weights.data(); });
+    rows.with_gradient = with_gradient;
+    if (with_gradient) rows.head_gradient = make_gradients().head;
 
-    const at::Tensor losses = result.losses.to(at::kCPU, at::kFloat).contiguous();
-    const float* loss = losses.const_data_ptr<float>();
-    for (size_t i : batch.texts) {
-      const size_t count = texts[i].response->size();
-      output.losses[i].assign(loss, loss + count);
-      loss += count;
-    }
-    if (!batch.backward) return;
-    if (!at::isfinite(losses).all().item<bool>()) {
+    const LossResult result = loss(rows);
+    if (!with_gradient) return;
+    if (!at::isfinite(result.losses).all().item<bool>()) {
       // One value is enough for step() to see; whether the products would have carried it there is not
       // left to their handling of infinities.
       gradients_->list().front().flatten()[0].fill_(std::numeric_limits<float>::quiet_NaN());
       return;
     }
     at::Tensor grad_hidden = at::zeros_like(hidden);
-    grad_hidden.index_copy_(0, rows, result.grad_hidden.to(hidden.scalar_type()));
+    grad_hidden.index_copy_(0, places, result.grad_hidden.to(hidden.scalar_type()));
     decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_);
   };
 
@@ -467,7 +669,6 @@ LossOutput Learner::score(const std::vector<Text>& texts, const Weights& weights
     if (with_gradient) gradients_.reset();
     throw;
   }
-  return output;
 }
 
 // --- optimization ---------------------------------------------------------------------------------------
@@ -510,6 +711,14 @@ double Learner::target_distance() {
   return guarded([&] { return relative_distance(target_master_->list(), master_.list()); });
 }
 
+void Learner::keep_reference() {
+  guarded([&] {
+    // With an adapter its masters, not the whole of θ: the base is not copied.
+    const Weights& kept = base_ ? master_ : online_;
+    reference_ = on_base(kept.copy_as(options_.dtype, options_.device));
+  });
+}
+
 // --- keeping it -----------------------------------------------------------------------------------------
 
 void Learner::save(const std::string& directory) {
@@ -524,13 +733,16 @@ void Learner::save(const std::string& directory) {
     write_tensors(root / (base_ ? adapter_file : "model.safetensors"), master_.named_views(config_));
 
     nlohmann::json manifest = {{"format", kCheckpointFormat},
+                               {"heads", heads_name(master_.heads())},
                                {"target", target_master_.has_value()},
+                               {"reference", reference_.has_value()},
                                {"targetUpdates", target_updates_},
                                {"moved", moved_},
                                {"gradients", gradients_ && any_nonzero(*gradients_)},
                                {"optimizers", nlohmann::json::array()}};
     if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
     if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
+    if (reference_) write_tensors(root / "reference.safetensors", reference_->named_views(config_));
     if (manifest["gradients"])
       write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
     for (const auto& [name, state] : moments_) {
@@ -556,7 +768,12 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       const int format = manifest.at("format").get<int>();
       NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
                    " is not known to this version");
+      const std::string saved_heads = manifest.value("heads", "none");
+      const std::optional<Heads> heads = heads_named(saved_heads);
+      NLAC_REQUIRE(heads, "ERR_CHECKPOINT", manifest_path.string(), ": heads ", printable(saved_heads),
+                   " are not known to this version");
       LearnerOptions options = given;
+      options.heads = *heads;
       options.adapter.reset();
       std::string model = directory, checksum;
       if (manifest.contains("adapter")) {
@@ -570,7 +787,7 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       NLAC_REQUIRE(checksum.empty() || checksum == checksum_of(model), "ERR_CHECKPOINT", model,
                    " is not the model that the adapter in ", directory, " belongs to");
       std::unique_ptr<Learner> learner(
-          new Learner(load_model(model, loaded_type(options), options.device), options));
+          new Learner(load_model(model, loaded_type(options), options.device, options.heads), options));
       if (options.adapter) {
         const std::string config = ModelConfig::from_json(read_text(root / "config.json")).to_json("float32");
         NLAC_REQUIRE(config == learner->config_.to_json("float32"), "ERR_CHECKPOINT", model,
@@ -587,6 +804,11 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         read_tensors(root / "target.safetensors", target.named_views(learner->config_));
         learner->target_ = learner->computing(target);
         learner->target_master_ = std::move(target);
+      }
+      if (manifest.value("reference", false)) {
+        Weights reference = learner->master_.like(options.dtype, options.device);
+        read_tensors(root / "reference.safetensors", reference.named_views(learner->config_));
+        learner->reference_ = learner->on_base(std::move(reference));
       }
       if (manifest.at("gradients").get<bool>()) {
         read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));

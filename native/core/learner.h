@@ -9,17 +9,23 @@
 // it was before the first step: once a step has moved θ without a θ̄ there, nobody knows what it should have
 // been, and every use is refused with ERR_VALUE but update_target(1), which lets it begin at θ as it now is.
 //
-// With an adapter the model that was loaded is the base: frozen, kept once and in `dtype` alone, shared by θ,
-// θ̄ and the reference. θ, θ̄, gradients and moments are then the adapter's matrices and nothing else.
+// The reference is θ as it was when keep_reference() was last called: a frozen copy in `dtype`.
 //
-// Errors: ERR_VALUE for arguments (before anything is computed), ERR_OUT_OF_MEMORY when the device or the
-// host has no more. A loss call that throws once it has begun drops the gradients added up so far: nobody
-// could tell which texts they hold.
+// A value head (LearnerOptions::heads) is part of θ and of θ̄, and is computed in float32 from the masters.
+//
+// With an adapter the model that was loaded is the base: frozen, kept once and in `dtype` alone, shared by θ,
+// θ̄ and the reference, each of which is then the adapter's matrices, and heads, and nothing else. So are
+// gradients and moments.
+//
+// Errors: ERR_VALUE for arguments (before anything is computed), ERR_CONFIG for what needs a head that the
+// learner does not have, ERR_OUT_OF_MEMORY when the device or the host has no more. A loss call that throws
+// once it has begun drops the gradients added up so far: nobody could tell which texts they hold.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,7 +41,7 @@
 
 namespace nlac {
 
-enum class Which { online, target };
+enum class Which { online, target, reference };
 
 struct LearnerOptions {
   at::Device device = at::kCPU;
@@ -43,14 +49,16 @@ struct LearnerOptions {
   bool gradient_checkpointing = false;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // generation caches kept, per θ and θ̄
+  Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
   // None: every parameter is trained.
   std::optional<AdapterOptions> adapter;
 };
 
-// A response scored after a prompt. Row j of the losses belongs to response[j].
+// A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0 takes part
+// in nothing: whatever is computed, it reads 0, and a text of such tokens alone is not read at all.
 struct ScoredText {
   std::vector<int64_t> prompt, response;  // both at least one id
-  double weight = 1.0;                    // multiplies every token of the response
+  std::vector<float> weights = {1.0f};    // of each token of the response, or one for all
 };
 struct DistilledText {
   std::vector<int64_t> student, teacher, response;  // contexts of θ and of θ̄, the text both score
@@ -59,6 +67,37 @@ struct DistilledText {
 
 struct LossOutput {
   std::vector<std::vector<float>> losses;  // per sequence, one per response token, unweighted, nats
+};
+
+// Lists are [response tokens]; what stands at a token of weight 0 is not looked at.
+struct SurrogateText : ScoredText {
+  std::vector<float> old_log_probs, advantages;
+  std::vector<float> reference_log_probs;  // needed where kl_coefficient is not 0
+  std::vector<float> returns, old_values;  // needed where the value head is trained
+};
+
+// coefficient · ½ max((v - R)², (v' - R)²), v' being v held within `clip` of the old value (Schulman et al.,
+// "Proximal policy optimization algorithms", 2017, trains v by the square alone; the clip is its authors'
+// code's).
+struct ValueOptions {
+  double coefficient = 0;  // ≥ 0
+  double clip = 0;         // ≥ 0; 0 is none
+};
+
+struct SurrogateSettings {
+  double temperature = 1;
+  SurrogateOptions surrogate;
+  double entropy_coefficient = 0;     // of the entropy that is subtracted
+  std::optional<ValueOptions> value;  // trains the value head too
+  bool with_gradient = true;
+};
+
+// Of one text, [response tokens] each; as LossResult has it. Values and value losses are unweighted and without
+// their coefficient, and empty where the value head is not trained.
+struct SurrogateOutput {
+  std::vector<float> losses, log_probs, entropies, ratios;
+  std::vector<int32_t> clipped;
+  std::vector<float> values, value_losses;
 };
 
 class Learner {
@@ -70,23 +109,29 @@ class Learner {
 
   const ModelConfig& config() const { return config_; }
   const LearnerOptions& options() const { return options_; }
-  int64_t parameters() const;            // count, the base's too
+  int64_t parameters() const;            // count, the base's and heads too
   int64_t trainable_parameters() const;  // count
 
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, Which which,
                                        const GenerateHooks& hooks);
-  std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, Which which);
+  std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, Which which,
+                                            double temperature = 1);
+  // Of the state before each token of the response, by the value head of θ.
+  std::vector<std::vector<float>> values(const std::vector<ScoredText>& texts);
   at::Tensor logits(const std::vector<int64_t>& ids, Which which);  // [time, vocab] f32 on the CPU
 
-  // Forward and backward; gradients of Σ_i weight_i Σ_j loss_ij add up until step(). With `with_gradient`
-  // false only the losses are computed, and so it is for texts of weight 0. A loss that is not finite leaves
-  // the gradient non-finite, so that step() skips.
+  // Forward and backward; gradients of Σ_ij weight_ij loss_ij add up until step(). With `with_gradient` false
+  // only the losses are computed. A loss that is not finite leaves the gradient non-finite, so that step()
+  // skips.
   LossOutput token_nll(const std::vector<ScoredText>& texts, bool with_gradient);
   // KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)), or another divergence of the two; the gradient reaches θ
   // only. SupportKind::sampled is the cross entropy of θ on the response: the teacher's context is then not
   // read.
   LossOutput token_kl(const std::vector<DistilledText>& texts, double temperature, const Support& support,
                       bool with_gradient, const Divergence& divergence = {});
+  // The clipped surrogate (linear_loss.h) and, with `value`, the value head's loss, in one pass.
+  std::vector<SurrogateOutput> token_surrogate(const std::vector<SurrogateText>& texts,
+                                               const SurrogateSettings& settings);
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
   StepResult step(const AdamWOptions& options, const std::string& state);
@@ -102,11 +147,14 @@ class Learner {
 
   void update_target(double tau);  // counts its calls; drops θ̄'s caches
   double target_distance();        // relative distance of θ̄ from θ; makes no θ̄ to find that it is 0
+  // Keeps θ as it now is as the reference, in place of an earlier one.
+  void keep_reference();
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
-  // model.safetensors (θ, a directory that load() takes too), target.safetensors (θ̄, once made),
-  // gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which says
-  // what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
+  // model.safetensors (θ with its heads, a directory that load() takes too, with heads or without),
+  // target.safetensors (θ̄, once made), reference.safetensors (once kept; float32 holds a bfloat16 one
+  // exactly), gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which
+  // says what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
   //
   // With an adapter, adapter_model.safetensors stands in model.safetensors' place, and the base is not written:
   // resume() wants its path and refuses another model than the one that was loaded. Only the base of create(),
@@ -115,7 +163,8 @@ class Learner {
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
                                          const std::string& base = "");
-  void export_huggingface(const std::string& directory);  // in the learner's dtype, adapters merged
+  // In the learner's dtype, without heads, an adapter merged.
+  void export_huggingface(const std::string& directory);
   // The adapter alone, as peft loads it; `base` names the model that it belongs to. ERR_VALUE without one.
   void export_adapter(const std::string& directory, const std::string& base);
 
@@ -128,18 +177,31 @@ class Learner {
 
  private:
   struct Text;  // one sequence of a loss call, whichever the loss
+  struct Rows;  // what a loss is computed on
+  // Computes a loss, keeps what the caller wants of it, and returns losses and the gradient at the hidden
+  // states (neither where it has none).
+  using Loss = std::function<LossResult(const Rows&)>;
 
   Learner(LoadedModel model, const LearnerOptions& options);
 
   const Weights& weights(Which which);             // those that compute; makes θ̄
-  Weights computing(const Weights& master) const;  // with these parameters, on the base if there is one
+  Weights on_base(Weights own) const;              // on the base, if there is one; all tensors are shared
+  Weights computing(const Weights& master) const;  // with these parameters, in the learner's type
   void require_origin() const;                     // that θ̄ is there, or θ is what it would begin at
+  void require_value_head() const;
   void make_target();
   Weights& make_gradients();
-  // With `teacher`: the KL from it; without: the cross entropy.
-  LossOutput score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
-                   double temperature, const Divergence& divergence, const Support& support,
-                   bool with_gradient);
+  // The texts of a call once they are known to be sound, and lists of 0 as long as their responses.
+  std::vector<Text> checked(const std::vector<ScoredText>& texts) const;
+  Text checked(size_t index, const ScoredText& text) const;
+  static std::vector<std::vector<float>> zeros_for(const std::vector<Text>& texts);
+  // Packs texts into micro batches; for each: forward (`teacher` too, where there is one), `loss`, backward.
+  void score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
+             bool with_gradient, const Loss& loss);
+  at::Tensor predicted_values(const Rows& rows) const;  // [rows] f32
+  // The value part of token_surrogate, all [rows] f32; adds the head's gradient to the others.
+  LossResult value_loss(const Rows& rows, const at::Tensor& values, const at::Tensor& returns,
+                        const at::Tensor& old_values, const ValueOptions& options);
 
   LearnerOptions options_;
   ModelConfig config_;
@@ -149,6 +211,7 @@ class Learner {
   Weights master_;               // f32, what is trained
   Weights online_;               // dtype; the masters themselves when dtype is f32
   std::optional<Weights> target_master_, target_;
+  std::optional<Weights> reference_;  // dtype
   std::optional<Weights> gradients_;  // f32
   std::map<std::string, AdamWState> moments_;
   int64_t target_updates_ = 0;

@@ -1,10 +1,16 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, nlacConfig, parseConfig, trainNlac } from "../../lib/algorithms/nlac.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import type { DistilledText } from "../../lib/model.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
+import { toRecord } from "../../lib/run/episodes.ts";
+import { RecordWriter, readRecords } from "../../lib/run/records.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+import { inDirectory } from "../support/tiny.ts";
 
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
 const critique = "Future:\nforeseen\nOptimality:\nNo, bring the key.";
@@ -81,6 +87,23 @@ describe("the configuration", () => {
     );
     expect(() => parseConfig({ targetRate: 2 })).toThrow(/targetRate/);
     expect(() => parseConfig({ batchSize: 0 })).toThrow(/batchSize/);
+  });
+
+  test("what cannot go together is refused, and says why", () => {
+    expect(() => parseConfig({ refinements: 0, attempt: "stored" })).toThrow(/must be fresh/);
+    for (const config of [
+      { episodesPerIteration: 0 },
+      { episodesPerIteration: 0, recorded: ["a.jsonl"], replayIterations: 1 },
+      { episodesPerIteration: 0, recorded: ["a.jsonl"], diagnostics: { every: 1 } },
+    ]) {
+      expect(() => parseConfig(config)).toThrow(
+        expect.objectContaining({
+          code: "ERR_CONFIG",
+          message: expect.stringContaining("nothing is played"),
+        }),
+      );
+    }
+    expect(parseConfig({ episodesPerIteration: 0, recorded: ["a.jsonl"] }).recorded).toEqual(["a.jsonl"]);
   });
 });
 
@@ -167,6 +190,26 @@ describe("the critic's step (line 8)", () => {
     }
   });
 
+  test("without bootstrap the target rests on what was observed, and no future is written", async () => {
+    const model = script();
+    await train(model, { bootstrap: false });
+    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
+    const going = kls(model).map(({ teacher }) => model.decode(teacher).split("<|im_start|>user").at(-1)!);
+    expect(going).toHaveLength(8);
+    for (const request of going) expect(request).toContain("OBSERVED wants");
+    expect(going.some((request) => !request.includes("Final score"))).toBe(true);
+    const k3 = script();
+    await train(k3, { bootstrap: false, futures: 3 });
+    expect(k3.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
+  });
+
+  test("a transition with nothing to teach does not end the run", async () => {
+    const model = script();
+    model.kl = () => 0;
+    const { result } = await train(model, { updatesPerIteration: 4, priorityExponent: 1 });
+    expect(result.updates).toBe(4);
+  });
+
   test("y is scored with the ids that were sampled, its stop id included, averaged over tokens and batch", async () => {
     const model = script();
     await train(model);
@@ -251,6 +294,32 @@ describe("the policy's step (line 9)", () => {
     expect(yes.run.rows[1]!.values).toMatchObject({ "refinements/kept": 8, "yes/critique": 1 });
   });
 
+  test("without refinements L2 is that of the attempt, unasked, or asked for where approval decides", async () => {
+    const learned = (model: ScriptedModel) =>
+      model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    const asked = (model: ScriptedModel, role: string) =>
+      model.calls.filter(({ prompt }) => roleOf(prompt) === role);
+    const plain = script();
+    const { run } = await train(plain, { refinements: 0 });
+    expect(learned(plain)).toHaveLength(8);
+    for (const { prompt, response } of learned(plain)) {
+      expect(roleOf(plain.decode(prompt))).toBe("policy");
+      expect(response).toEqual([...plain.encode(act("soap")), endOfTurn]);
+    }
+    expect([...asked(plain, "critic"), ...asked(plain, "refiner")]).toHaveLength(0);
+    expect(run.rows[1]!.values).toMatchObject({ "refinements/kept": 8, "refinements/changed": 0 });
+    expect(run.rows[1]!.values["parse/refinement"]).toBeUndefined();
+
+    const refused = script();
+    await train(refused, { refinements: 0, refinementsKept: "approved" });
+    expect(asked(refused, "critic")).toHaveLength(8);
+    expect(asked(refused, "refiner")).toHaveLength(0);
+    expect(learned(refused)).toHaveLength(0);
+    const approved = script({ critic: "Future:\nfine\nOptimality:\nYes" });
+    await train(approved, { refinements: 0, refinementsKept: "approved" });
+    expect(learned(approved)).toHaveLength(8);
+  });
+
   test("m rounds keep the history of attempts in sight", async () => {
     const model = script();
     await train(model, { refinements: 2 });
@@ -294,6 +363,23 @@ describe("single-step tasks", () => {
   });
 });
 
+test("an environment may say that its one action is a solution; what answered it is shown with the score", async () => {
+  const solved = "Correctness:\nNo. It brings the wrong thing.";
+  const model = script({ critic: solved, backup: solved });
+  const { run } = await train(model, {}, errandEnvironment({ turns: 1, singleStep: true }));
+  for (const { student, teacher } of kls(model)) {
+    expect(roleOf(model.decode(student))).toBe("critic");
+    expect(model.decode(student)).toContain("Correctness:");
+    expect(model.decode(student)).not.toContain("boxed");
+    expect(model.decode(teacher)).toMatch(/OBSERVED wants .*Final score: 0/s);
+  }
+  expect(run.rows[1]!.values).toMatchObject({ "parse/critique": 1, "refinements/kept": 8 });
+  // And one with a single turn may say that it is none.
+  const foreseeing = script();
+  await train(foreseeing, {}, errandEnvironment({ turns: 1, singleStep: false }));
+  for (const { student } of kls(foreseeing)) expect(foreseeing.decode(student)).toContain("Optimality:");
+});
+
 describe("reasoning models", () => {
   const corrected = "<corrected_think>I believe so.</corrected_think>";
 
@@ -313,6 +399,17 @@ describe("reasoning models", () => {
     expect(texts).toHaveLength(8);
     for (const { response } of texts) {
       expect(model.decode(response)).toBe(`<think>\nI believe so.\n</think>${act("key")}<|im_end|>`);
+    }
+  });
+
+  test("a thought that was cut off, or never closed, is no text to learn from", async () => {
+    for (const [backup, refiner] of [
+      ["<think>It said that key is what …", "<think>The critique says …"],
+      ["It said that key is what …", "The critique says …"], // where the template has opened the thought
+      ["<think>It said that key is what it wants", "<think>The critique says key"],
+    ]) {
+      const { run } = await train(script({ backup: backup!, refiner: refiner! }), { reasoning: true });
+      expect(run.rows[1]!.values).toMatchObject({ "targets/dropped": 8, "refinements/dropped": 8 });
     }
   });
 
@@ -355,6 +452,41 @@ describe("the order of an update", () => {
     ]);
   });
 
+  test("θ̄ moves every so many updates: with τ = 1 a copy that stays fixed between them", async () => {
+    const model = script();
+    await train(model, { iterations: 2, updatesPerIteration: 5, targetRate: 1, targetEvery: 3 });
+    const moves: number[] = [];
+    let steps = 0;
+    for (const event of model.events) {
+      if (event.kind === "step") steps++;
+      if (event.kind === "target") {
+        expect(event.tau).toBe(1);
+        moves.push(steps / 2);
+      }
+    }
+    expect(steps).toBe(20);
+    expect(moves).toEqual([3, 6, 9]); // counted over the run, not over an iteration
+  });
+
+  test("both rates follow the schedule over the updates of the run", async () => {
+    const model = script();
+    const { run } = await train(model, {
+      iterations: 2,
+      updatesPerIteration: 2,
+      criticLearningRate: 1,
+      policyLearningRate: 2,
+      schedule: { shape: "linear" },
+    });
+    const rates = model.events.flatMap((event) =>
+      event.kind === "step" ? [event.options.learningRate] : [],
+    );
+    expect(rates).toEqual([1, 2, 0.75, 1.5, 0.5, 1, 0.25, 0.5]);
+    expect(run.rows.at(-1)!.values).toMatchObject({
+      "learning_rate/critic": 0.25,
+      "learning_rate/policy": 0.5,
+    });
+  });
+
   test("moments are shared, or kept apart on request", async () => {
     const states = async (optimizerState: "shared" | "separate") => {
       const model = script();
@@ -383,6 +515,19 @@ describe("the order of an update", () => {
     const even = kls(uniform).map((text) => uniform.decode(text.student).split("OBSERVED").length - 1);
     for (const turn of [0, 1, 2]) {
       expect(even.filter((t) => t === turn).length / even.length).toBeCloseTo(1 / 3, 1);
+    }
+  });
+
+  test("importance weights undo what prioritizing does to the mean, as far as β says", async () => {
+    const model = script();
+    const turnOf = (text: DistilledText) => model.decode(text.student).split("OBSERVED").length - 1;
+    model.kl = (text) => [0.5, 1, 2][turnOf(text)]!;
+    await train(model, { priorityExponent: 1, importanceExponent: 1, updatesPerIteration: 20 });
+    const later = kls(model).slice(-8 * 10); // by then every transition has its own L1
+    expect(new Set(later.map(turnOf))).toEqual(new Set([0, 1, 2]));
+    for (const text of later) {
+      const share = (text.weight as number) * text.response.length * 8;
+      expect(share).toBeCloseTo([1, 1 / 2, 1 / 4][turnOf(text)]!, 5);
     }
   });
 
@@ -433,6 +578,235 @@ test("rehearsed examples have their step where no target could be used", async (
   await trainNlac({ model, environment: twentyQuestions({ turns: 3 }), config });
   const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
   expect(kinds.slice(0, 4)).toEqual(["nll", "step", "nll", "step"]);
+});
+
+describe("what replay draws from", () => {
+  const many: NlacConfigInput = {
+    iterations: 3,
+    episodesPerIteration: 2,
+    updatesPerIteration: 6,
+    batchSize: 4,
+  };
+
+  /** The episodes that the updates of each iteration learned from. */
+  async function drawn(config: NlacConfigInput) {
+    const { run } = await train(script(), { ...many, ...config });
+    const all = [0, 1, 2].map(() => new Set<number>());
+    for (const { update, trajectory } of run.samples) all[Math.floor(update / 6)]!.add(trajectory);
+    return all.map((episodes) => [...episodes].sort());
+  }
+
+  test("all episodes, the latest iterations', or the last one's alone", async () => {
+    expect(await drawn({})).toEqual([
+      [0, 1],
+      [0, 1, 2, 3],
+      [0, 1, 2, 3, 4, 5],
+    ]);
+    expect(await drawn({ replayIterations: 2 })).toEqual([
+      [0, 1],
+      [0, 1, 2, 3],
+      [2, 3, 4, 5],
+    ]);
+    expect(await drawn({ replayIterations: 1 })).toEqual([
+      [0, 1],
+      [2, 3],
+      [4, 5],
+    ]);
+  });
+
+  test("an iteration that left nothing to draw has no updates", async () => {
+    const environment = errandEnvironment();
+    const start = environment.start;
+    let started = 0;
+    environment.start = (...args) =>
+      ++started > 2 ? Promise.reject(new Error("the office is closed")) : start(...args);
+    const { result } = await train(script(), { ...many, replayIterations: 1 }, environment);
+    expect(result).toMatchObject({ episodes: 6, updates: 6 });
+  });
+});
+
+describe("recorded episodes", () => {
+  /** A file of three episodes of an earlier run. */
+  async function record(directory: string): Promise<string> {
+    const { run } = await train(script({ policy: act("lamp") }), { episodesPerIteration: 3 });
+    const path = join(directory, "earlier.jsonl");
+    const writer = new RecordWriter(path);
+    for (const trajectory of run.trajectories)
+      writer.append(toRecord({ ...trajectory, id: trajectory.id + 7 }));
+    writer.close();
+    return path;
+  }
+
+  test("alone, they are learned from and nothing is played", async () => {
+    await inDirectory(async (directory) => {
+      const path = await record(directory);
+      const model = script();
+      const environment = errandEnvironment();
+      environment.start = async () => Promise.reject(new Error("must not be played"));
+      const { run, result } = await train(
+        model,
+        { recorded: [path], episodesPerIteration: 0, iterations: 2, updatesPerIteration: 3 },
+        environment,
+      );
+      expect(result).toMatchObject({ updates: 6, episodes: 0, environmentSteps: 0 });
+      expect(run.trajectories.map(({ id }) => id)).toEqual([0, 1, 2]);
+      expect(new Set(run.samples.map(({ trajectory }) => trajectory))).toEqual(new Set([0, 1, 2]));
+      for (const { texts } of run.samples) expect(texts.action).toContain("lamp");
+    });
+  });
+
+  test("with others, they come first, and are not counted as played", async () => {
+    await inDirectory(async (directory) => {
+      const path = await record(directory);
+      const { run, result } = await train(script(), { recorded: [path, path], episodesPerIteration: 2 });
+      expect(run.trajectories.map(({ id }) => id)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+      expect(result.episodes).toBe(2);
+      expect(run.rows[0]!.values).toMatchObject({ episodes: 2, environment_steps: 6 });
+    });
+  });
+
+  test("a run holds them itself: it goes on where their file is gone", async () => {
+    await inDirectory(async (directory) => {
+      const path = await record(directory);
+      const config: NlacConfigInput = { ...small, recorded: [path], updatesPerIteration: 4 };
+      const environment = errandEnvironment();
+      const train_ = async (name: string, stopAfter: number, forget: boolean) => {
+        const at = join(directory, name);
+        for (const resumed of [false, true]) {
+          const model = script();
+          const controller = new AbortController();
+          let updates = 0;
+          model.updateTarget = async () => {
+            if (++updates === stopAfter && !resumed) controller.abort();
+          };
+          const options = { signal: controller.signal, progress: memoryRun().progress, description: {} };
+          const run = resumed ? RunDirectory.resume(at, model, options) : RunDirectory.create(at, options);
+          await trainNlac({ model, environment, config, run });
+          run.close();
+          if (forget) rmSync(path, { force: true });
+        }
+        return [...readRecords<{ trajectory: number; texts: object }>(join(at, "samples.jsonl"))];
+      };
+      const whole = await train_("whole", -1, false);
+      const cut = await train_("cut", 2, true);
+      expect(whole).toHaveLength(16);
+      expect(cut).toEqual(whole);
+      expect(new Set(whole.map(({ trajectory }) => trajectory)).size).toBe(4);
+    });
+  });
+
+  test("ids of another tokenizer are refused", async () => {
+    await inDirectory(async (directory) => {
+      const path = await record(directory);
+      const model = script();
+      const decode = model.decode.bind(model);
+      model.decode = (ids) => decode(ids.map((id) => (id + 1) % 256));
+      await expect(train(model, { recorded: [path] })).rejects.toMatchObject({
+        code: "ERR_RUN",
+        message: expect.stringContaining("episode 7"),
+      });
+    });
+  });
+});
+
+describe("metrics that explain", () => {
+  test("entropy and share of each role's tokens, readable attempts, changed refinements", async () => {
+    // Half of the attempts cannot be read, and half of the others are refined into what they were.
+    let attempts = 0;
+    const model = script();
+    const speak = model.reply;
+    model.reply = (prompt, weights, i, request) => {
+      if (roleOf(prompt) !== "policy" || request.seed === undefined)
+        return speak(prompt, weights, i, request);
+      return ["key", "soap", "", ""].map((word) => (word === "" ? "hm" : act(word)))[attempts++ % 4]!;
+    };
+    const generate = model.generate.bind(model);
+    model.generate = async (requests, options) => {
+      const texts = await generate(requests, options);
+      for (const [i, { logProbs }] of texts.entries()) {
+        const prompt = model.decode(requests[i]!.tokens!);
+        logProbs.fill(roleOf(prompt) === "policy" ? -0.25 : -2);
+      }
+      return texts;
+    };
+    const { run } = await train(model, { episodesPerIteration: 4, batchSize: 8 });
+    const { values } = run.rows[1]!;
+    expect(values).toMatchObject({
+      "entropy/attempt": 0.25,
+      "entropy/critique": 2,
+      "entropy/target": 2,
+      "parse/attempt": 0.5,
+      "refinements/changed": 0.5,
+    });
+    const shares = ["future", "target", "attempt", "critique", "refinement"].map((role) => {
+      const share = values[`share/${role}`] ?? 0;
+      expect(share).toBeCloseTo((values[`tokens/${role}`] ?? 0) / values["tokens/generated"]!, 12);
+      return share;
+    });
+    expect(shares.reduce((sum, share) => sum + share, 0)).toBeCloseTo(1, 12);
+  });
+
+  test("what was drawn: how many, how old, how weighted", async () => {
+    const { run } = await train(script(), {
+      iterations: 2,
+      episodesPerIteration: 2,
+      priorityExponent: 0,
+      replayIterations: 1,
+    });
+    for (const { values } of run.rows.filter(({ values }) => "loss/l1" in values)) {
+      expect(values["replay/effective"]).toBeCloseTo(6, 4); // two episodes of three turns
+      expect(values["replay/weight"]).toBe(1);
+      expect(values["replay/age"]).toBeGreaterThanOrEqual(0);
+      expect(values["replay/age"]).toBeLessThanOrEqual(1); // episodes, of the two that count
+    }
+    expect(run.rows.at(-1)!.values["replay/size"]).toBe(12);
+  });
+
+  test("held-out success and diagnoses when they are asked for, and training goes on as without them", async () => {
+    const long: NlacConfigInput = { iterations: 3, updatesPerIteration: 2, episodesPerIteration: 2 };
+    const plain = script();
+    const { run: without } = await train(plain, long);
+    const model = script();
+    const { run } = await train(model, {
+      ...long,
+      evaluation: { every: 2, episodes: 3 },
+      diagnostics: { every: 2, transitions: 3 },
+    });
+    const stepsWith = (name: string) =>
+      run.rows.flatMap(({ step, values }) => (name in values ? [step] : []));
+    expect(stepsWith("eval/success")).toEqual([0, 4, 6]);
+    expect(stepsWith("calibration/difference")).toEqual([0, 4]);
+    expect(stepsWith("time/diagnose")).toEqual([0, 4]);
+    expect(without.rows.some(({ values }) => "gain/refined" in values || "eval/success" in values)).toBe(
+      false,
+    );
+    expect(model.events).toEqual(plain.events);
+    expect(run.samples).toEqual(without.samples);
+    expect(run.trajectories.map(({ seed }) => seed)).toEqual(without.trajectories.map(({ seed }) => seed));
+  });
+
+  test("a diagnosis draws random numbers of its own", async () => {
+    const model = script();
+    await train(model, { iterations: 2, diagnostics: { every: 1, transitions: 3 } });
+    const seeds = model.calls.map(({ request }) => request.seed);
+    expect(new Set(seeds).size).toBe(seeds.length);
+  });
+
+  test("a stop during a diagnosis gives up the episodes too", async () => {
+    const model = script();
+    const controller = new AbortController();
+    const run = memoryRun({ signal: controller.signal });
+    const speak = model.reply;
+    model.reply = (prompt, weights, i, request) => {
+      if (roleOf(prompt) === "critic") controller.abort();
+      return speak(prompt, weights, i, request);
+    };
+    const config = { ...small, diagnostics: { every: 1 } };
+    const result = await trainNlac({ model, environment: errandEnvironment(), config, run });
+    expect(result).toMatchObject({ stopped: true, episodes: 0, updates: 0 });
+    expect(run.trajectories).toEqual([]);
+    expect(run.checkpoints.at(-1)).toMatchObject({ collected: false, episodes: 0 });
+  });
 });
 
 test("no iterations: nothing is played, and what came before is kept", async () => {

@@ -183,9 +183,13 @@ describe("every command on a run that train left", () => {
   });
 
   test("--dry-run prints the resolved recipe and touches nothing", async () => {
-    const { code, output } = await nlac("train", recipe, "--dry-run", "--set", "config.seed=9");
+    const { code, output } = await nlac("train", recipe, "--dry-run", "--json", "--set", "config.seed=9");
     expect(code).toBe(0);
-    expect(JSON.parse(output)).toMatchObject({ config: { seed: 9, targetRate: 0.005 } });
+    const { recipe: resolved, estimate } = JSON.parse(output);
+    expect(resolved).toMatchObject({ config: { seed: 9, targetRate: 0.005 } });
+    // The run's model is the one that it started from, and has its size.
+    const further = await nlac("train", recipe, "--dry-run", "--json", "--set", `model=${run}`);
+    expect(JSON.parse(further.output).estimate.shape).toEqual(estimate.shape);
   });
 });
 

@@ -32,6 +32,7 @@ function sample(fault?: string): Environment<string> {
   return {
     name: "sample",
     actionFormat: fault === "solution of two turns" ? "solution" : "text",
+    singleStep: fault === "single step of two turns",
     maxTurns: 2,
     tasks: async (split) =>
       fault === "splits overlap" ? ["same"] : fault === "no tasks" ? [] : [`${split} a`, `${split} b`],
@@ -55,7 +56,8 @@ describe("checkEnvironment", () => {
     ["silent", /nothing to answer/],
     ["reward of 2", /outside of \[0, 1\]/],
     ["NaN", /reward NaN/],
-    ["solution of two turns", /single turn/],
+    ["solution of two turns", /solution environment must have a single turn/],
+    ["single step of two turns", /single-step environment must have a single turn/],
     ["splits overlap", /in both splits/],
     ["no tasks", /no tasks/],
     ["ids clash", /same id/],

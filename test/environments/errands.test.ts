@@ -6,7 +6,7 @@ import {
   errandsModel,
   errandsSuccessRate,
 } from "../../lib/environments/errands/index.ts";
-import { kinds, things } from "../../lib/environments/errands/words.ts";
+import { deskText, futureText, kinds, things } from "../../lib/environments/errands/words.ts";
 import { type Errand, makeErrands, successRate } from "../../lib/environments/errands/world.ts";
 import { parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
@@ -139,6 +139,38 @@ describe("errands", () => {
     expect(() => errands(options as ErrandsOptions)).toThrow(
       expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringMatching(complaint) }),
     );
+  });
+});
+
+describe("what a future foretells", () => {
+  const { foretold } = errands();
+  const took = { kind: "took", thing: "form" } as const;
+
+  it("is read from every future that can be written", () => {
+    expect(foretold!(futureText(took, { kind: "done", moves: 3 }))).toBe(1);
+    expect(foretold!(futureText(took, { kind: "late" }))).toBe(0);
+    expect(foretold!(futureText(took, { kind: "lost", over: "pen" }))).toBe(0);
+  });
+
+  it("agrees with an answer when the desk does what it says", () => {
+    const { agreement } = errands();
+    const status = { kind: "visa", movesLeft: 2, brought: ["form"] };
+    const answers = (event: Parameters<typeof deskText>[0]) => [
+      { role: "user" as const, content: deskText(event, status) },
+    ];
+    const late = { kind: "late" } as const;
+    const wants = { kind: "wants", thing: "form" } as const;
+    expect(agreement!(futureText(took, late), answers(took))).toBe(1);
+    expect(agreement!(futureText(took, late), answers({ kind: "took", thing: "fee" }))).toBe(0);
+    expect(agreement!(futureText(took, late), answers(wants))).toBe(0);
+    expect(agreement!(futureText({ kind: "refused" }, late), answers({ kind: "refused" }))).toBe(1);
+    expect(agreement!("Who knows.", answers(took))).toBeUndefined();
+    expect(agreement!(futureText(took, late), answers(undefined))).toBeUndefined();
+  });
+
+  it("is unknown where the text says nothing of the end, or contradicts itself", () => {
+    expect(foretold!("The desk took the form.")).toBeUndefined();
+    expect(foretold!("The desk took the form. Done in 3. Too late.")).toBeUndefined();
   });
 });
 

@@ -1,40 +1,22 @@
-import { createServer, type IncomingMessage, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";
 import { chatService } from "../../lib/environments/service.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { parseReply } from "../../lib/environments/twenty-questions/oracle.ts";
+import { type ChatServer, chatServer } from "../support/chat-server.ts";
 
-type Handler = (
-  body: { messages: { role: string; content: string }[] },
-  call: number,
-) => { status?: number; text?: string; delay?: number };
+type Handler = Parameters<typeof chatServer>[0];
 
-let server: Server | undefined;
-afterEach(async () => {
-  server?.closeAllConnections();
-  await new Promise((resolve) => (server === undefined ? resolve(undefined) : server.close(resolve)));
+let server: ChatServer | undefined;
+const close = async () => {
+  await server?.close();
   server = undefined;
-});
+};
+afterEach(close);
 
-async function serve(handler: Handler): Promise<{ baseURL: string; calls: () => number }> {
-  let calls = 0;
-  server = createServer(async (request: IncomingMessage, response) => {
-    let text = "";
-    for await (const chunk of request) text += chunk;
-    const reply = handler(JSON.parse(text), calls++);
-    await new Promise((resolve) => setTimeout(resolve, reply.delay ?? 0));
-    response.writeHead(reply.status ?? 200, { "content-type": "application/json", "retry-after-ms": "1" });
-    response.end(
-      JSON.stringify(
-        reply.status === undefined
-          ? { choices: [{ message: { role: "assistant", content: reply.text ?? "" } }] }
-          : { error: { message: "out of order" } },
-      ),
-    );
-  });
-  await new Promise<void>((resolve) => server!.listen(0, "127.0.0.1", resolve));
-  return { baseURL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`, calls: () => calls };
+async function serve(handler: Handler): Promise<ChatServer> {
+  await close();
+  server = await chatServer(handler);
+  return server;
 }
 
 const hello = [{ role: "user", content: "hello" } as const];
@@ -49,7 +31,6 @@ describe("chatService", () => {
     const mended = await serve((_, call) => (call === 0 ? { status: 503 } : { text: "there" }));
     expect(await chatService({ model: "m", baseURL: mended.baseURL }).complete(hello)).toBe("there");
     expect(mended.calls()).toBe(2);
-    server!.close();
     const broken = await serve(() => ({ status: 500 }));
     await expect(
       chatService({ model: "m", baseURL: broken.baseURL, apiKey: "secret-key", maxRetries: 1 }).complete(

@@ -62,7 +62,24 @@ describe("resolveModel", () => {
 
   it("lists the names it knows", async () => {
     const unknown = resolveModel("Nobody-7B");
-    await expectFailure(unknown, "ERR_MODEL_NOT_FOUND", /SmolLM2-135M-Instruct/);
+    await expectFailure(unknown, "ERR_MODEL_NOT_FOUND", /SmolLM2-135M-Instruct, errands-base/);
+  });
+
+  it("finds a model that the package ships, unless a directory here has its name", async () => {
+    const { server, options } = await place();
+    const path = await resolveModel("errands-base", { ...options, offline: true });
+    expect(readdirSync(path)).toEqual(
+      expect.arrayContaining(["config.json", "model.safetensors", "tokenizer.json"]),
+    );
+    expect(server.requests).toEqual([]);
+    const here = process.cwd();
+    process.chdir(temporaryDirectory());
+    try {
+      mkdirSync("errands-base");
+      expect(await resolveModel("errands-base", options)).toBe(join(process.cwd(), "errands-base"));
+    } finally {
+      process.chdir(here);
+    }
   });
 
   it("pins every known model completely", () => {

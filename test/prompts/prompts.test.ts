@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Message } from "../../lib/environments/contract.ts";
 import {
   futureRequest,
+  observedTargetRequest,
   solutionTargetRequest,
   targetRequest,
   terminalTargetRequest,
@@ -31,10 +32,14 @@ test("every prompt reads as it did when it was last reviewed", () => {
     futureSilent: futureRequest([]),
     target: targetRequest(true),
     targetFutureOnly: targetRequest(false),
+    targetObserved: observedTargetRequest(observation, true),
+    targetObservedFutureOnly: observedTargetRequest(observation, false),
     terminal: terminalTargetRequest(observation, 1, true),
     solutionTarget: solutionTargetRequest(0),
+    solutionTargetAnswered: solutionTargetRequest(0, observation, "tool"),
     critic: criticRequest(false),
     criticSingleStep: criticRequest(true),
+    criticSingleStepTool: criticRequest(true, "tool"),
     evaluator: evaluatorRequest(["It goes\nwell.", "It goes badly."]),
     refinerText: refinerRequest("text"),
     refinerTool: refinerRequest("tool"),
@@ -51,10 +56,18 @@ test("the final reward is in the terminal target and nowhere in the others", () 
   for (const text of [
     futureRequest(observation),
     targetRequest(true),
+    observedTargetRequest(observation, true),
     criticRequest(false),
     criticRequest(true),
   ]) {
     expect(text).not.toContain("score");
+  }
+});
+
+test("a solution's form is spoken of only where it has one", () => {
+  for (const text of [criticRequest(true, "tool"), solutionTargetRequest(0, observation, "text")]) {
+    expect(text).toContain("Correctness:");
+    expect(text).not.toContain("boxed");
   }
 });
 

@@ -76,7 +76,7 @@ test("a run cut at ten random points, by SIGKILL and by SIGTERM, ends as an uncu
   const expected = fingerprint(whole);
   const { hashes, metrics } = expected as { hashes: Record<string, string>; metrics: MetricsRow[] };
   expect(Object.keys(hashes).length).toBeGreaterThan(4);
-  expect(metrics).toHaveLength(10);
+  expect(metrics).toHaveLength(13); // 2 rounds of episodes, 8 updates, 3 measurements
   // The comparison means something only if both losses took steps.
   expect(
     metrics.some(({ values }) => (values["refinements/kept"] ?? 0) > 0 && values["loss/l2"] !== undefined),

@@ -1,12 +1,16 @@
 /** A tiny environment for tests: say the hidden word. The desk answers every wrong word with the right one. */
 
 import type { Action, Environment, Episode, Message, StepResult } from "../../lib/environments/contract.ts";
+import { uniform } from "../../lib/random.ts";
 
 export interface Errand {
   word: string;
 }
 
-export function errandEnvironment(options: { turns?: number; words?: string[] } = {}): Environment<Errand> {
+/** With one turn it is a task with a solution, unless `singleStep` makes it one of a single action. */
+export function errandEnvironment(
+  options: { turns?: number; words?: string[]; singleStep?: boolean } = {},
+): Environment<Errand> {
   const turns = options.turns ?? 3;
   const words = options.words ?? ["key", "lamp", "map"];
   let current: Episode | undefined;
@@ -32,7 +36,8 @@ export function errandEnvironment(options: { turns?: number; words?: string[] } 
   };
   return {
     name: "errand",
-    actionFormat: turns === 1 ? "solution" : "text",
+    actionFormat: turns === 1 && options.singleStep === undefined ? "solution" : "text",
+    ...(options.singleStep === undefined ? {} : { singleStep: options.singleStep }),
     maxTurns: turns,
     tasks: async (split) => words.map((word) => ({ word: split === "train" ? word : `${word}s` })),
     taskId: (task) => task.word,
@@ -43,5 +48,14 @@ export function errandEnvironment(options: { turns?: number; words?: string[] } 
     },
     step: (action) => current!.step(action),
     close: async () => undefined,
+  };
+}
+
+/** Brings soap, and then what the desk asked for in a share of the episodes: chance decides by the request's seed. */
+export function luckyReply(share: () => number) {
+  return (prompt: string, _weights: unknown, _i: number, { seed }: { seed?: number | bigint }): string => {
+    const asked = /OBSERVED wants (\w+)/.exec(prompt)?.[1];
+    const word = asked !== undefined && uniform(Number(seed), 0, 0) < share() ? asked : "soap";
+    return `Thought:\nhm\nAction:\n${word}`;
   };
 }

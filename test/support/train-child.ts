@@ -41,6 +41,8 @@ const result = await trainNlac({
     priorityExponent: 1,
     targetRate: 0.1,
     optimizerState: "separate",
+    evaluation: { every: 1, episodes: 2 },
+    diagnostics: { every: 1, transitions: 2 },
     maxActionTokens: 80,
     maxCriticTokens: 40,
     seed: 11,

@@ -14,7 +14,7 @@ import { streams, uniform } from "../../random.ts";
 import type { Action, Environment, Episode, ResetOptions, StepResult } from "../contract.ts";
 import { driver } from "../driver.ts";
 import { demonstrate } from "./demonstrate.ts";
-import { deskText, kinds, rules, things } from "./words.ts";
+import { deskText, eventAgreement, foretoldSuccess, kinds, rules, things } from "./words.ts";
 import { bring, type Errand, type ErrandPolicy, makeErrands, type Progress, successRate } from "./world.ts";
 
 const errandsOptions = z
@@ -126,6 +126,8 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     start,
     // Of made-up errands, whatever the task: a demonstration must not give a hidden order away.
     demonstrate: async (_, { seed }) => demonstrate(seed, deadEnds),
+    foretold: foretoldSuccess,
+    agreement: (future, observation) => eventAgreement(future, observation[0]?.content ?? ""),
     ...driver("errands", start),
   };
 }

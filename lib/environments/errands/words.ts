@@ -130,6 +130,28 @@ export function futureText(event: Event, prospect: Prospect): string {
   return `${said}${phrase}${what}${phrases.stop}`;
 }
 
+/** What such a description says of the end: 1 for an errand done, 0 for one that is not; undefined for neither or both. */
+export function foretoldSuccess(future: string): number | undefined {
+  const done = future.includes(phrases.doneIn);
+  const failed = future.includes(phrases.late) || future.includes(phrases.lost);
+  return done === failed ? undefined : Number(done);
+}
+
+/** Whether the desk did what a description of the future says that it does next: 1 or 0; undefined for other texts. */
+export function eventAgreement(future: string, answer: string): number | undefined {
+  const [foreseen, seen] = [eventIn(future), eventIn(answer)];
+  return foreseen === undefined || seen === undefined ? undefined : Number(foreseen === seen);
+}
+
+/** The words for an event that `text` begins with. */
+function eventIn(text: string): string | undefined {
+  const events: Event[] = things.flatMap((thing) => [
+    { kind: "took", thing },
+    { kind: "wants", thing },
+  ]);
+  return [...events, { kind: "refused" } as const].map(eventText).find((words) => text.startsWith(words));
+}
+
 /** One sentence on what would have been better. */
 export function adviceText(kind: "first" | "not", thing: string): string {
   return `${phrases[kind]}${thing}${phrases.stop}`;

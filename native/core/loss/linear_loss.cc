@@ -307,8 +307,9 @@ LossResult run(const Problem& problem) {
   }
   LossResult result;
   if (with_gradient) {
-    result.grad_hidden = count < hidden.size(0) ? at::zeros_like(hidden, at::MemoryFormat::Contiguous)
-                                                : at::empty_like(hidden, at::MemoryFormat::Contiguous);
+    const auto made = problem.options.real_gradient ? options : hidden.options();
+    result.grad_hidden =
+        count < hidden.size(0) ? at::zeros(hidden.sizes(), made) : at::empty(hidden.sizes(), made);
   }
 
   if (count > 0) {
@@ -450,16 +451,20 @@ LossResult linear_token_log_probs(const at::Tensor& hidden, const at::Tensor& we
   return result;
 }
 
-LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& weight,
-                                  const SurrogateInputs& inputs, const at::Tensor& weights,
-                                  const SurrogateOptions& surrogate, const TokenOptions& token,
-                                  const LossOptions& options, const at::Tensor& grad_weight) {
+void check_surrogate(const SurrogateOptions& surrogate) {
   NLAC_REQUIRE(surrogate.clip_low >= 0 && surrogate.clip_low <= 1, "ERR_VALUE",
                "the lower clip range must be from 0 to 1, not ", surrogate.clip_low);
   NLAC_REQUIRE(surrogate.clip_high >= 0 && std::isfinite(surrogate.clip_high), "ERR_VALUE",
                "the upper clip range must be finite and at least 0, not ", surrogate.clip_high);
   NLAC_REQUIRE(surrogate.kl_coefficient >= 0 && std::isfinite(surrogate.kl_coefficient), "ERR_VALUE",
                "the KL's coefficient must be finite and at least 0, not ", surrogate.kl_coefficient);
+}
+
+LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& weight,
+                                  const SurrogateInputs& inputs, const at::Tensor& weights,
+                                  const SurrogateOptions& surrogate, const TokenOptions& token,
+                                  const LossOptions& options, const at::Tensor& grad_weight) {
+  check_surrogate(surrogate);
   check_head("the", hidden, weight);
   check_row_input("old log probabilities", inputs.old_log_probs, hidden);
   check_row_input("advantages", inputs.advantages, hidden);

@@ -39,6 +39,7 @@ struct LossOptions {
   // default_workspace(). Besides it a call makes what is of the hidden states' size, and for 32 rows of
   // logits there is always room.
   int64_t workspace_bytes = 0;
+  bool real_gradient = false;  // grad_hidden in "real" (below), for a caller that has something to add to it
 };
 
 // Of losses on targets.
@@ -51,7 +52,7 @@ struct TokenOptions {
 // Results by row; undefined where not asked for. "real" is f32, or f64 for f64 inputs.
 struct LossResult {
   at::Tensor losses;       // [rows] real, not multiplied by the weights; undefined for log probs
-  at::Tensor grad_hidden;  // [rows, hidden] in the (student) hidden's type; undefined without gradient
+  at::Tensor grad_hidden;  // [rows, hidden] in the (student) hidden's type, or real; undefined without gradient
   at::Tensor log_probs;    // [rows] real: log q(target), of losses on targets
   at::Tensor entropies;    // [rows] real: H(q), with `with_entropies`
   at::Tensor ratios;       // [rows] real: q(target) now over then, of the surrogate
@@ -97,6 +98,9 @@ struct SurrogateOptions {
          clip_high = 0.2;     // the ratio counts from 1 - clip_low to 1 + clip_high; low at most 1
   double kl_coefficient = 0;  // ≥ 0
 };
+
+// Throws ERR_VALUE for what linear_token_surrogate refuses of these.
+void check_surrogate(const SurrogateOptions& surrogate);
 
 LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& weight,
                                   const SurrogateInputs& inputs, const at::Tensor& weights,

@@ -115,6 +115,7 @@ Weights with_adapters(Weights base, const Weights& adapters) {
   for (size_t i = 0; i < base.layers.size(); ++i) {
     for (const auto field : layer_adapters) base.layers[i].*field = adapters.layers[i].*field;
   }
+  base.take_heads(adapters);
   return base;
 }
 
@@ -133,7 +134,7 @@ Weights merge_adapters(const Weights& weights) {
 void export_adapter(const std::string& directory, const ModelConfig& config, const AdapterOptions& options,
                     const Weights& adapters, const std::string& base) {
   const std::filesystem::path root(directory);
-  write_tensors(root / adapter_file, adapters.named_views(config));
+  write_tensors(root / adapter_file, adapters.without_heads().named_views(config));
   const nlohmann::ordered_json json = {{"peft_type", "LORA"},
                                        {"task_type", "CAUSAL_LM"},
                                        {"base_model_name_or_path", base},

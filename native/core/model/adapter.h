@@ -53,7 +53,7 @@ void check_adapter(const AdapterOptions& options);
 // layer and its name alone.
 Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device);
 
-// The model `base` with the adapters of `adapters`; all tensors are shared.
+// The model `base` with the adapters and heads of `adapters`; all tensors are shared.
 Weights with_adapters(Weights base, const Weights& adapters);
 
 // Adapted weights as a plain model: W + scale · B A, summed in float32 and rounded to W's type once, on the CPU,
@@ -63,7 +63,7 @@ Weights merge_adapters(const Weights& weights);
 // Under this name peft keeps an adapter's tensors, and so do we.
 constexpr const char* adapter_file = "adapter_model.safetensors";
 
-// Writes what peft's PeftModel.from_pretrained loads into `directory`, which exists: the tensors, float32, and
+// Writes what peft's PeftModel.from_pretrained loads, without heads, into `directory`, which exists: the tensors, float32, and
 // adapter_config.json. `base` is what that calls the model. Throws ERR_IO.
 void export_adapter(const std::string& directory, const ModelConfig& config, const AdapterOptions& options,
                     const Weights& adapters, const std::string& base);

@@ -23,6 +23,9 @@ namespace nlac {
 namespace {
 
 constexpr const char* format_error = "ERR_MODEL_FORMAT";
+constexpr const char* value_name = "value_head.weight";
+constexpr const char* value_bias_name = "value_head.bias";
+constexpr std::pair<Heads, const char*> names_of_heads[] = {{Heads::none, "none"}, {Heads::value, "value"}};
 
 // The fields of a layer, in the order of Weights::list().
 constexpr std::array layer_fields = {
@@ -47,6 +50,8 @@ Weights transform(const Weights& from, Make make) {
   }
   to.norm = each(from.norm);
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
+  to.value = each(from.value);
+  to.value_bias = each(from.value_bias);
   return to;
 }
 
@@ -159,18 +164,19 @@ class Source {
 // the file's order of that parameter's rows.
 template <typename FileName, typename Order>
 Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
-                     FileName file_name, Order order) {
+                     Heads heads, FileName file_name, Order order) {
   NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
   // Every tensor is found in the file before memory is taken, so that a configuration cannot ask for more
   // than the file holds. The meta device has shapes alone.
   std::vector<const TensorEntry*> entries;
-  for (const auto& [name, shape_only] : allocate_weights(config, dtype, at::kMeta).named_views(config)) {
+  for (const auto& [name, shape_only] :
+       allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
     entries.push_back(&source.take(file_name(name), shape_only.sizes()));
   }
   source.require_empty();
 
-  const Weights weights = allocate_weights(config, dtype, device);
+  const Weights weights = allocate_weights(config, dtype, device, heads);
   size_t next = 0;
   for (const auto& [name, view] : weights.named_views(config)) {
     const TensorEntry& entry = *entries[next++];
@@ -212,7 +218,8 @@ void add_generation_eos(const std::string& path, ModelConfig& config) {
   }
 }
 
-LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device) {
+LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device,
+                             Heads heads) {
   const std::filesystem::path root(directory);
   LoadedModel model;
   model.config = ModelConfig::from_json(read_text((root / "config.json").string()));
@@ -225,9 +232,15 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   }
   source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   if (model.config.tied_embeddings) source.drop("lm_head.weight");
+  if (heads == Heads::none) {
+    source.drop(value_name);
+    source.drop(value_bias_name);
+  } else if (source.find(value_name) == nullptr) {
+    heads = Heads::none;
+  }
 
   model.weights = read_weights(
-      model.config, source, dtype, device, [](const std::string& name) { return name; },
+      model.config, source, dtype, device, heads, [](const std::string& name) { return name; },
       [](const std::string&) { return Interleaved{}; });
   return model;
 }
@@ -305,11 +318,12 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
   }
 
   const int64_t interleaved = config.family == Family::llama ? config.head_dim : 0;
-  model.weights = read_weights(config, source, dtype, device, gguf_name, [&](const std::string& name) {
+  const auto order = [&](const std::string& name) {
     const bool rotary =
         name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
     return Interleaved{rotary ? interleaved : 0};
-  });
+  };
+  model.weights = read_weights(config, source, dtype, device, Heads::none, gguf_name, order);
   return model;
 }
 
@@ -321,25 +335,40 @@ bool Weights::adapted() const {
   });
 }
 
+const char* heads_name(Heads heads) {
+  for (const auto& [known, name] : names_of_heads)
+    if (heads == known) return name;
+  fail("ERR_INTERNAL", "unnamed heads");
+}
+
+std::optional<Heads> heads_named(std::string_view wanted) {
+  for (const auto& [heads, name] : names_of_heads)
+    if (wanted == name) return heads;
+  return std::nullopt;
+}
+
 std::vector<at::Tensor> Weights::list() const {
+  std::vector<at::Tensor> tensors;
   if (adapted()) {
-    std::vector<at::Tensor> tensors;
     for (const LayerWeights& layer : layers) {
       for (const auto field : layer_adapters) {
         const Adapter& adapter = layer.*field;
         if (adapter.a.defined()) tensors.insert(tensors.end(), {adapter.a, adapter.b});
       }
     }
-    return tensors;
-  }
-  std::vector<at::Tensor> tensors = {embedding};
-  for (const LayerWeights& layer : layers) {
-    for (const auto field : layer_fields) {
-      if ((layer.*field).defined()) tensors.push_back(layer.*field);
+  } else {
+    tensors.push_back(embedding);
+    for (const LayerWeights& layer : layers) {
+      for (const auto field : layer_fields) {
+        if ((layer.*field).defined()) tensors.push_back(layer.*field);
+      }
     }
+    tensors.push_back(norm);
+    if (!head.is_same(embedding)) tensors.push_back(head);
   }
-  tensors.push_back(norm);
-  if (!head.is_same(embedding)) tensors.push_back(head);
+  for (const at::Tensor& tensor : {value, value_bias}) {
+    if (tensor.defined()) tensors.push_back(tensor);
+  }
   return tensors;
 }
 
@@ -377,8 +406,7 @@ static NamedTensors named_adapters(const std::vector<LayerWeights>& layers) {
   return views;
 }
 
-NamedTensors Weights::named_views(const ModelConfig& config) const {
-  if (adapted()) return named_adapters(layers);
+static NamedTensors named_model(const Weights& weights, const ModelConfig& config) {
   NamedTensors views;
   const auto add = [&](std::string name, at::Tensor tensor) {
     if (tensor.defined()) views.emplace_back(std::move(name), std::move(tensor));
@@ -394,9 +422,9 @@ NamedTensors Weights::named_views(const ModelConfig& config) const {
   };
   const int64_t q_rows = config.heads * config.head_dim, kv_rows = config.kv_heads * config.head_dim;
 
-  add("model.embed_tokens.weight", embedding);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerWeights& layer = layers[i];
+  add("model.embed_tokens.weight", weights.embedding);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
     add(prefix + "input_layernorm.weight", layer.input_norm);
@@ -416,12 +444,36 @@ NamedTensors Weights::named_views(const ModelConfig& config) const {
     add(mlp + "down_proj.weight", layer.down);
     add(mlp + "down_proj.bias", layer.down_bias);
   }
-  add("model.norm.weight", norm);
-  if (!head.is_same(embedding)) add("lm_head.weight", head);
+  add("model.norm.weight", weights.norm);
+  if (!weights.head.is_same(weights.embedding)) add("lm_head.weight", weights.head);
   return views;
 }
 
-Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+NamedTensors Weights::named_views(const ModelConfig& config) const {
+  NamedTensors views = adapted() ? named_adapters(layers) : named_model(*this, config);
+  if (value.defined()) views.insert(views.end(), {{value_name, value}, {value_bias_name, value_bias}});
+  return views;
+}
+
+Weights Weights::without_heads() const {
+  Weights plain = *this;
+  plain.value.reset();
+  plain.value_bias.reset();
+  return plain;
+}
+
+void Weights::take_heads(const Weights& other) {
+  value = other.value;
+  value_bias = other.value_bias;
+}
+
+void Weights::add_heads(Heads heads) {
+  if (heads != Heads::value || value.defined()) return;
+  value = at::zeros({1, norm.size(0)}, norm.options());
+  value_bias = at::zeros({1}, norm.options());
+}
+
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device, Heads heads) {
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const auto make = [&](bool wanted, std::initializer_list<int64_t> shape) {
     return wanted ? at::empty(at::IntArrayRef(shape), options) : at::Tensor();
@@ -449,6 +501,8 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   }
   weights.norm = make(true, {hidden});
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
+  weights.value = make(heads == Heads::value, {1, hidden});
+  weights.value_bias = make(heads == Heads::value, {1});
   return weights;
 }
 
@@ -472,8 +526,11 @@ static bool is_huggingface(const std::string& path) {
   return true;
 }
 
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device) {
-  return is_huggingface(path) ? load_huggingface(path, dtype, device) : load_gguf(path, dtype, device);
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device, Heads heads) {
+  LoadedModel model =
+      is_huggingface(path) ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
+  model.weights.add_heads(heads);
+  return model;
 }
 
 static void add_to(Checksum& sum, const TensorEntry& entry) {
@@ -531,7 +588,7 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
   NLAC_REQUIRE(!error, "ERR_IO", directory, ": cannot be made: ", error.message());
 
   const std::filesystem::path root(directory);
-  write_tensors(root / "model.safetensors", weights.named_views(config), dtype);
+  write_tensors(root / "model.safetensors", weights.without_heads().named_views(config), dtype);
 
   nlohmann::ordered_json generation = nlohmann::ordered_json::object();
   if (config.bos_token_id >= 0) generation["bos_token_id"] = config.bos_token_id;

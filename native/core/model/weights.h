@@ -1,13 +1,16 @@
 // A decoder's parameters as torch tensors, fused the way the core computes: q, k and v in one matrix, gate
-// and up in one. Weights come in three kinds: a plain model; an adapted one, a model with adapters on it; and
-// adapters alone, whose other tensors are undefined. Thread rule: owned by the learner's thread.
+// and up in one. Weights come in three kinds, each with heads or without: a plain model; an adapted one, a
+// model with adapters on it; and adapters alone, where the model's tensors are undefined. Thread rule: owned by
+// the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,28 +39,43 @@ struct LayerWeights {
 
 inline constexpr std::array layer_adapters = {&LayerWeights::qkv_adapter, &LayerWeights::output_adapter,
                                               &LayerWeights::gate_up_adapter, &LayerWeights::down_adapter};
+// What reads the final hidden states besides the vocabulary matrix. A head is linear, begins at zero, and is
+// trained, averaged and saved like any other parameter; a plain model has none.
+enum class Heads {
+  none,
+  value,  // the value of the state before the token that is predicted
+};
+const char* heads_name(Heads heads);                      // "none", "value"
+std::optional<Heads> heads_named(std::string_view name);  // nothing for another name
 
 struct Weights {
   at::Tensor embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
-  at::Tensor norm;  // [hidden]
-  at::Tensor head;  // [vocab, hidden]; the same tensor as `embedding` when tied
+  at::Tensor norm;        // [hidden]
+  at::Tensor head;        // [vocab, hidden]; the same tensor as `embedding` when tied
+  at::Tensor value;       // [1, hidden]; Heads::value
+  at::Tensor value_bias;  // [1]
 
   bool adapted() const;
-  // The tensors that are trained, in a fixed order: the adapters' where there are any, else all that are
-  // defined, a tied head once. The optimizer and the EMA work on this list.
+  // The tensors that are trained, in a fixed order: the adapters' where there are any, else the model's, a tied
+  // head once; then heads. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
   // Tensors of the same shapes, in another type, uninitialised / zeroed / copied; ties are kept.
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
   // The same tensors projection by projection, as views with their Hugging Face names (peft's, for adapters); a
-  // tied head is left out.
+  // tied head is left out. The value head is value_head.weight and value_head.bias.
   NamedTensors named_views(const ModelConfig& config) const;
+  Heads heads() const { return value.defined() ? Heads::value : Heads::none; }
+  Weights without_heads() const;          // the same tensors
+  void add_heads(Heads heads);            // those that are not there yet, zeros
+  void take_heads(const Weights& other);  // those of another, shared
 };
 
 // Allocates uninitialised weights of `config`.
-Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device);
+Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device,
+                         Heads heads = Heads::none);
 
 struct LoadedModel {
   ModelConfig config;
@@ -66,10 +84,12 @@ struct LoadedModel {
 
 // Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
 // llama architecture are put back into HF order. Every expected tensor must be there with its shape;
-// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight).
+// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight) and heads
+// that are not asked for. `heads` that the directory does not have are zero.
 // `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device);
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
+                       Heads heads = Heads::none);
 
 // A checksum of every tensor that load_model(path) reads: names, shapes, types and bytes as they are stored,
 // however a model is split into files. Throws as load_model does.
@@ -79,6 +99,7 @@ uint64_t model_checksum(const std::string& path);
 void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype = at::kFloat);
 
 // Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
+// Heads are left out: other programs take a plain model.
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
                         at::ScalarType dtype);
 

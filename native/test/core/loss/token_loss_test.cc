@@ -304,6 +304,22 @@ TEST_CASE("a masked row's inputs are not read, a used row's are named when they 
   CHECK(error_of([&] { ours(in, settings); }).starts_with("ERR_INDEX"));
 }
 
+TEST_CASE("the gradient at bfloat16 hidden states can be had before it is rounded") {
+  for (const int64_t masked : {0, 3}) {
+    Inputs in = make(9, 40, 16).to(at::kBFloat16);
+    in.weights.narrow(0, 0, masked).zero_();
+    const auto gradient = [&](bool real) {
+      const LossOptions options{1, true, 0, real};
+      return linear_token_nll(in.hidden, in.weight, in.targets, in.weights, {}, options, {}).grad_hidden;
+    };
+    const at::Tensor rounded = gradient(false), real = gradient(true);
+    CHECK((rounded.scalar_type() == at::kBFloat16));
+    CHECK((real.scalar_type() == at::kFloat));
+    CHECK(at::equal(real.to(at::kBFloat16), rounded));
+    CHECK_FALSE(at::equal(real, rounded.to(at::kFloat)));
+  }
+}
+
 TEST_CASE("arguments of losses on targets that do not fit are refused with their code") {
   const Inputs good = make(4, 10, 6);
   const auto code = [&](const auto& change) {

@@ -1,0 +1,379 @@
+/**
+ * Group Relative Policy Optimization (Shao et al., "DeepSeekMath", 2024) on whole episodes, readable top to bottom.
+ * Each iteration plays groups of G episodes on a task under θ_old; an episode's reward, seen beside its group's, is the
+ * advantage of every token that the policy wrote in it:
+ *
+ *   A_i = (R_i - mean R) / (std R + 1e-4)                                         "std": GRPO
+ *   A_i = R_i - mean R                                                            "mean-only": Dr. GRPO (Liu et al., 2025)
+ *   A_i = R_i - mean of the others' R                                             "leave-one-out": RLOO (Ahmadian et al., 2024)
+ *
+ *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t),  k_t = π_ref/π_θ - log(π_ref/π_θ) - 1
+ *   L = -Σ_i Σ_t w_it ( min(ρ_t A_i, clip(ρ_t, 1 - clipLow, 1 + clipHigh) A_i) - β k_t )
+ *
+ *   w_it = 1 / (N |y_i|)                                                          "sequence": GRPO
+ *   w_it = 1 / Σ_j |y_j|                                                          "token": DAPO (Yu et al., 2025)
+ *   w_it = 1 / (N · most tokens an episode may have)                              "constant": Dr. GRPO
+ *
+ * N episodes a step; t runs over the tokens that the policy wrote, so |y| counts those alone. clipHigh above clipLow is
+ * DAPO's clip-higher.
+ *
+ * Departures from the papers, all of them choices where they are silent:
+ * - An episode has many turns; it is scored as one text, and what the environment said in it has no weight.
+ * - The standard deviation is the sample's (n - 1), and 1e-4 keeps it from 0, as in TRL.
+ * - An episode that an environment or a service broke has no reward: it is left out, of its group too.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../checks.ts";
+import type { Environment } from "../environments/contract.ts";
+import { NlacError, throwIfAborted } from "../errors.ts";
+import type { PolicyGradientModel, SurrogateText } from "../model.ts";
+import {
+  collectEpisodes,
+  completionMetrics,
+  deviation,
+  type EpisodeText,
+  episodesFrom,
+  episodeText,
+  minibatch,
+  stepsOf,
+  updatesPerRound,
+} from "../rollout/episodes.ts";
+import { rolloutMetrics } from "../rollout/evaluate.ts";
+import { inGroups, mean } from "../rollout/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { scheduledStep } from "../rollout/step.ts";
+import { type Scores, scoreEpisodes, surrogateMetrics } from "../rollout/surrogate.ts";
+import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
+import { episodeSample } from "../run/samples.ts";
+import { scheduleConfig } from "../run/schedule.ts";
+import {
+  type Counters,
+  isOver,
+  memoryRun,
+  newCounters,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
+
+const count = z.int().min(1);
+const decay = z.number().min(0).lt(1);
+
+/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's, where GRPO is a baseline. */
+export const grpoConfig = z
+  .strictObject({
+    /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
+    iterations: z.int().min(0).default(30),
+    /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+    environmentSteps: z.int().min(0).default(0),
+    /** Episodes collected a round, a multiple of `groupSize`. Paper: not given. */
+    episodesPerIteration: count.default(64),
+    /** G: episodes on one task. Paper: 4; Shao et al.: 64. */
+    groupSize: z.int().min(2).default(4),
+    /** How often a round's episodes are gone through. Shao et al.: 1. */
+    epochs: count.default(1),
+    /** Episodes a step. Default 64: one step a round, as Shao et al. */
+    batchSize: count.default(64),
+    /** What an episode's reward is measured by; see above. Default: GRPO's. */
+    advantage: z.enum(["std", "mean-only", "leave-one-out"]).default("std"),
+    /** What a token's loss is divided by; see above. Default: GRPO's. */
+    normalization: z.enum(["sequence", "token", "constant"]).default("sequence"),
+    /** The ratio counts from 1 - clipLow. Schulman et al., 2017: 0.2. */
+    clipLow: z.number().min(0).max(1).default(0.2),
+    /** The ratio counts up to 1 + clipHigh. Schulman et al.: 0.2; Yu et al.: 0.28. */
+    clipHigh: z.number().min(0).default(0.2),
+    /** β: weight of the KL to the reference, θ as training began; 0 needs no reference. Shao et al.: 0.04. */
+    klCoefficient: z.number().min(0).default(0.04),
+    /** Weight of the entropy that is added to the objective. Shao et al.: 0. */
+    entropyCoefficient: z.number().min(0).default(0),
+    /** Learning rate at its peak. Shao et al.: 1e-6; paper: 5e-6. */
+    learningRate: z.number().min(0).default(5e-6),
+    /** How the learning rate changes over all steps. Paper: not given; default constant. */
+    schedule: scheduleConfig.prefault({}),
+    /** How AdamW's moments decay. Paper: not given. */
+    betas: z.tuple([decay, decay]).default([0.9, 0.999]),
+    /** Decoupled weight decay of AdamW. Paper: not given. */
+    weightDecay: z.number().min(0).default(0),
+    /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
+    maxGradNorm: z.number().min(0).default(1),
+    /** Softmax temperature at which actions are written and scored. Paper: not given. */
+    actionTemperature: z.number().gt(0).default(1),
+    /** Longest prompt, tokens. Paper: 8192. */
+    maxPromptTokens: count.default(8192),
+    /** Longest action, tokens. Paper: 24,576 for any response. */
+    maxActionTokens: count.default(24_576),
+    /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
+    maxSkippedSteps: count.default(10),
+    /** When the policy is measured on held-out tasks. Default never. */
+    evaluation: evaluationConfig.prefault({}),
+    /** Seed of every random choice. */
+    seed: z.int().min(0).default(0),
+  })
+  .refine(({ episodesPerIteration, groupSize }) => episodesPerIteration % groupSize === 0, {
+    path: ["episodesPerIteration"],
+    message: "must be a multiple of groupSize",
+  });
+
+export type GrpoConfig = z.infer<typeof grpoConfig>;
+export type GrpoConfigInput = z.input<typeof grpoConfig>;
+
+export interface GrpoOptions<Task> {
+  model: PolicyGradientModel;
+  environment: Environment<Task>;
+  config?: GrpoConfigInput;
+  /** Where metrics, texts and checkpoints go. Default: memory. */
+  run?: TrainingRun;
+}
+
+/** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
+interface State extends Counters {
+  /** Of the iteration's usable episodes, under θ before its first step. */
+  scores?: Scores[];
+}
+
+/** An episode to learn from. */
+interface Sample {
+  trajectory: Trajectory;
+  text: EpisodeText;
+  advantage: number;
+}
+
+/** What the parts of a training work on. */
+interface Training<Task> {
+  model: PolicyGradientModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  state: State;
+  config: GrpoConfig;
+  run: TrainingRun;
+}
+
+/**
+ * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
+ * boundary is checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ */
+export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<TrainingResult> {
+  const config = checkConfig(grpoConfig, options.config);
+  const { model, environment } = options;
+  const run = options.run ?? memoryRun();
+  const tasks = await environment.tasks("train");
+  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  let { state, trajectories } = await restore(run, config);
+  const training: Training<Task> = { model, environment, tasks, state, config, run };
+  const updatesPerIteration = updatesPerRound(config);
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  const showOverall = () =>
+    run.progress.overall(shareOver(state, config, state.updatesDone / updatesPerIteration));
+
+  try {
+    showOverall();
+    if (state.episodes === 0) {
+      if (config.klCoefficient > 0) await model.keepReference();
+      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      await checkpoint(true);
+    }
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
+      if (!state.collected) {
+        const started = performance.now();
+        trajectories = await collectEpisodes(training, state.episodes, config.groupSize);
+        state.episodes += trajectories.length;
+        state.environmentSteps += stepsOf(trajectories);
+        state.collected = true;
+        run.metrics(state.updates, {
+          ...rolloutMetrics(trajectories),
+          ...completionMetrics(trajectories, model.endOfTurn),
+          ...groupMetrics(trajectories, config.groupSize),
+          episodes: state.episodes,
+          environment_steps: state.environmentSteps,
+          "time/play": (performance.now() - started) / 1000,
+        });
+        await checkpoint(false);
+      }
+      const samples = samplesOf(trajectories, config);
+      state.scores ??= await score(training, samples);
+      run.progress.phase("update", updatesPerIteration);
+      run.progress.advance(state.updatesDone);
+      while (state.updatesDone < updatesPerIteration) {
+        const metrics = await update(training, samples, state.scores);
+        state.updates++;
+        state.updatesDone++;
+        run.metrics(state.updates, metrics);
+        run.progress.show({ loss: metrics["loss/policy"] ?? Number.NaN });
+        run.progress.advance(state.updatesDone, metrics["tokens/policy"]);
+        showOverall();
+        await checkpoint(false);
+      }
+      state.iteration++;
+      state.collected = false;
+      state.updatesDone = 0;
+      delete state.scores;
+    }
+    await evaluatePeriodically(training);
+    await checkpoint(true);
+    return trainingResult(state, false);
+  } catch (error) {
+    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
+    await model.discardGradients();
+    await model.dropCaches();
+    await checkpoint(true);
+    return trainingResult(state, true);
+  }
+}
+
+async function restore(
+  run: TrainingRun,
+  config: GrpoConfig,
+): Promise<{ state: State; trajectories: Trajectory[] }> {
+  const saved = await run.restore();
+  if (saved === undefined) return { state: newCounters(), trajectories: [] };
+  const state = saved.state as unknown as State;
+  const first = state.episodes - config.episodesPerIteration;
+  return { state, trajectories: state.collected ? episodesFrom(saved.trajectories, first) : [] };
+}
+
+// ---------------------------------------------------------------------------------------- advantages
+
+/** The episodes that can be learned from, each with its advantage. */
+function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sample[] {
+  return groupsOf(trajectories, config.groupSize).flatMap((group) => {
+    const advantages = groupAdvantages(
+      group.map(({ reward }) => reward),
+      config.advantage,
+    );
+    return group.map((trajectory, i) => ({
+      trajectory,
+      text: episodeText(trajectory)!,
+      advantage: advantages[i]!,
+    }));
+  });
+}
+
+/** The groups, less the episodes that have no reward or nothing that the policy wrote. */
+function groupsOf(trajectories: readonly Trajectory[], size: number): Trajectory[][] {
+  const groups: Trajectory[][] = [];
+  for (let start = 0; start < trajectories.length; start += size) {
+    const group = trajectories.slice(start, start + size);
+    groups.push(group.filter((trajectory) => !isFaulty(trajectory) && trajectory.turns.length > 0));
+  }
+  return groups;
+}
+
+/** What keeps a group of equal rewards from a division by 0. */
+const leastDeviation = 1e-4;
+
+/** Advantages of a group's rewards; 0 where there is nothing to compare with. */
+export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["advantage"]): number[] {
+  const n = rewards.length;
+  if (n < 2) return rewards.map(() => 0);
+  const average = mean(rewards);
+  // The others' mean is (n · average - R) / (n - 1).
+  const scale = {
+    std: 1 / (deviation(rewards) + leastDeviation),
+    "mean-only": 1,
+    "leave-one-out": n / (n - 1),
+  };
+  return rewards.map((reward) => (reward - average) * scale[kind]);
+}
+
+/** The names are TRL's. */
+function groupMetrics(trajectories: readonly Trajectory[], size: number): Record<string, number> {
+  const deviations = groupsOf(trajectories, size)
+    .map((group) => deviation(group.map(({ reward }) => reward)))
+    .filter((value) => !Number.isNaN(value));
+  return {
+    reward_std: mean(deviations),
+    frac_reward_zero_std: mean(deviations.map((value) => (value === 0 ? 1 : 0))),
+  };
+}
+
+// ------------------------------------------------------------------------------------------ updating
+
+function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
+  return scoreEpisodes(
+    model,
+    samples.map(({ text }) => text),
+    {
+      temperature: config.actionTemperature,
+      reference: config.klCoefficient > 0,
+      values: false,
+      signal: run.signal,
+    },
+  );
+}
+
+/** A step on a batch. What is random in it depends on (seed, update number) alone. */
+async function update<Task>(
+  training: Training<Task>,
+  samples: readonly Sample[],
+  scores: readonly Scores[],
+): Promise<Record<string, number>> {
+  const { model, environment, state, config, run } = training;
+  const started = performance.now();
+  const drawn = minibatch(config, state, samples.length);
+  // Faults may leave nothing for an epoch's last batch.
+  if (drawn.length === 0) return {};
+
+  const batch = drawn.map((i) => samples[i]!);
+  const weights = tokenWeights(
+    batch.map(({ text }) => text.weight),
+    config.normalization,
+    environment.maxTurns * config.maxActionTokens,
+  );
+  const texts = batch.map(({ text, advantage }, i): SurrogateText => {
+    const { prompt, response } = text;
+    const advantages = new Array<number>(response.length).fill(advantage);
+    return { prompt, response, weight: weights[i]!, advantages, ...scores[drawn[i]!]! };
+  });
+  const { clipLow, clipHigh, klCoefficient, entropyCoefficient, actionTemperature } = config;
+  const results = await inGroups(texts, run.signal, (group) =>
+    model.tokenSurrogate(group, {
+      clipLow,
+      clipHigh,
+      klCoefficient,
+      entropyCoefficient,
+      temperature: actionTemperature,
+    }),
+  );
+  throwIfAborted(run.signal);
+  const stepped = await scheduledStep(
+    model,
+    config,
+    {
+      number: state.iteration * updatesPerRound(config) + state.updatesDone,
+      total: config.iterations * updatesPerRound(config),
+    },
+    state,
+  );
+  for (const { trajectory, text, advantage } of batch.slice(0, run.samplesPerUpdate))
+    run.sample(episodeSample(model, state.updates, trajectory, text, { advantage }));
+  return {
+    ...surrogateMetrics(texts, results),
+    ...stepped,
+    "time/update": (performance.now() - started) / 1000,
+  };
+}
+
+/**
+ * The weights of a batch's tokens from their masks, 1 where the policy wrote.
+ * @param most tokens that the policy can write in an episode
+ */
+export function tokenWeights(
+  masks: readonly (readonly number[])[],
+  normalization: GrpoConfig["normalization"],
+  most: number,
+): number[][] {
+  const lengths = masks.map((mask) => mask.reduce((sum, one) => sum + one, 0));
+  const all = lengths.reduce((sum, length) => sum + length, 0);
+  return masks.map((mask, i) => {
+    const divisor = {
+      sequence: masks.length * lengths[i]!,
+      token: all,
+      constant: masks.length * most,
+    }[normalization];
+    return mask.map((one) => one / divisor);
+  });
+}

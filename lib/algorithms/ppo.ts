@@ -1,0 +1,396 @@
+/**
+ * Proximal Policy Optimization (Schulman et al., 2017) on whole episodes with a value for every token, readable top to
+ * bottom. Each iteration plays episodes under θ_old and goes through them a few times:
+ *
+ *   r_t = [t ends its turn] R_turn - β (log π_old(y_t | y_<t) - log π_ref(y_t | y_<t))
+ *   δ_t = r_t + γ V_old(y_<t') - V_old(y_<t),   A_t = Σ_l (γλ)^l δ_{t+l},   R_t = A_t + V_old(y_<t)
+ *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t)
+ *   L = mean_t ( -min(ρ_t A_t, clip(ρ_t, 1 - clip, 1 + clip) A_t) + c_V ½ max((V - R_t)², (V' - R_t)²) - c_H H_t )
+ *
+ * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the environment said is
+ * passed over. Behind the last one the value is 0. V' is V held within valueClip of V_old. The first line's penalty is
+ * Ziegler et al.'s (2019), A_t is Schulman et al.'s (2016). With γ = λ = 1 and β = 0, R_t is what the episode still
+ * brings: the values are learned from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
+ *
+ * Departures from the papers, all of them choices where they are silent:
+ * - The value is a head on the policy's own network, so that c_V decides how much it shapes what both share.
+ * - An episode that ends by the limit of its turns or of the context counts as ended.
+ * - An episode that an environment or a service broke has no known reward and is left out.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../checks.ts";
+import type { Environment } from "../environments/contract.ts";
+import { NlacError, throwIfAborted } from "../errors.ts";
+import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model.ts";
+import {
+  collectEpisodes,
+  completionMetrics,
+  deviation,
+  type EpisodeText,
+  episodesFrom,
+  episodeText,
+  minibatch,
+  stepsOf,
+  updatesPerRound,
+} from "../rollout/episodes.ts";
+import { rolloutMetrics } from "../rollout/evaluate.ts";
+import { inGroups, mean } from "../rollout/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { scheduledStep } from "../rollout/step.ts";
+import { type Scores, scoreEpisodes, surrogateMetrics } from "../rollout/surrogate.ts";
+import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
+import { episodeSample } from "../run/samples.ts";
+import { scheduleConfig } from "../run/schedule.ts";
+import {
+  type Counters,
+  isOver,
+  memoryRun,
+  newCounters,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
+
+const count = z.int().min(1);
+const share = z.number().min(0).max(1);
+const decay = z.number().min(0).lt(1);
+
+/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's, where PPO is a baseline. */
+export const ppoConfig = z.strictObject({
+  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
+  iterations: z.int().min(0).default(30),
+  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+  environmentSteps: z.int().min(0).default(0),
+  /** Episodes collected a round. Paper: not given. */
+  episodesPerIteration: count.default(64),
+  /** How often a round's episodes are gone through. Schulman et al.: 3 to 15; TRL: 4. */
+  epochs: count.default(4),
+  /** Episodes a step. Paper: 1024 samples; default 16, four steps an epoch. */
+  batchSize: count.default(16),
+  /** γ, a token's. Paper: not given; default 1, a turn's reward counts the same however long its text is. */
+  discount: share.default(1),
+  /** λ: 1 is Monte-Carlo returns, 0 is one step. Paper: Monte-Carlo. */
+  lambda: share.default(1),
+  /** Bring a round's advantages to mean 0 and deviation 1. Default true, as in TRL. */
+  whiten: z.boolean().default(true),
+  /** The ratio counts from 1 - clip to 1 + clip. Schulman et al.: 0.2. */
+  clip: share.default(0.2),
+  /** How far from its old prediction a value counts; 0 is any. TRL: 0.2. */
+  valueClip: z.number().min(0).default(0.2),
+  /** c_V: weight of the value head's loss. TRL: 0.1. */
+  valueCoefficient: z.number().min(0).default(0.1),
+  /** c_H: weight of the entropy that is added to the objective. Schulman et al.: 0.01; default 0. */
+  entropyCoefficient: z.number().min(0).default(0),
+  /** β: penalty a nat of log π_old - log π_ref, the reference being θ as training began; 0 needs none. TRL: 0.05. */
+  klCoefficient: z.number().min(0).default(0.05),
+  /** Learning rate at its peak. Paper: 5e-6. */
+  learningRate: z.number().min(0).default(5e-6),
+  /** How the learning rate changes over all steps. Paper: not given; default constant. */
+  schedule: scheduleConfig.prefault({}),
+  /** How AdamW's moments decay. Paper: not given. */
+  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
+  /** Decoupled weight decay of AdamW. Paper: not given. */
+  weightDecay: z.number().min(0).default(0),
+  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
+  maxGradNorm: z.number().min(0).default(1),
+  /** Softmax temperature at which actions are written and scored. Paper: not given. */
+  actionTemperature: z.number().gt(0).default(1),
+  /** Longest prompt, tokens. Paper: 8192. */
+  maxPromptTokens: count.default(8192),
+  /** Longest action, tokens. Paper: 24,576 for any response. */
+  maxActionTokens: count.default(24_576),
+  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
+  maxSkippedSteps: count.default(10),
+  /** When the policy is measured on held-out tasks. Default never. */
+  evaluation: evaluationConfig.prefault({}),
+  /** Seed of every random choice. */
+  seed: z.int().min(0).default(0),
+});
+
+export type PpoConfig = z.infer<typeof ppoConfig>;
+export type PpoConfigInput = z.input<typeof ppoConfig>;
+
+export interface PpoOptions<Task> {
+  model: PolicyGradientModel;
+  environment: Environment<Task>;
+  config?: PpoConfigInput;
+  /** Where metrics, texts and checkpoints go. Default: memory. */
+  run?: TrainingRun;
+}
+
+/** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
+interface State extends Counters {
+  /** Of the iteration's usable episodes, under θ before its first step. */
+  scores?: Scores[];
+}
+
+/** An episode to learn from. */
+interface Sample {
+  trajectory: Trajectory;
+  text: EpisodeText;
+}
+
+/** What the parts of a training work on. */
+interface Training<Task> {
+  model: PolicyGradientModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  state: State;
+  config: PpoConfig;
+  run: TrainingRun;
+}
+
+/**
+ * Trains `model`, which has a value head, in place. Ends after `iterations`, or when the run's signal fires: then the
+ * state at the last boundary is checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ */
+export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<TrainingResult> {
+  const config = checkConfig(ppoConfig, options.config);
+  const { model, environment } = options;
+  const run = options.run ?? memoryRun();
+  const tasks = await environment.tasks("train");
+  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  let { state, trajectories } = await restore(run, config);
+  const training: Training<Task> = { model, environment, tasks, state, config, run };
+  const updatesPerIteration = updatesPerRound(config);
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  const showOverall = () =>
+    run.progress.overall(shareOver(state, config, state.updatesDone / updatesPerIteration));
+
+  try {
+    showOverall();
+    if (state.episodes === 0) {
+      if (config.klCoefficient > 0) await model.keepReference();
+      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      await checkpoint(true);
+    }
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
+      if (!state.collected) {
+        const started = performance.now();
+        trajectories = await collectEpisodes(training, state.episodes);
+        state.episodes += trajectories.length;
+        state.environmentSteps += stepsOf(trajectories);
+        state.collected = true;
+        run.metrics(state.updates, {
+          ...rolloutMetrics(trajectories),
+          ...completionMetrics(trajectories, model.endOfTurn),
+          episodes: state.episodes,
+          environment_steps: state.environmentSteps,
+          "time/play": (performance.now() - started) / 1000,
+        });
+        await checkpoint(false);
+      }
+      const samples = samplesOf(trajectories);
+      state.scores ??= await score(training, samples);
+      const estimates = estimate(samples, state.scores, config);
+      run.progress.phase("update", updatesPerIteration);
+      run.progress.advance(state.updatesDone);
+      while (state.updatesDone < updatesPerIteration) {
+        const metrics = await update(training, samples, state.scores, estimates);
+        state.updates++;
+        state.updatesDone++;
+        run.metrics(state.updates, metrics);
+        run.progress.show({ loss: metrics["loss/policy"] ?? Number.NaN });
+        run.progress.advance(state.updatesDone, metrics["tokens/policy"]);
+        showOverall();
+        await checkpoint(false);
+      }
+      state.iteration++;
+      state.collected = false;
+      state.updatesDone = 0;
+      delete state.scores;
+    }
+    await evaluatePeriodically(training);
+    await checkpoint(true);
+    return trainingResult(state, false);
+  } catch (error) {
+    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
+    await model.discardGradients();
+    await model.dropCaches();
+    await checkpoint(true);
+    return trainingResult(state, true);
+  }
+}
+
+async function restore(
+  run: TrainingRun,
+  config: PpoConfig,
+): Promise<{ state: State; trajectories: Trajectory[] }> {
+  const saved = await run.restore();
+  if (saved === undefined) return { state: newCounters(), trajectories: [] };
+  const state = saved.state as unknown as State;
+  const first = state.episodes - config.episodesPerIteration;
+  return { state, trajectories: state.collected ? episodesFrom(saved.trajectories, first) : [] };
+}
+
+// ---------------------------------------------------------------------------------------- advantages
+
+/** The episodes that can be learned from. */
+function samplesOf(trajectories: readonly Trajectory[]): Sample[] {
+  return trajectories.flatMap((trajectory) => {
+    const text = isFaulty(trajectory) ? undefined : episodeText(trajectory);
+    return text === undefined ? [] : [{ trajectory, text }];
+  });
+}
+
+function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
+  return scoreEpisodes(
+    model,
+    samples.map(({ text }) => text),
+    {
+      temperature: config.actionTemperature,
+      reference: config.klCoefficient > 0,
+      values: true,
+      signal: run.signal,
+    },
+  );
+}
+
+/** Of one episode, [response tokens]; 0 where the policy did not write. */
+interface Estimates {
+  advantages: number[];
+  returns: number[];
+}
+
+/** Advantages and returns of a round's episodes. */
+function estimate(
+  samples: readonly Sample[],
+  scores: readonly Scores[],
+  { discount, lambda, klCoefficient, whiten }: PpoConfig,
+): Estimates[] {
+  const all = samples.map(({ text }, i) => {
+    const { oldLogProbs, referenceLogProbs, oldValues } = scores[i]!;
+    const rewards = new Array<number>(text.response.length).fill(0);
+    if (referenceLogProbs !== undefined) {
+      for (const [t, logProb] of oldLogProbs.entries())
+        rewards[t] = -klCoefficient * (logProb - referenceLogProbs[t]!);
+    }
+    for (const { end, reward } of text.turns) rewards[end - 1]! += reward;
+    // The chain of the policy's own tokens.
+    const written = text.weight.flatMap((one, t) => (one === 1 ? [t] : []));
+    const own = (values: readonly number[]) => written.map((t) => values[t]!);
+    const chain = generalizedAdvantages(own(rewards), own(oldValues!), discount, lambda);
+    const place = (values: readonly number[]) => {
+      const placed = new Array<number>(text.response.length).fill(0);
+      for (const [j, t] of written.entries()) placed[t] = values[j]!;
+      return placed;
+    };
+    return { written, chain, place };
+  });
+  const advantages = all.flatMap(({ chain }) => chain.advantages);
+  const [centre, scale] = whiten ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)] : [0, 1];
+  return all.map(({ chain, place }) => ({
+    advantages: place(chain.advantages.map((advantage) => (advantage - centre) * scale)),
+    returns: place(chain.returns),
+  }));
+}
+
+/** What keeps advantages that are all the same from a division by 0. */
+const leastDeviation = 1e-8;
+
+/**
+ * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions, whose end is terminal
+ * (Schulman et al., "High-dimensional continuous control using generalized advantage estimation", 2016, eq. 16).
+ *
+ * @param rewards received after each action
+ * @param values of the state before each action
+ */
+export function generalizedAdvantages(
+  rewards: readonly number[],
+  values: readonly number[],
+  discount: number,
+  lambda: number,
+): Estimates {
+  const advantages = new Array<number>(rewards.length).fill(0);
+  let later = 0;
+  for (let t = rewards.length - 1; t >= 0; t--) {
+    const surprise = rewards[t]! + discount * (values[t + 1] ?? 0) - values[t]!;
+    later = surprise + discount * lambda * later;
+    advantages[t] = later;
+  }
+  return { advantages, returns: advantages.map((advantage, t) => advantage + values[t]!) };
+}
+
+// ------------------------------------------------------------------------------------------ updating
+
+/** A step on a batch. What is random in it depends on (seed, update number) alone. */
+async function update<Task>(
+  training: Training<Task>,
+  samples: readonly Sample[],
+  scores: readonly Scores[],
+  estimates: readonly Estimates[],
+): Promise<Record<string, number>> {
+  const { model, state, config, run } = training;
+  const started = performance.now();
+  const drawn = minibatch(config, state, samples.length);
+  // Faults may leave nothing for an epoch's last batch.
+  if (drawn.length === 0) return {};
+
+  const batch = drawn.map((i) => samples[i]!);
+  const tokens = batch.reduce((sum, { text }) => sum + text.weight.reduce((a, b) => a + b, 0), 0);
+  const texts = batch.map(({ text }, i): SurrogateText => {
+    const { prompt, response, weight } = text;
+    return {
+      prompt,
+      response,
+      weight: weight.map((one) => one / tokens),
+      ...scores[drawn[i]!]!,
+      ...estimates[drawn[i]!]!,
+    };
+  });
+  const { clip, valueClip, valueCoefficient, entropyCoefficient, actionTemperature } = config;
+  const results = await inGroups(texts, run.signal, (group) =>
+    model.tokenSurrogate(group, {
+      clipLow: clip,
+      clipHigh: clip,
+      entropyCoefficient,
+      temperature: actionTemperature,
+      value: { coefficient: valueCoefficient, clip: valueClip },
+    }),
+  );
+  throwIfAborted(run.signal);
+  const stepped = await scheduledStep(
+    model,
+    config,
+    {
+      number: state.iteration * updatesPerRound(config) + state.updatesDone,
+      total: config.iterations * updatesPerRound(config),
+    },
+    state,
+  );
+  for (const [i, { trajectory, text }] of batch.slice(0, run.samplesPerUpdate).entries()) {
+    const value = scores[drawn[i]!]!.oldValues![text.turns[0]!.start]!;
+    run.sample(episodeSample(model, state.updates, trajectory, text, { value }));
+  }
+  return {
+    ...surrogateMetrics(texts, results),
+    ...valueMetrics(texts, results),
+    ...stepped,
+    "time/update": (performance.now() - started) / 1000,
+  };
+}
+
+/** The value head's loss, its mean prediction, and how much of the returns' variance it explains. */
+function valueMetrics(
+  texts: readonly SurrogateText[],
+  results: readonly SurrogateResult[],
+): Record<string, number> {
+  const own = texts.flatMap(({ weight, returns }, i) => {
+    const { values, valueLosses } = results[i]!;
+    return Array.from(weight as number[], (share, t) =>
+      share === 0 ? [] : [{ value: values![t]!, loss: valueLosses![t]!, target: returns![t]! }],
+    ).flat();
+  });
+  const targets = deviation(own.map(({ target }) => target)) ** 2;
+  const errors = deviation(own.map(({ target, value }) => target - value)) ** 2;
+  return {
+    "loss/value": mean(own.map(({ loss }) => loss)),
+    "value/mean": mean(own.map(({ value }) => value)),
+    "value/return": mean(own.map(({ target }) => target)),
+    "value/explained_variance": targets === 0 ? Number.NaN : 1 - errors / targets,
+  };
+}

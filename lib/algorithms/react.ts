@@ -1,0 +1,103 @@
+/**
+ * ReAct prompting (Yao et al., "ReAct: synergizing reasoning and acting in language models", 2022): the first rows of the
+ * paper's table. Nothing is trained; a model plays under the acting prompt that all methods share (lib/prompts/policy.ts),
+ *
+ *   thought, action ~ π(· | task, thought_1, action_1, observation_1, …)
+ *
+ * and is measured. It may be a learner, before or after training, or a service behind OpenAI's API.
+ *
+ * Departures from the papers:
+ * - No worked examples are shown; the form is described.
+ * - A tool's call is written as text, not through a service's own function calling: every model reads the same prompt.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../checks.ts";
+import type { Environment } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
+import type { Which } from "../model.ts";
+import { permutation, streams } from "../random.ts";
+import type { Player } from "../rollout/collect.ts";
+import { type Evaluation, evaluate } from "../rollout/evaluate.ts";
+
+const count = z.int().min(1);
+
+/** Tasks played when no number is given. */
+const defaultTasks = 32;
+
+/** Every field: meaning, unit, default. */
+export const reactConfig = z.strictObject({
+  /** Whose tasks. Default "test". */
+  split: z.enum(["train", "test"]).default("test"),
+  /** Episodes in all. Default: `trials` of each of 32 tasks, or of all where there are fewer. */
+  episodes: count.optional(),
+  /** Most episodes a task, each with a seed of its own. Default 1. */
+  trials: count.default(1),
+  /** Most episodes at once. Default 16. */
+  concurrency: count.default(16),
+  /** Softmax temperature at which actions are written; 0 is greedy. Default 0. */
+  temperature: z.number().min(0).default(0),
+  /** Longest prompt, tokens. Default: the player's context. */
+  maxPromptTokens: count.optional(),
+  /** Longest action, tokens. Default 128. */
+  maxActionTokens: count.default(128),
+  /** Seed of every random choice; a service makes its own. */
+  seed: z.int().min(0).default(0),
+});
+
+export type ReactConfig = z.infer<typeof reactConfig>;
+export type ReactConfigInput = z.input<typeof reactConfig>;
+
+export interface ReactOptions<Task> {
+  /** A learner, or a `servicePlayer`. */
+  model: Player;
+  environment: Environment<Task>;
+  config?: ReactConfigInput;
+  /** Of a learner's. Default "online". */
+  weights?: Which;
+  signal?: AbortSignal;
+  /** Called at the beginning and after every turn, with the episodes over, those in all, and the tokens written. */
+  onProgress?: (finished: number, total: number, tokens: number) => void;
+}
+
+/**
+ * Plays tasks in random order, spread evenly over the episodes.
+ * @throws NlacError ERR_CONFIG for a bad configuration, or for more episodes than `trials` of every task; ERR_ABORTED
+ */
+export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<Evaluation> {
+  const { model, environment, weights, signal, onProgress } = options;
+  const config = checkConfig(reactConfig, options.config);
+  const all = await environment.tasks(config.split);
+  const tasks = chooseTasks(all, `${environment.name}, ${config.split}`, config);
+  onProgress?.(0, tasks.length, 0);
+  return evaluate({
+    model,
+    environment,
+    tasks,
+    seed: config.seed,
+    concurrency: config.concurrency,
+    maxActionTokens: config.maxActionTokens,
+    maxPromptTokens: config.maxPromptTokens ?? model.maxPositions,
+    temperature: config.temperature,
+    ...(weights === undefined ? {} : { weights }),
+    ...(signal === undefined ? {} : { signal }),
+    ...(onProgress === undefined ? {} : { onProgress }),
+  });
+}
+
+/** One task an episode, none more than `trials` times nor more than once oftener than another. */
+function chooseTasks<Task>(all: readonly Task[], source: string, config: ReactConfig): Task[] {
+  const { trials, seed } = config;
+  if (all.length === 0) throw new NlacError("ERR_CONFIG", `${source}: there are no tasks.`);
+  const episodes = config.episodes ?? Math.min(defaultTasks, all.length) * trials;
+  if (episodes > all.length * trials) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${source}: there are ${all.length} tasks. For ${episodes} episodes, play tasks more than once: ` +
+        `--trials ${Math.ceil(episodes / all.length)}.`,
+    );
+  }
+  const order = permutation(all.length, seed, streams.evaluation);
+  const different = Math.ceil(episodes / trials);
+  return Array.from({ length: episodes }, (_, i) => all[order[i % different]!]!);
+}

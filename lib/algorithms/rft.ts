@@ -1,0 +1,277 @@
+/**
+ * Rejection fine-tuning (the NLAC paper, section 6.2; Yuan et al., "Scaling relationship on learning mathematical
+ * reasoning with large language models", 2023), readable top to bottom. Each iteration plays episodes under θ, keeps
+ * those that succeed, and imitates what the buffer holds:
+ *
+ *   D ← D ∪ { (s, a) of τ ~ π_θ : R(τ) ≥ successReward }
+ *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D
+ *
+ * Departures from the papers, all of them choices where they are silent:
+ * - θ goes on from iteration to iteration. Yuan et al. fine-tune the base model anew, on one set of its own samples.
+ * - A sample is one action after its state, not an episode: a batch counts what NLAC's batch counts.
+ * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
+ * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the
+ *   learning rate's schedule goes on as if they had been taken.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../checks.ts";
+import type { Environment } from "../environments/contract.ts";
+import { NlacError, throwIfAborted } from "../errors.ts";
+import type { LanguageModel } from "../model.ts";
+import { derivedSeed, streams, uniform } from "../random.ts";
+import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
+import { rolloutMetrics } from "../rollout/evaluate.ts";
+import { inGroups, mean } from "../rollout/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { scheduledStep } from "../rollout/step.ts";
+import { isFaulty, type Trajectory, type Transition, transitionsOf } from "../rollout/trajectory.ts";
+import { actionSample } from "../run/samples.ts";
+import { scheduleConfig } from "../run/schedule.ts";
+import {
+  type Counters,
+  isOver,
+  memoryRun,
+  newCounters,
+  shareOver,
+  type TrainingResult,
+  type TrainingRun,
+  trainingResult,
+} from "../run/training-run.ts";
+
+const count = z.int().min(1);
+const decay = z.number().min(0).lt(1);
+
+/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's. */
+export const rftConfig = z.strictObject({
+  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
+  iterations: z.int().min(0).default(30),
+  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+  environmentSteps: z.int().min(0).default(0),
+  /** Episodes collected a round. Paper: not given. */
+  episodesPerIteration: count.default(64),
+  /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
+  updatesPerIteration: z.int().min(0).default(1024),
+  /** Actions a step. Paper: 1024. */
+  batchSize: count.default(1024),
+  /** An episode's reward from which on it is imitated. Paper: success; default 1. */
+  successReward: z.number().default(1),
+  /** Actions kept, the newest. Paper: not given. */
+  capacity: count.default(100_000),
+  /** Draw each solved task equally often, or each kept action: easy tasks fill the buffer. Paper: not given. */
+  balance: z.enum(["actions", "tasks"]).default("actions"),
+  /** Learning rate at its peak. Paper: 5e-6. */
+  learningRate: z.number().min(0).default(5e-6),
+  /** How the learning rate changes over all steps. Paper: not given; default constant. */
+  schedule: scheduleConfig.prefault({}),
+  /** How AdamW's moments decay. Paper: not given. */
+  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
+  /** Decoupled weight decay of AdamW. Paper: not given. */
+  weightDecay: z.number().min(0).default(0),
+  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
+  maxGradNorm: z.number().min(0).default(1),
+  /** Softmax temperature at which actions are written. Paper: not given. */
+  actionTemperature: z.number().min(0).default(1),
+  /** Longest prompt, tokens. Paper: 8192. */
+  maxPromptTokens: count.default(8192),
+  /** Longest action, tokens. Paper: 24,576 for any response. */
+  maxActionTokens: count.default(24_576),
+  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
+  maxSkippedSteps: count.default(10),
+  /** When the policy is measured on held-out tasks. Default never. */
+  evaluation: evaluationConfig.prefault({}),
+  /** Seed of every random choice. */
+  seed: z.int().min(0).default(0),
+});
+
+export type RftConfig = z.infer<typeof rftConfig>;
+export type RftConfigInput = z.input<typeof rftConfig>;
+
+export interface RftOptions<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  config?: RftConfigInput;
+  /** Where metrics, texts and checkpoints go. Default: memory. */
+  run?: TrainingRun;
+}
+
+/** What the parts of a training work on. */
+interface Training<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  successes: Successes;
+  state: Counters;
+  config: RftConfig;
+  run: TrainingRun;
+}
+
+/**
+ * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
+ * boundary is checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ */
+export async function trainRft<Task>(options: RftOptions<Task>): Promise<TrainingResult> {
+  const config = checkConfig(rftConfig, options.config);
+  const { model, environment } = options;
+  const run = options.run ?? memoryRun();
+  const tasks = await environment.tasks("train");
+  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  const successes = new Successes(config);
+  const state = await restore(run, successes);
+  const training: Training<Task> = { model, environment, tasks, successes, state, config, run };
+  const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
+  const showOverall = () =>
+    run.progress.overall(
+      shareOver(state, config, state.updatesDone / Math.max(1, config.updatesPerIteration)),
+    );
+
+  try {
+    showOverall();
+    // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+    if (state.episodes === 0) await checkpoint(true);
+    while (!isOver(state, config)) {
+      await evaluatePeriodically(training);
+      if (!state.collected) {
+        const started = performance.now();
+        const trajectories = await collectEpisodes(training, state.episodes);
+        const kept = trajectories.filter((trajectory) => successes.add(trajectory)).length;
+        state.episodes += trajectories.length;
+        state.environmentSteps += stepsOf(trajectories);
+        state.collected = true;
+        run.metrics(state.updates, {
+          ...rolloutMetrics(trajectories),
+          episodes: state.episodes,
+          environment_steps: state.environmentSteps,
+          "buffer/kept": kept,
+          "buffer/actions": successes.size,
+          "buffer/tasks": successes.tasks,
+          "time/play": (performance.now() - started) / 1000,
+        });
+        await checkpoint(false);
+      }
+      run.progress.phase("update", config.updatesPerIteration);
+      run.progress.advance(state.updatesDone);
+      while (state.updatesDone < config.updatesPerIteration && successes.size > 0) {
+        const metrics = await update(training);
+        state.updates++;
+        state.updatesDone++;
+        run.metrics(state.updates, metrics);
+        run.progress.show({ NLL: metrics["loss/nll"] ?? Number.NaN });
+        run.progress.advance(state.updatesDone, metrics["tokens/nll"]);
+        showOverall();
+        await checkpoint(false);
+      }
+      state.iteration++;
+      state.collected = false;
+      state.updatesDone = 0;
+    }
+    await evaluatePeriodically(training);
+    await checkpoint(true);
+    return trainingResult(state, false);
+  } catch (error) {
+    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
+    await model.discardGradients();
+    await model.dropCaches();
+    await checkpoint(true);
+    return trainingResult(state, true);
+  }
+}
+
+async function restore(run: TrainingRun, successes: Successes): Promise<Counters> {
+  const saved = await run.restore();
+  if (saved === undefined) return newCounters();
+  for (const trajectory of saved.trajectories) successes.add(trajectory);
+  return saved.state as unknown as Counters;
+}
+
+/** The actions of the episodes that succeeded, the newest `capacity` of them. */
+class Successes {
+  readonly #config: RftConfig;
+  readonly #actions: Transition[] = [];
+  readonly #tasks: string[] = []; // of each action
+
+  constructor(config: RftConfig) {
+    this.#config = config;
+  }
+
+  /** Actions held now. */
+  get size(): number {
+    return this.#actions.length;
+  }
+
+  /** Different tasks among them. */
+  get tasks(): number {
+    return new Set(this.#tasks).size;
+  }
+
+  /** Keeps the episode's actions if it succeeded, and says whether it did. */
+  add(trajectory: Trajectory): boolean {
+    if (isFaulty(trajectory) || trajectory.reward < this.#config.successReward) return false;
+    for (const action of transitionsOf(trajectory)) {
+      this.#actions.push(action);
+      this.#tasks.push(trajectory.task);
+    }
+    const over = Math.max(0, this.#actions.length - this.#config.capacity);
+    this.#actions.splice(0, over);
+    this.#tasks.splice(0, over);
+    return true;
+  }
+
+  /** Draws `size` actions with replacement; the same for the same seed and content. */
+  draw(size: number, seed: number): Transition[] {
+    const all = this.#actions.map((_, i) => i);
+    const groups = this.#config.balance === "tasks" ? this.#byTask() : [all];
+    const choose = <T>(from: readonly T[], counter: number) =>
+      from[Math.floor(uniform(seed, streams.minibatch, counter) * from.length)]!;
+    return Array.from({ length: size }, (_, i) => {
+      const group = choose(groups, 2 * i);
+      return this.#actions[choose(group, 2 * i + 1)]!;
+    });
+  }
+
+  #byTask(): number[][] {
+    const groups = new Map<string, number[]>();
+    for (const [i, task] of this.#tasks.entries()) {
+      const group = groups.get(task);
+      if (group === undefined) groups.set(task, [i]);
+      else group.push(i);
+    }
+    return [...groups.values()];
+  }
+}
+
+/** A step on a batch. What is random in it depends on (seed, update number) alone. */
+async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
+  const { model, successes, state, config, run } = training;
+  const started = performance.now();
+  const actions = successes.draw(
+    config.batchSize,
+    derivedSeed(config.seed, streams.minibatch, state.updates),
+  );
+  const texts = actions.map((drawn) => ({
+    prompt: drawn.state.prompt(),
+    response: drawn.action,
+    weight: 1 / (drawn.action.length * actions.length),
+  }));
+  const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
+  throwIfAborted(run.signal);
+  const stepped = await scheduledStep(
+    model,
+    config,
+    {
+      number: state.iteration * config.updatesPerIteration + state.updatesDone,
+      total: config.iterations * config.updatesPerIteration,
+    },
+    state,
+  );
+  for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
+    run.sample(actionSample(model, state.updates, action, { nll: mean(losses[i]!) }));
+  }
+  return {
+    "loss/nll": mean(losses.map(mean)),
+    "tokens/nll": losses.reduce((sum, { length }) => sum + length, 0),
+    ...stepped,
+    "time/update": (performance.now() - started) / 1000,
+  };
+}

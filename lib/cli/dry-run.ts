@@ -1,0 +1,270 @@
+/** What `nlac train --dry-run` prints: the resolved recipe, and what it will take. */
+
+import { existsSync } from "node:fs";
+import { formatPercent, threeDigits } from "../bench/format.ts";
+import { makeEnvironment } from "../environments/registry.ts";
+import { NlacError } from "../errors.ts";
+import { gpuReached } from "../estimate/devices.ts";
+import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
+import { type Memory, total } from "../estimate/memory.ts";
+import { seconds } from "../estimate/time.ts";
+import { KNOWN_MODELS } from "../models.ts";
+import { formatBytes } from "../native/report.ts";
+import type { Recipe } from "../recipe.ts";
+
+export interface DryRun {
+  recipe: Recipe;
+  /** Of the environment, or why it cannot be opened here. */
+  environment: { trainingTasks: number; turns: number } | { fault: string };
+  /** Or why there is none. */
+  estimate: Estimate | { fault: string };
+}
+
+/** Starts nothing and changes nothing. */
+export async function dryRun(recipe: Recipe): Promise<DryRun> {
+  const environment = await orFault(() => openEnvironment(recipe));
+  const play = "fault" in environment ? undefined : { turns: environment.turns };
+  return { recipe, environment, estimate: await orFault(async () => estimate(recipe, play)) };
+}
+
+async function openEnvironment({ environment: { name, options } }: Recipe) {
+  const environment = makeEnvironment(name, options);
+  try {
+    return { trainingTasks: (await environment.tasks("train")).length, turns: environment.maxTurns };
+  } finally {
+    await environment.close();
+  }
+}
+
+async function orFault<T>(open: () => Promise<T>): Promise<T | { fault: string }> {
+  try {
+    return await open();
+  } catch (error) {
+    if (error instanceof NlacError) return { fault: `${error.code}: ${error.message}` };
+    throw error;
+  }
+}
+
+/** For a person, in at most 100 columns. */
+export function renderDryRun(dry: DryRun): string {
+  const parts = [renderRecipe(dry)];
+  if ("fault" in dry.estimate) parts.push(wrap(`No estimate: ${dry.estimate.fault}`, 0).join("\n"));
+  else parts.push(...renderEstimate(dry.recipe, dry.estimate));
+  return parts.join("\n\n");
+}
+
+// ------------------------------------------------------------------------------------------ the recipe
+
+const columns = 100;
+const labels = 13;
+
+function renderRecipe({ recipe, environment, estimate }: DryRun): string {
+  const { name, description, environment: chosen, warmup } = recipe;
+  return [
+    ...wrap(description === "" ? name : `${name}: ${description}`, 0),
+    "",
+    ...labelled("model", modelLine(recipe, estimate)),
+    ...labelled("learner", settings(recipe.learner)),
+    ...labelled("environment", [chosen.name, settings(chosen.options)].filter(Boolean).join(", ")),
+    ...labelled(
+      "",
+      "fault" in environment
+        ? `cannot be opened here: ${environment.fault}`
+        : `${count(environment.trainingTasks, "training task")}, ${count(environment.turns, "turn")} an episode`,
+    ),
+    ...labelled("warmup", warmup.steps === 0 ? "none" : settings(warmup)),
+    ...labelled("algorithm", recipe.algorithm),
+    ...labelled("config", settings(recipe.config)),
+    ...labelled("run", settings(recipe.run)),
+  ].join("\n");
+}
+
+function modelLine({ model }: Recipe, estimate: DryRun["estimate"]): string {
+  const named = typeof model === "string" ? model : "a new one";
+  if ("fault" in estimate) return named;
+  const { layers, hidden } = estimate.shape;
+  const size = `${named}: ${amount(estimate.parameters)} parameters, ${layers} layers of ${hidden}`;
+  const here =
+    typeof model !== "string" || existsSync(model) || KNOWN_MODELS.some((known) => known.name === model);
+  return here ? size : `${size}; there is no directory of this name here yet`;
+}
+
+/** `a 1, b 2`; what is too long to read is told by its size. */
+function settings(values: object): string {
+  return Object.entries(values)
+    .map(([key, value]) => {
+      const text = typeof value === "string" ? value : JSON.stringify(value);
+      if (text.length <= 40) return `${key} ${text}`;
+      if (Array.isArray(value)) return `${key} (${value.length} values)`;
+      return typeof value === "string" ? `${key} ${value.slice(0, 39)}…` : `${key} (${settings(value)})`;
+    })
+    .join(", ");
+}
+
+function labelled(label: string, text: string): string[] {
+  const [first, ...rest] = wrap(text, labels);
+  return [`${label.padEnd(labels)}${first!.trimStart()}`, ...rest];
+}
+
+/** Lines of at most `columns`, each after `indent` spaces. */
+function wrap(text: string, indent: number): string[] {
+  const lines: string[] = [];
+  let line = "";
+  for (const word of text.split(/\s+/)) {
+    if (line !== "" && indent + line.length + 1 + word.length > columns) {
+      lines.push(line);
+      line = "";
+    }
+    line = line === "" ? word : `${line} ${word}`;
+  }
+  return [...lines, line].map((part) => " ".repeat(indent) + part);
+}
+
+// ---------------------------------------------------------------------------------------- the estimate
+
+function renderEstimate(recipe: Recipe, estimate: Estimate): string[] {
+  return [
+    renderMemory(candidates(recipe, estimate.fits)[0]!),
+    renderDevices(estimate.fits),
+    renderRemedies(recipe, estimate),
+    renderWork(recipe, estimate),
+  ];
+}
+
+function renderMemory({ assumed, atLimits }: Fit): string {
+  const rows: string[][] = [["memory", "as assumed", "at the limits"]];
+  const add = (parts: keyof Omit<Memory, "peak">) => {
+    for (const [i, { name, bytes }] of assumed[parts].entries()) {
+      // A name may say how many tokens; each column then has its own.
+      const other = atLimits[parts][i]!;
+      const label = name === other.name ? name : name.replace(/[\d,]+ tokens/, "the largest micro batch");
+      rows.push([`  ${label}`, formatBytes(bytes), formatBytes(other.bytes)]);
+    }
+  };
+  const phase = (parts: "writing" | "training", title: string) => {
+    const [now, most] = [total(assumed[parts]), total(atLimits[parts])];
+    rows.push([title, formatBytes(now), formatBytes(most)]);
+    add(parts);
+  };
+  rows.push(["held throughout", formatBytes(total(assumed.held)), formatBytes(total(atLimits.held))]);
+  add("held");
+  phase("writing", "beside it, while texts are written");
+  phase("training", "or while losses are taken");
+  rows.push(["most at once", formatBytes(assumed.peak), formatBytes(atLimits.peak)]);
+  return table(rows);
+}
+
+function renderDevices(fits: readonly Fit[]): string {
+  const rows = [["device", "has", "as assumed", "at the limits", "update", "iteration", "run"]];
+  for (const { device, assumed, atLimits, time } of fits) {
+    rows.push([
+      device.name,
+      formatBytes(device.memory),
+      room(device.memory - assumed.peak),
+      room(device.memory - atLimits.peak),
+      duration(seconds(time.update)),
+      duration(seconds(time.iteration)),
+      duration(seconds(time.run)),
+    ]);
+  }
+  return table(rows);
+}
+
+function room(bytes: number): string {
+  return bytes >= 0 ? `${formatBytes(bytes)} left` : `${formatBytes(-bytes)} short`;
+}
+
+function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
+  const devices = candidates(recipe, fits);
+  const fitting = devices.filter(({ device, atLimits }) => atLimits.peak <= device.memory);
+  if (fitting.length > 0) return `It fits at the limits on ${listed(fitting)}.`;
+  const rows = [["what makes it less, one after another", "as assumed", "at the limits"]];
+  for (const { change, assumed, atLimits } of remedies) {
+    rows.push([`  --set ${change}`, formatBytes(assumed), formatBytes(atLimits)]);
+  }
+  const last = remedies.at(-1);
+  const then = devices.filter(({ device }) => last !== undefined && last.atLimits <= device.memory);
+  const verdict =
+    then.length > 0
+      ? `It then fits at the limits on ${listed(then)}.`
+      : `Even so no device of the table holds it: ${formatBytes(weightBytes(devices[0]!))} are weights, gradients, moments and θ̄, which a smaller model alone makes less.`;
+  return remedies.length === 0 ? wrap(verdict, 0).join("\n") : [table(rows), ...wrap(verdict, 0)].join("\n");
+}
+
+function listed(fits: readonly Fit[]): string {
+  return fits.map(({ device }) => device.name).join(", ");
+}
+
+function weightBytes({ assumed }: Fit): number {
+  return total(assumed.held.filter(({ name }) => name !== "caches kept"));
+}
+
+function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
+  const { lengths, limits } = work;
+  const { time } = candidates(recipe, fits)[0]!;
+  const spent = (key: "update" | "run") => {
+    const { written, read, flops } = time[key];
+    return `${amount(written)} tokens written, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
+  };
+  const { flops, bandwidth } = gpuReached;
+  return [
+    ...labelled("an update", `${spent("update")}; ${count(work.steps, "optimizer step")}`),
+    ...labelled(
+      "the run",
+      `${amount(work.iterations * work.episodes)} episodes, ${amount(work.iterations * work.updates)} updates; ${spent("run")}`,
+    ),
+    ...labelled(
+      "assumed",
+      `tokens of a text: opening ${lengths.opening}, action ${lengths.action}, observation ${lengths.observation}, critique ${lengths.critique}, request ${lengths.request}${lengths.thought > 0 ? ` (a thought is ${lengths.thought} of an action or critique)` : ""}; ${count(lengths.turns, "turn")} an episode. The limits: prompt ${limits.prompt}, action ${limits.action}, critique ${limits.critique}.`,
+    ),
+    ...labelled(
+      "",
+      `Times are for one device with nothing else on it: this machine's cores are taken for those of an AMD EPYC with AVX-512 and bfloat16; a GPU for ${formatPercent(flops)} of its peak operations and ${formatPercent(bandwidth)} of its memory's bandwidth, which nlac has not been measured on.`,
+    ),
+  ].join("\n");
+}
+
+/** The first column to the left, the others to the right. */
+function table(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  return rows
+    .map((row) =>
+      row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join("  "),
+    )
+    .join("\n");
+}
+
+function count(number: number, what: string): string {
+  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+}
+
+const units = [
+  [1e12, " trillion"],
+  [1e9, " billion"],
+  [1e6, " million"],
+] as const;
+
+/** 7615616512 → "7.62 billion". */
+function amount(number: number): string {
+  const unit = units.find(([size]) => number >= size);
+  return unit === undefined
+    ? Math.round(number).toLocaleString("en")
+    : `${threeDigits(number / unit[0])}${unit[1]}`;
+}
+
+const year = 365.25 * 86_400;
+const spans = [
+  [year, "years"],
+  [2 * 86_400, "days"],
+  [2 * 3600, "h"],
+  [120, "min"],
+] as const;
+const lengthOf = { years: year, days: 86_400, h: 3600, min: 60 };
+
+/** Two digits are all that an estimate has. */
+function duration(time: number): string {
+  if (time === 0) return "–";
+  const span = spans.find(([least]) => time >= least);
+  const [value, unit] = span === undefined ? [time, "s"] : [time / lengthOf[span[1]], span[1]];
+  return `${value >= 10 ? Math.round(value).toLocaleString("en") : value.toPrecision(2)} ${unit}`;
+}

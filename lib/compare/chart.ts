@@ -1,0 +1,169 @@
+/**
+ * The curves of a comparison as SVG: a line is a method's interquartile mean over its seeds, the band around it its
+ * interval, a thin line one run. Lines are named where they end. Light and dark as the viewer is.
+ */
+
+import { escaped, round, text } from "../bench/svg.ts";
+import { fontFamily, inThemes, svgImage, themes } from "./image.ts";
+import type { CurvePoint, MethodReport, Report } from "./report.ts";
+import { smoothing } from "./report.ts";
+import { coverage } from "./statistics.ts";
+import { formatCount, formatShare } from "./table.ts";
+
+// Pixels.
+const width = 960;
+const height = 560;
+const plot = { left: 64, right: 716, top: 116, bottom: 468 };
+const labelsAt = 742;
+const labelHeight = 22;
+
+/** After Okabe and Ito (2008): told apart by colour-blind eyes, on white and, lightened, on black. */
+const colours = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#b8568f", "#c98a00", "#3a9fdb", "#5f5f5f"],
+  dark: ["#4da6e0", "#f58a3c", "#2fc79c", "#e39cc6", "#f0bd4a", "#93d0f5", "#bdbdbd"],
+} as const;
+/** Of the lines beyond as many as there are colours. */
+const dashes = "7 4";
+
+function css(methods: number): string {
+  const palette = Array.from({ length: methods }, (_, i) => i);
+  return [
+    `.curves text { font-family: ${fontFamily}; font-size: 13px }`,
+    ".curves .title { font-size: 20px; font-weight: bold }",
+    ".curves .small { font-size: 12px }",
+    ".curves .name { font-weight: bold }",
+    ".curves .end { text-anchor: end }",
+    ".curves .middle { text-anchor: middle }",
+    ".curves .line, .curves .seed, .curves .leader, .curves .rule { fill: none }",
+    ".curves .line { stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round }",
+    ".curves .seed { stroke-width: 1; stroke-opacity: 0.35; stroke-linejoin: round }",
+    ".curves .band { fill-opacity: 0.15 }",
+    ".curves .leader { stroke-width: 1; stroke-dasharray: 1 3 }",
+    inThemes((theme) => {
+      const { ink, faint, rule, ground } = themes[theme];
+      return [
+        `.curves .ground { fill: ${ground} }`,
+        `.curves text { fill: ${ink} }`,
+        `.curves .small, .curves .tick { fill: ${faint} }`,
+        `.curves .rule { stroke: ${rule} }`,
+        ...palette.map((i) => {
+          const colour = colours[theme][i % colours[theme].length];
+          return `.curves .s${i} { stroke: ${colour} } .curves .f${i} { fill: ${colour} }`;
+        }),
+      ].join("\n");
+    }),
+  ].join("\n");
+}
+
+export function renderCurves(report: Report): string {
+  const { comparison, measure, methods, runs } = report;
+  const budget = comparison.environmentSteps;
+  const x = (steps: number) => round(plot.left + ((plot.right - plot.left) * steps) / budget);
+  const y = (value: number) => round(plot.bottom - (plot.bottom - plot.top) * value);
+  const path = (points: readonly (readonly [steps: number, value: number])[]) =>
+    points.map(([steps, value], i) => `${i === 0 ? "M" : "L"}${x(steps)} ${y(value)}`).join("");
+  const order = methods.map(({ name }) => name);
+  const seeds = comparison.seeds.length === 1 ? "1 seed" : `${comparison.seeds.length} seeds`;
+  const success =
+    measure === "evaluated"
+      ? "success on held-out tasks"
+      : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
+  const shapes = [
+    `<clipPath id="plot"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
+    text(32, 44, "title", comparison.name),
+    text(
+      32,
+      66,
+      "small",
+      `Lines: interquartile mean of ${seeds}. Bands: its ${100 * coverage} % interval. Thin lines: single runs.`,
+    ),
+    text(plot.left, plot.top - 16, "small", success),
+    ...[0, 0.2, 0.4, 0.6, 0.8, 1].flatMap((value) => [
+      `<path class="rule" d="M${plot.left} ${y(value)}H${plot.right}"/>`,
+      text(plot.left - 10, y(value) + 4.5, "tick end", value.toFixed(1)),
+    ]),
+    ...ticks(budget).map((steps) => text(x(steps), plot.bottom + 24, "tick middle", formatCount(steps))),
+    text((plot.left + plot.right) / 2, plot.bottom + 50, "small middle", "environment steps"),
+    `<g clip-path="url(#plot)">`,
+    ...methods.map(({ curve }, i) => `<path class="band f${i}" d="${bandPath(curve, path)}"/>`),
+    ...runs.map(({ method, curve }) => {
+      const points = curve.map(({ steps, value }) => [steps, value] as const);
+      return `<path class="seed s${order.indexOf(method)}"${dashed(order.indexOf(method))} d="${path(points)}"/>`;
+    }),
+    ...methods.map(({ curve }, i) => {
+      const points = curve.map(({ steps, estimate }) => [steps, estimate] as const);
+      return `<path class="line s${i}"${dashed(i)} d="${path(points)}"/>`;
+    }),
+    "</g>",
+    ...labels(methods, comparison.seeds.length, x, y),
+  ];
+  return svgImage(
+    { kind: "curves", title: `${comparison.name}: ${success}`, width, height },
+    css(methods.length),
+    shapes,
+  );
+}
+
+function dashed(method: number): string {
+  return method < colours.light.length ? "" : ` stroke-dasharray="${dashes}"`;
+}
+
+function bandPath(
+  curve: readonly CurvePoint[],
+  path: (points: readonly (readonly [number, number])[]) => string,
+): string {
+  if (curve.length === 0) return "";
+  const upper = curve.map(({ steps, high }) => [steps, high] as const);
+  const lower = curve.map(({ steps, low }) => [steps, low] as const).reverse();
+  return `${path([...upper, ...lower])}Z`;
+}
+
+/** Every line's name and last value, at the height of its end as far as the others leave room. */
+function labels(
+  methods: readonly MethodReport[],
+  seeds: number,
+  x: (steps: number) => number,
+  y: (value: number) => number,
+): string[] {
+  const ends = methods.flatMap(({ name, curve, curveRuns }, i) => {
+    const last = curve.at(-1);
+    return last === undefined ? [] : [{ name, i, curveRuns, last, at: y(last.estimate) }];
+  });
+  const heights = spread(ends.map(({ at }) => at));
+  return ends.flatMap(({ name, i, curveRuns, last, at }, j) => {
+    const height = heights[j]!;
+    const interval = curveRuns < 2 ? "" : ` [${formatShare(last.low)}, ${formatShare(last.high)}]`;
+    const some = curveRuns < seeds ? ` ${curveRuns}/${seeds}` : "";
+    return [
+      `<circle class="f${i}" cx="${x(last.steps)}" cy="${at}" r="4"/>`,
+      `<path class="leader s${i}" d="M${x(last.steps) + 6} ${at}L${labelsAt - 8} ${height}"/>`,
+      `<rect class="f${i}" x="${labelsAt - 4}" y="${round(height - 7)}" width="4" height="14" rx="1"/>`,
+      `<text x="${labelsAt + 8}" y="${round(height + 4.5)}"><tspan class="name">${escaped(name)}</tspan>` +
+        `<tspan dx="7">${formatShare(last.estimate)}</tspan><tspan class="small">${interval}${some}</tspan></text>`,
+    ];
+  });
+}
+
+/** `heights` moved apart to a label's height, each as little as the order allows, and held within the plot. */
+export function spread(heights: readonly number[]): number[] {
+  const order = heights.map((_, i) => i).sort((a, b) => heights[a]! - heights[b]!);
+  const moved = [...heights];
+  let least = plot.top;
+  for (const i of order) {
+    moved[i] = Math.max(moved[i]!, least);
+    least = moved[i] + labelHeight;
+  }
+  let most = plot.bottom;
+  for (const i of order.reverse()) {
+    moved[i] = Math.min(moved[i]!, most);
+    most = moved[i] - labelHeight;
+  }
+  return moved;
+}
+
+/** Round numbers from 0 to `most`, four to eight of them. */
+function ticks(most: number): number[] {
+  const rough = 10 ** Math.floor(Math.log10(most / 4));
+  const step = [1, 2, 5, 10].map((factor) => factor * rough).find((step) => most / step <= 7)!;
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
+}

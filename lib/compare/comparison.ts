@@ -1,0 +1,154 @@
+/**
+ * A comparison as one typed value: methods × seeds on one environment, all measured at the same number of environment
+ * steps. `nlac compare` runs it.
+ */
+
+import { existsSync, readdirSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { isDeepStrictEqual } from "node:util";
+import { z } from "zod";
+import { NlacError } from "../errors.ts";
+import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe.ts";
+
+/** Fields of a recipe as its file has them: { config: { batchSize: 8 } } changes this one and leaves the others. */
+const changes = z.record(z.string(), z.unknown()).default({});
+
+export const comparisonSchema = z
+  .strictObject({
+    /** Names the directory. */
+    name: z.string().min(1),
+    /** One line on what it shows and how long it takes. */
+    description: z.string().default(""),
+    /** Steps of the environment that every run may take: where the methods are compared. */
+    environmentSteps: z.int().min(1),
+    /** Every method is trained once with each, as `config.seed`. */
+    seeds: z.array(z.int().min(0)).min(1).refine(unique, "There is a seed twice."),
+    /** Changes to the recipes of all methods. */
+    set: changes,
+    methods: z
+      .array(
+        z.strictObject({
+          /** Names the method's directory, and the method in tables and charts. */
+          name: z.string().regex(/^\w[\w.-]*$/, "It may have letters, digits, dots, dashes and underscores."),
+          /** A recipe's name, or its file, seen from the comparison's. */
+          recipe: z.string().min(1),
+          /** Changes to its recipe, after those to all. */
+          set: changes,
+        }),
+      )
+      .min(1)
+      .refine((methods) => unique(methods.map(({ name }) => name)), "There is a method twice."),
+    /** The method that the others are held against. Default: the first one. */
+    reference: z.string().optional(),
+  })
+  .refine(
+    ({ methods, reference }) => reference === undefined || methods.some(({ name }) => name === reference),
+    { path: ["reference"], message: "It is none of the methods." },
+  )
+  .transform((comparison) => ({
+    ...comparison,
+    reference: comparison.reference ?? comparison.methods[0]!.name,
+  }));
+
+export type Comparison = z.output<typeof comparisonSchema>;
+export type ComparisonInput = z.input<typeof comparisonSchema>;
+
+/** Gives a comparison file its types: `export default defineComparison({ … })`. */
+export function defineComparison(comparison: ComparisonInput): ComparisonInput {
+  return comparison;
+}
+
+const shipped = join(shippedRecipes, "comparisons");
+
+/**
+ * Loads a comparison by name ("errands") or by the path of its file, and applies `--set` changes.
+ * @throws NlacError ERR_CONFIG that names every bad field
+ */
+export async function loadComparison(nameOrPath: string, set: readonly string[] = []): Promise<Comparison> {
+  const path = isFile(nameOrPath) ? resolve(nameOrPath) : join(shipped, `${nameOrPath}.ts`);
+  if (!existsSync(path)) {
+    const names = readdirSync(shipped).flatMap((file) => (file.endsWith(".ts") ? [file.slice(0, -3)] : []));
+    throw new NlacError(
+      "ERR_CONFIG",
+      `There is no comparison ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${names.sort().join(", ")}.`,
+    );
+  }
+  const input = await importExported(path, "Comparison");
+  for (const change of set) applyChange(input, change);
+  const comparison = parseComparison(input, path);
+  const methods = comparison.methods.map((method) => ({
+    ...method,
+    recipe: isFile(method.recipe) ? resolve(dirname(path), method.recipe) : method.recipe,
+  }));
+  return { ...comparison, methods };
+}
+
+/** Throws ERR_CONFIG that names `source`, where the comparison is from, and every bad field. */
+export function parseComparison(input: unknown, source: string): Comparison {
+  const parsed = comparisonSchema.safeParse(input);
+  if (parsed.success) return parsed.data;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `The comparison of ${source} is not valid.\n${z.prettifyError(parsed.error)}`,
+  );
+}
+
+/** One training of a comparison. */
+export interface PlannedRun {
+  method: string;
+  seed: number;
+  recipe: string;
+  /** What `nlac train --set` is given. */
+  changes: readonly string[];
+  /** The recipe with these changes. */
+  resolved: Recipe;
+}
+
+/**
+ * Every run of a comparison, a seed of every method before the next seed: what is there when a comparison is stopped can
+ * then be compared. All recipes are read first, so that none is found bad after hours of training.
+ *
+ * @throws NlacError ERR_CONFIG for a bad recipe or change, and for methods whose environments differ
+ */
+export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
+  const runs: PlannedRun[] = [];
+  for (const seed of comparison.seeds) {
+    for (const { name: method, recipe, set } of comparison.methods) {
+      const changes = [...fieldsOf(comparison.set), ...fieldsOf(set), `config.seed=${seed}`];
+      let resolved = await loadRecipe(recipe, changes);
+      // An algorithm that cannot end at a number of steps ends by its iterations, and the report says where.
+      if (Object.hasOwn(resolved.config, "environmentSteps")) {
+        changes.push(`config.environmentSteps=${comparison.environmentSteps}`);
+        resolved = await loadRecipe(recipe, changes);
+      }
+      runs.push({ method, seed, recipe, changes, resolved });
+    }
+  }
+  const [first] = runs;
+  const other = runs.find(
+    ({ resolved }) => !isDeepStrictEqual(resolved.environment, first!.resolved.environment),
+  );
+  if (other === undefined) return runs;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${first!.method} and ${other.method} are trained on different environments: ` +
+      `${JSON.stringify(first!.resolved.environment)} and ${JSON.stringify(other.resolved.environment)}.`,
+  );
+}
+
+/** { config: { batchSize: 8 } } as ["config.batchSize=8"]. */
+function fieldsOf(changes: Record<string, unknown>, prefix = ""): string[] {
+  return Object.entries(changes).flatMap(([key, value]) =>
+    typeof value === "object" && value !== null && !Array.isArray(value)
+      ? fieldsOf(value as Record<string, unknown>, `${prefix}${key}.`)
+      : [`${prefix}${key}=${JSON.stringify(value)}`],
+  );
+}
+
+function isFile(nameOrPath: string): boolean {
+  return /\.(ts|js|mjs|json)$/.test(nameOrPath);
+}
+
+function unique(values: readonly unknown[]): boolean {
+  return new Set(values).size === values.length;
+}

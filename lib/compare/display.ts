@@ -1,0 +1,140 @@
+/**
+ * How a comparison says where its runs stand: a line each at a terminal, renewed in place; where output is piped, a line
+ * when a run begins or ends, and now and then for those that are under way. Written to stderr.
+ */
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { formatSeconds, type ProgressStream } from "../run/progress.ts";
+import { smoothing } from "./report.ts";
+import { readFigures, smoothed } from "./runs.ts";
+import type { ComparedRun } from "./schedule.ts";
+import { formatCount, formatShare, nameOf } from "./table.ts";
+
+/** Seconds between two looks at the runs. */
+const plainInterval = 60;
+const drawInterval = 2;
+const barWidth = 16;
+
+interface Standing {
+  /** Length of the metrics when they were read last. */
+  bytes: number;
+  steps: number;
+  /** As the run's process began: what tells how fast it goes. */
+  stepsBefore: number | undefined;
+  success: number | null;
+}
+
+export class RunsDisplay {
+  readonly #runs: readonly ComparedRun[];
+  readonly #budget: number;
+  readonly #stream: ProgressStream & { rows?: number };
+  readonly #standings = new Map<ComparedRun, Standing>();
+  readonly #clock: NodeJS.Timeout;
+  #lines = 0;
+
+  /** @param budget environment steps of a run */
+  constructor(
+    runs: readonly ComparedRun[],
+    budget: number,
+    stream: ProgressStream & { rows?: number } = process.stderr,
+  ) {
+    this.#runs = runs;
+    this.#budget = budget;
+    this.#stream = stream;
+    const interval = stream.isTTY ? drawInterval : plainInterval;
+    this.#clock = setInterval(() => this.#look(), interval * 1000).unref();
+  }
+
+  /** A run has begun or ended. */
+  changed(run: ComparedRun): void {
+    const standing = this.#read(run);
+    if (run.state === "running") standing.stepsBefore = standing.steps;
+    if (this.#stream.isTTY) this.#draw();
+    else this.#stream.write(`${this.#line(run)}\n`);
+  }
+
+  /** Prints `text` on lines of its own, above the runs'. */
+  note(text: string): void {
+    this.#clear();
+    this.#stream.write(`${text}\n`);
+    if (this.#stream.isTTY) this.#draw();
+  }
+
+  /** Leaves the last state standing. */
+  end(): void {
+    clearInterval(this.#clock);
+    this.#lines = 0;
+  }
+
+  #look(): void {
+    if (this.#stream.isTTY) this.#draw();
+    else
+      for (const run of this.#runs) if (run.state === "running") this.#stream.write(`${this.#line(run)}\n`);
+  }
+
+  #draw(): void {
+    const begun = this.#runs.filter(({ state }) => state !== "waiting");
+    // What does not fit on the screen could not be renewed: the runs that ended first go.
+    const room = Math.max(1, (this.#stream.rows ?? 24) - 2);
+    const shown = begun
+      .toSorted((a, b) => Number(a.state === "running") - Number(b.state === "running"))
+      .slice(-room);
+    const waiting = this.#runs.length - begun.length;
+    const width = Math.max(20, (this.#stream.columns ?? 100) - 1);
+    const lines = [...shown.map((run) => this.#line(run)), ...(waiting > 0 ? [`${waiting} waiting`] : [])];
+    this.#clear();
+    this.#stream.write(lines.map((line) => `${line.slice(0, width)}\n`).join(""));
+    this.#lines = lines.length;
+  }
+
+  #clear(): void {
+    if (this.#lines > 0) this.#stream.write(`\x1b[${this.#lines}A\x1b[0J`);
+    this.#lines = 0;
+  }
+
+  #line(run: ComparedRun): string {
+    const { steps, success } = this.#read(run);
+    const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
+    const done = Math.round(Math.min(1, steps / this.#budget) * barWidth);
+    const parts = [
+      nameOf(run).padEnd(names),
+      run.state.padEnd(8),
+      "█".repeat(done) + "░".repeat(barWidth - done),
+      `${formatCount(steps)}/${formatCount(this.#budget)} steps`,
+    ];
+    if (success !== null) parts.push(`success ${formatShare(success)}`);
+    if (run.state === "running") parts.push(...this.#times(run));
+    else if (run.outcome !== undefined) parts.push(formatSeconds(run.outcome.seconds));
+    if (run.state === "failed" && run.outcome?.reason) parts.push(run.outcome.reason);
+    return parts.join("  ");
+  }
+
+  #times(run: ComparedRun): string[] {
+    const { steps, stepsBefore = 0 } = this.#standings.get(run)!;
+    const gone = (performance.now() - (run.started ?? performance.now())) / 1000;
+    const progressed = steps - stepsBefore;
+    const left = (gone / progressed) * Math.max(0, this.#budget - steps);
+    return [`${formatSeconds(gone)} gone`, ...(progressed > 0 ? [`${formatSeconds(left)} left`] : [])];
+  }
+
+  /** What the run's metrics say, read again where they have grown. */
+  #read(run: ComparedRun): Standing {
+    const standing = this.#standings.get(run) ?? {
+      bytes: -1,
+      steps: 0,
+      stepsBefore: undefined,
+      success: null,
+    };
+    this.#standings.set(run, standing);
+    const bytes = statSync(join(run.path, "metrics.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
+    if (bytes === standing.bytes) return standing;
+    const { environmentSteps, evaluated, collected } = readFigures(run.path, this.#budget);
+    const points = evaluated.length > 0 ? evaluated : smoothed(collected, smoothing * this.#budget);
+    return Object.assign(standing, {
+      bytes,
+      steps: environmentSteps,
+      success: points.at(-1)?.value ?? null,
+    });
+  }
+}

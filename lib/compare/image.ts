@@ -1,0 +1,36 @@
+/** What the drawings of a comparison share. */
+
+import { escaped } from "../bench/svg.ts";
+
+/** Names without quotes: what draws PNGs reads lists of them only so. The last ones are what Linux machines have. */
+export const fontFamily =
+  "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, DejaVu Sans, Liberation Sans, Noto Sans, sans-serif";
+
+/** Text and ground, light and dark. */
+export const themes = {
+  light: { ink: "#1f2328", faint: "#59636e", rule: "#d8dee4", ground: "#ffffff" },
+  dark: { ink: "#e6edf3", faint: "#9198a1", rule: "#30363d", ground: "#0d1117" },
+} as const;
+
+export type Theme = keyof typeof themes;
+
+/** The styles of `rules` for the light theme, and for the dark one where the viewer prefers it. */
+export function inThemes(rules: (theme: Theme) => string): string {
+  return `${rules("light")}\n@media (prefers-color-scheme: dark) {\n${rules("dark")}\n}`;
+}
+
+/** An image that stands for itself, on a ground of its own. Its styles reach what is below `kind` only. */
+export function svgImage(
+  { kind, title, width, height }: { kind: string; title: string; width: number; height: number },
+  css: string,
+  shapes: readonly string[],
+): string {
+  return [
+    `<svg xmlns="http://www.w3.org/2000/svg" class="${kind}" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">`,
+    `<title>${escaped(title)}</title>`,
+    `<style>\n${css}\n</style>`,
+    `<rect class="ground" width="${width}" height="${height}" rx="8"/>`,
+    ...shapes,
+    "</svg>\n",
+  ].join("\n");
+}

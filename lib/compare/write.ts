@@ -1,0 +1,37 @@
+/** What a comparison leaves in its directory beside the runs. */
+
+import { join } from "node:path";
+import { writeAtomically } from "../write-atomically.ts";
+import { renderCurves } from "./chart.ts";
+import { renderPage } from "./page.ts";
+import type { Report } from "./report.ts";
+import { renderMarkdown } from "./table.ts";
+import { renderTableImage } from "./table-image.ts";
+
+/** Every number, and what reads them for a person. Cheap enough for each time that a run ends. Throws ERR_IO. */
+export function writeReport(report: Report, directory: string): void {
+  const curves = renderCurves(report);
+  for (const [name, content] of [
+    ["comparison.json", `${JSON.stringify(report, null, 2)}\n`],
+    ["table.md", renderMarkdown(report)],
+    ["index.html", renderPage(report)],
+    ["curves.svg", curves],
+  ] as const)
+    writeAtomically(join(directory, name), content);
+}
+
+/** The same as images. Returns why there are none, where this machine cannot draw them. Throws ERR_IO. */
+export async function writeImages(report: Report, directory: string): Promise<string | undefined> {
+  let png: typeof import("./png.ts");
+  try {
+    // A platform without a prebuilt binary has everything else.
+    png = await import("./png.ts");
+  } catch {
+    return "@resvg/resvg-js has no binary for this machine";
+  }
+  if (!png.canDrawText())
+    return "there is no font to draw text with (on Debian: apt install fonts-dejavu-core)";
+  writeAtomically(join(directory, "curves.png"), png.renderPng(renderCurves(report)));
+  writeAtomically(join(directory, "table.png"), png.renderPng(renderTableImage(report)));
+  return undefined;
+}

@@ -1,0 +1,70 @@
+/** What a training could run on: memory, and what its processor can do at best, from the makers' data sheets. */
+
+import { availableParallelism, totalmem } from "node:os";
+
+export interface Device {
+  name: string;
+  kind: "cpu" | "cuda";
+  /** Bytes. A data sheet's gigabyte is taken for 10^9 bytes; what a card has beyond is left to its driver. */
+  memory: number;
+  /** Multiplications and additions a second, without sparsity. */
+  flops: { bfloat16: number; float32: number };
+  /** Of memory, bytes a second. */
+  bandwidth: number;
+  /** The shares of the above that are counted on: of training and reading prompts, and of writing. */
+  reached: { flops: number; bandwidth: number };
+}
+
+const tera = 1e12;
+
+/** Assumed, not measured: nlac has been timed on no GPU. */
+export const gpuReached = { flops: 0.4, bandwidth: 0.6 };
+
+function gpu(
+  name: string,
+  gigabytes: number,
+  bfloat16: number,
+  float32: number,
+  terabytesASecond: number,
+): Device {
+  return {
+    name,
+    kind: "cuda",
+    memory: gigabytes * 1e9,
+    flops: { bfloat16: bfloat16 * tera, float32: float32 * tera },
+    bandwidth: terabytesASecond * tera,
+    reached: gpuReached,
+  };
+}
+
+export const gpus: readonly Device[] = [
+  gpu("RTX 4090", 24, 165, 82.6, 1.01),
+  gpu("A100 40 GB", 40, 312, 19.5, 1.56),
+  gpu("L40S", 48, 362, 91.6, 0.864),
+  gpu("A100 80 GB", 80, 312, 19.5, 2.04),
+  gpu("H100", 80, 989, 67, 3.35),
+  gpu("H20", 96, 148, 44, 4.0),
+  gpu("H200", 141, 989, 67, 4.8),
+  gpu("B200", 180, 2250, 75, 8.0),
+];
+
+/**
+ * A CPU's core with AVX-512 and bfloat16, as measured on two of an AMD EPYC (docs/experiments.md): 950 tokens/s of
+ * training and 118 tokens/s of writing by SmolLM2-135M are what these figures give. Other cores may do a fifth.
+ */
+const core = { bfloat16: 0.35 * tera, float32: 0.17 * tera, bandwidth: 16e9 };
+
+export function cpu(name: string, cores: number, memory: number): Device {
+  return {
+    name,
+    kind: "cpu",
+    memory,
+    flops: { bfloat16: cores * core.bfloat16, float32: cores * core.float32 },
+    bandwidth: cores * core.bandwidth,
+    reached: { flops: 1, bandwidth: 1 },
+  };
+}
+
+export function thisMachine(): Device {
+  return cpu("this machine", availableParallelism(), totalmem());
+}

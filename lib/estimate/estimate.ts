@@ -1,0 +1,120 @@
+/**
+ * What a recipe will take before it is run: memory on each device that is known, and time. Counted from the model's
+ * shape and the recipe; docs/paper-recipes.md says how, and how far it can be believed.
+ */
+
+import { applyChange, parseRecipe, type Recipe } from "../recipe.ts";
+import { type Device, gpus, thisMachine } from "./devices.ts";
+import { type Memory, memoryOf } from "./memory.ts";
+import { findShape, type ModelShape, parameterCount } from "./shape.ts";
+import { type Time, timeOf } from "./time.ts";
+import { atLimits, type Play, type Work, workOf } from "./work.ts";
+
+export interface Fit {
+  device: Device;
+  /** With texts as long as assumed, and with every text as long as the recipe allows. */
+  assumed: Memory;
+  atLimits: Memory;
+  time: Time;
+}
+
+/** A change of the recipe that saves memory, and what is needed, bytes, once it and those before it are made. */
+export interface Remedy {
+  change: string;
+  assumed: number;
+  atLimits: number;
+}
+
+export interface Estimate {
+  shape: ModelShape;
+  parameters: number;
+  work: Work;
+  fits: Fit[];
+  /** Empty where everything fits on the largest device. */
+  remedies: Remedy[];
+}
+
+/** Throws ERR_MODEL_NOT_FOUND where nothing is known of the recipe's model, ERR_MODEL_FORMAT. */
+export function estimate(recipe: Recipe, play?: Play, here: Device = thisMachine()): Estimate {
+  const shape = findShape(recipe.model);
+  const work = workOf(recipe, shape, play);
+  const fits = [here, ...gpus].map((device) => ({
+    device,
+    ...memories(recipe, shape, device, play),
+    time: timeOf(recipe, shape, work, device),
+  }));
+  return {
+    shape,
+    parameters: parameterCount(shape),
+    work,
+    fits,
+    remedies: remediesOf(recipe, shape, fits, play),
+  };
+}
+
+function memories(recipe: Recipe, shape: ModelShape, { kind }: Device, play: Play | undefined) {
+  const work = workOf(recipe, shape, play);
+  return {
+    assumed: memoryOf(recipe, shape, work, kind),
+    atLimits: memoryOf(recipe, shape, atLimits(work, shape), kind),
+  };
+}
+
+/** The devices that a recipe is meant for: a CPU's is the machine here. */
+export function candidates(recipe: Recipe, fits: readonly Fit[]): Fit[] {
+  const kind = recipe.learner.device === "cpu" ? "cpu" : "cuda";
+  return fits.filter(({ device }) => device.kind === kind);
+}
+
+/** One change after another, until the largest device holds the longest texts, or nothing more helps. */
+function remediesOf(
+  recipe: Recipe,
+  shape: ModelShape,
+  fits: readonly Fit[],
+  play: Play | undefined,
+): Remedy[] {
+  const { device, ...before } = candidates(recipe, fits).reduce((a, b) =>
+    a.device.memory >= b.device.memory ? a : b,
+  );
+  const remedies: Remedy[] = [];
+  let changed = recipe;
+  let memory: Pick<Fit, "assumed" | "atLimits"> = before;
+  for (const steps of changesFor(recipe)) {
+    let helped: Remedy | undefined;
+    for (const change of steps) {
+      if (memory.atLimits.peak <= device.memory) break;
+      const next = withChange(changed, change);
+      const after = memories(next, shape, device, play);
+      // A change that leaves nearly all as it was is not worth what it costs.
+      if (after.atLimits.peak > 0.98 * memory.atLimits.peak) break;
+      changed = next;
+      memory = after;
+      helped = { change, assumed: after.assumed.peak, atLimits: after.atLimits.peak };
+    }
+    if (helped !== undefined) remedies.push(helped);
+  }
+  return remedies;
+}
+
+/** What saves memory, the least costly first; of each kind, smaller and smaller values. */
+function changesFor(recipe: Recipe): string[][] {
+  const { algorithm, config, learner } = recipe;
+  // What is written together: NLAC's batch, elsewhere a round's episodes, which come in GRPO's groups.
+  const field = algorithm === "nlac" ? "batchSize" : "episodesPerIteration";
+  const texts = algorithm === "nlac" ? config.batchSize : config.episodesPerIteration;
+  const group = algorithm === "grpo" ? config.groupSize : 1;
+  const fewer: string[] = [];
+  for (let count = texts >> 1; count >= group; count >>= 1)
+    fewer.push(`config.${field}=${count - (count % group)}`);
+  return [
+    learner.gradientCheckpointing ? [] : ["learner.gradientCheckpointing=true"],
+    algorithm === "nlac" && config.optimizerState === "separate" ? ["config.optimizerState=shared"] : [],
+    fewer,
+  ];
+}
+
+function withChange(recipe: Recipe, change: string): Recipe {
+  const input = structuredClone(recipe) as unknown as Record<string, unknown>;
+  applyChange(input, change);
+  return parseRecipe(input, change);
+}

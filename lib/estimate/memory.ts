@@ -1,0 +1,137 @@
+/**
+ * Memory of a training, in bytes, counted from what the core holds: native/core/learner.h for what stays,
+ * native/core/model/decoder.cc for what a pass keeps, native/core/generate for caches.
+ */
+
+import type { Recipe } from "../recipe.ts";
+import type { Device } from "./devices.ts";
+import { adapterCount, adapterOf, keyWidth, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
+import type { Work, Writing } from "./work.ts";
+
+export interface Part {
+  name: string;
+  bytes: number;
+}
+
+export interface Memory {
+  /** There from the first update on. */
+  held: Part[];
+  /** Beside that while texts are written, and while losses are taken: never both. */
+  writing: Part[];
+  training: Part[];
+  /** The most at any time. */
+  peak: number;
+}
+
+/** Node and libtorch themselves, on the host. */
+const processBytes = 0.25e9;
+/** The losses' workspace (linear_loss.cc) and the scores of blockwise attention (attention.cc), which makes three of them. */
+const lossWorkspace = { cpu: 76 * 2 ** 20, cuda: 272 * 2 ** 20 };
+const blockScores = 3 * 128 * 2 ** 20;
+/** Tokens of one call while prompts are read, and logits at once (generate/). */
+const prefillTokens = 2048;
+const logitBytes = 64 * 2 ** 20;
+/** Tokens of a cache's smallest allocation. */
+const firstCapacity = 64;
+
+export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device["kind"]): Memory {
+  const size = recipe.learner.dtype === "float32" ? 4 : 2;
+  const kept = caches(recipe, shape, work, size);
+  const held = [...weightParts(recipe, shape, work, size), { name: "caches kept", bytes: kept.kept }];
+  if (device === "cpu") held.push({ name: "Node and libtorch", bytes: processBytes });
+  const writing = [
+    { name: "keys and values of the texts being written", bytes: kept.running },
+    {
+      name: "activations of reading prompts",
+      bytes: logitBytes + prefillTokens * layerBytes(shape, size).kept,
+    },
+  ];
+  const training = trainingParts(recipe, shape, work, size, device);
+  const peak = total(held) + Math.max(total(writing), total(training));
+  return { held, writing, training, peak };
+}
+
+export function total(parts: readonly Part[]): number {
+  return parts.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+function weightParts({ learner }: Recipe, shape: ModelShape, work: Work, size: number): Part[] {
+  const whole = parameterCount(shape);
+  const adapter = adapterOf(learner);
+  const trained = adapter === undefined ? whole : adapterCount(shape, adapter);
+  const copy = (name: string) =>
+    size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * trained }];
+  const { moments, averages, references } = work;
+  return [
+    ...(adapter === undefined ? [] : [{ name: `the model, ${learner.dtype}`, bytes: size * whole }]),
+    { name: "θ, float32", bytes: 4 * trained },
+    ...copy("θ"),
+    { name: "gradients, float32", bytes: 4 * trained },
+    { name: `AdamW's moments, ${moments === 1 ? "one set" : "two sets"}`, bytes: 8 * moments * trained },
+    ...(averages > 0 ? [{ name: "θ̄, float32", bytes: 4 * trained }, ...copy("θ̄")] : []),
+    ...(references > 0 ? [{ name: `the reference, ${learner.dtype}`, bytes: size * trained }] : []),
+  ];
+}
+
+/** Bytes of a token's keys and values in all layers. */
+export function cacheBytesPerToken(shape: ModelShape, size: number): number {
+  return 2 * shape.layers * keyWidth(shape) * size;
+}
+
+/** Room of a text's cache, which doubles while it grows, in tokens. */
+export function cacheCapacity({ prompt, written }: Pick<Writing, "prompt" | "written">): number {
+  let capacity = Math.max(firstCapacity, Math.min(prompt, prefillTokens));
+  while (capacity < prompt + written - 1) capacity *= 2;
+  return capacity;
+}
+
+/** All texts of a call run at once; those of the largest call, and what finished ones leave, of θ and of θ̄. */
+function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number) {
+  const bytes = (writing: Writing) =>
+    writing.texts * cacheCapacity(writing) * cacheBytesPerToken(shape, size);
+  const calls = [...work.playing, ...work.writing];
+  const largest = (weights: Writing["weights"]) =>
+    Math.max(0, ...calls.filter((call) => call.weights === weights).map(bytes));
+  const left = (weights: Writing["weights"]) => Math.min(learner.cacheBytes, largest(weights));
+  return { running: Math.max(largest("θ"), largest("θ̄")), kept: left("θ") + left("θ̄") };
+}
+
+/** Of one layer and token: its input, all that its backward pass reads, and what that pass makes on its way. */
+function layerBytes(shape: ModelShape, size: number) {
+  const { hidden, intermediate, heads, qkNorm } = shape;
+  const query = queryWidth(shape);
+  const projected = (query + 2 * keyWidth(shape)) * (qkNorm ? 2 : 1);
+  const input = size * hidden;
+  const kept = size * (2 * hidden + projected + query + 2 * intermediate) + 4 * heads;
+  // The MLP's backward is the widest: its activations and their gradients, and both factors of a float32 product.
+  const backward = size * (4 * intermediate + 3 * hidden) + 4 * (2 * intermediate + hidden);
+  return { input, kept, backward };
+}
+
+/** Packed tokens of the largest micro batch: texts are not cut, so a long one is a micro batch of its own. */
+export function microBatchTokens({ learner }: Recipe, work: Work): number {
+  const { steps, pass } = work.warmup;
+  const passes = steps > 0 ? [...work.passes, pass] : work.passes;
+  const longest = Math.max(0, ...passes.map(({ tokens }) => tokens));
+  const all = Math.max(0, ...passes.map(({ texts, tokens }) => texts * tokens));
+  return Math.max(longest, Math.min(learner.microBatchTokens, all));
+}
+
+function trainingParts(
+  recipe: Recipe,
+  shape: ModelShape,
+  work: Work,
+  size: number,
+  device: Device["kind"],
+): Part[] {
+  const tokens = microBatchTokens(recipe, work);
+  const { input, kept, backward } = layerBytes(shape, size);
+  const tape = recipe.learner.gradientCheckpointing ? shape.layers * input + kept : shape.layers * kept;
+  // Linear kernels of the CPU in bfloat16 need no scores at once.
+  const scores = device === "cpu" && size === 2 ? 0 : Math.min(blockScores, 12 * shape.heads * tokens ** 2);
+  return [
+    { name: `activations of ${tokens.toLocaleString("en")} tokens`, bytes: tokens * tape },
+    { name: "one layer's backward pass", bytes: tokens * backward + scores },
+    { name: "losses", bytes: lossWorkspace[device] + 4 * tokens * size * shape.hidden },
+  ];
+}

@@ -1,0 +1,143 @@
+/**
+ * Time of a training from its work: a token costs two floating-point operations a matrix entry forwards and four
+ * backwards; writing waits for memory, which gives up all weights and all caches for each further token.
+ */
+
+import type { Recipe } from "../recipe.ts";
+import type { Device } from "./devices.ts";
+import { cacheBytesPerToken, cacheCapacity } from "./memory.ts";
+import {
+  adapterCount,
+  adapterOf,
+  layerMatrices,
+  type ModelShape,
+  parameterCount,
+  queryWidth,
+} from "./shape.ts";
+import type { Pass, Work, Writing } from "./work.ts";
+
+export interface Spending {
+  /** Tokens written; tokens read as prompts and by the losses. */
+  written: number;
+  read: number;
+  /** Floating-point operations. */
+  flops: number;
+  /** Seconds, in the order in which they pass. */
+  playing: number;
+  writing: number;
+  training: number;
+}
+
+export interface Time {
+  update: Spending;
+  iteration: Spending;
+  run: Spending;
+}
+
+export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device): Time {
+  const played = sum(work.playing.map((call) => writingCost(recipe, shape, call, device)));
+  const wrote = sum(work.writing.map((call) => writingCost(recipe, shape, call, device)));
+  const trained = sum(work.passes.map((pass) => passCost(recipe, shape, pass, device)));
+  const moved = work.updates === 0 ? 0 : work.steps * bytesOfStep + work.averages * bytesOfAverage;
+  const update = {
+    written: wrote.written,
+    read: wrote.read + trained.read,
+    flops: wrote.flops + trained.flops,
+    playing: 0,
+    writing: wrote.seconds,
+    training: trained.seconds + stepSeconds(recipe, shape, device, moved),
+  };
+  const iteration = scaled(update, work.updates);
+  iteration.written += played.written;
+  iteration.read += played.read;
+  iteration.flops += played.flops;
+  iteration.playing += played.seconds;
+  const run = scaled(iteration, work.iterations);
+  const warmed = passCost(recipe, shape, work.warmup.pass, device);
+  const { steps } = work.warmup;
+  run.read += steps * warmed.read;
+  run.flops += steps * warmed.flops;
+  run.training += steps * (warmed.seconds + stepSeconds(recipe, shape, device, bytesOfStep));
+  return { update, iteration, run };
+}
+
+export function seconds({ playing, writing, training }: Spending): number {
+  return playing + writing + training;
+}
+
+interface Cost {
+  written: number;
+  read: number;
+  flops: number;
+  seconds: number;
+}
+
+function sum(costs: readonly Cost[]): Cost {
+  const total: Cost = { written: 0, read: 0, flops: 0, seconds: 0 };
+  for (const cost of costs)
+    for (const key of ["written", "read", "flops", "seconds"] as const) total[key] += cost[key];
+  return total;
+}
+
+function scaled(spending: Spending, factor: number): Spending {
+  return Object.fromEntries(
+    Object.entries(spending).map(([key, value]) => [key, value * factor]),
+  ) as unknown as Spending;
+}
+
+/** Of one token that `seen` tokens precede, forwards, without the head. */
+function forwardFlops(shape: ModelShape, seen: number): number {
+  return 2 * shape.layers * (layerMatrices(shape) + 2 * queryWidth(shape) * seen);
+}
+
+function headFlops({ vocabulary, hidden }: ModelShape): number {
+  return 2 * vocabulary * hidden;
+}
+
+function computeSeconds({ learner }: Recipe, device: Device, flops: number): number {
+  return flops / (device.flops[learner.dtype] * device.reached.flops);
+}
+
+function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: Device): Cost {
+  const { texts, prompt, fresh, written, times } = call;
+  const size = recipe.learner.dtype === "float32" ? 4 : 2;
+  const perToken = cacheBytesPerToken(shape, size);
+  // Of what was read before, as much is found again as the kept caches hold.
+  const found = Math.min(1, recipe.learner.cacheBytes / (texts * cacheCapacity(call) * perToken));
+  const read = texts * (fresh + (1 - found) * (prompt - fresh));
+  const readFlops = read * forwardFlops(shape, prompt / 2);
+  const stepFlops = texts * (forwardFlops(shape, prompt + written / 2) + headFlops(shape));
+  const weights = size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
+  const stepBytes = weights + texts * (prompt + written / 2) * perToken;
+  const step = Math.max(
+    stepBytes / (device.bandwidth * device.reached.bandwidth),
+    computeSeconds(recipe, device, stepFlops),
+  );
+  return {
+    written: times * texts * written,
+    read: times * read,
+    flops: times * (readFlops + written * stepFlops),
+    seconds: times * (computeSeconds(recipe, device, readFlops) + written * step),
+  };
+}
+
+function passCost(recipe: Recipe, shape: ModelShape, pass: Pass, device: Device): Cost {
+  const { texts, tokens, scored, backward } = pass;
+  // Backward is two products for each of forward's; a layer that is recomputed runs forward once more.
+  const times = backward ? (recipe.learner.gradientCheckpointing ? 4 : 3) : 1;
+  const body = tokens * forwardFlops(shape, tokens / 2) * times;
+  const head = scored * headFlops(shape) * (backward ? 3 : 1);
+  const flops = texts * (body + head);
+  return { written: 0, read: texts * tokens, flops, seconds: computeSeconds(recipe, device, flops) };
+}
+
+/** Bytes of a parameter that a step of AdamW and a move of θ̄ read and write (native/core/optim/optim.h). */
+const bytesOfStep = 38;
+const bytesOfAverage = 14;
+
+/** Of one pass over all that is trained. */
+function stepSeconds({ learner }: Recipe, shape: ModelShape, device: Device, bytes: number): number {
+  const adapter = adapterOf(learner);
+  const trained = adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter);
+  return (bytes * trained) / (device.bandwidth * device.reached.bandwidth);
+}

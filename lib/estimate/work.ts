@@ -1,0 +1,338 @@
+/** What a training writes and reads: every text of an iteration, by how many tokens it is expected to have. */
+
+import type { NlacConfig } from "../algorithms/nlac.ts";
+import type { Recipe } from "../recipe.ts";
+import { type EpochConfig, updatesPerRound } from "../rollout/episodes.ts";
+import type { ModelShape } from "./shape.ts";
+
+/** Tokens of a text. */
+export interface TextLengths {
+  /** The policy's prompt at an episode's start. */
+  opening: number;
+  action: number;
+  observation: number;
+  /** A future, a target or a critique. */
+  critique: number;
+  /** What a role is asked, with the template's tokens around it. */
+  request: number;
+  /** The thought before an answer, of a model that reasons. */
+  thought: number;
+  /** Turns of an episode. */
+  turns: number;
+}
+
+/**
+ * Openings and requests are counted in SmolLM2's tokens; actions and critiques of twentyQuestions are those of an hour's
+ * run (docs/experiments.md). The other answers are guesses at what an instructed model of some billion parameters
+ * writes, and a thought is one at what a reasoning model does.
+ */
+const assumed: Readonly<Record<string, TextLengths>> = {
+  twentyQuestions: {
+    opening: 225,
+    action: 40,
+    observation: 10,
+    critique: 50,
+    request: 120,
+    thought: 2000,
+    turns: 20,
+  },
+  math: {
+    opening: 110,
+    action: 400,
+    observation: 0,
+    critique: 100,
+    request: 70,
+    thought: 4000,
+    turns: 1,
+  },
+  errands: {
+    opening: 24,
+    action: 8,
+    observation: 8,
+    critique: 12,
+    request: 8,
+    thought: 0,
+    turns: 6,
+  },
+};
+const otherwise: TextLengths = {
+  opening: 1000,
+  action: 100,
+  observation: 100,
+  critique: 100,
+  request: 120,
+  thought: 2000,
+  turns: 15,
+};
+
+/** One call that writes `texts` texts together, `times` times. */
+export interface Writing {
+  what:
+    | "actions"
+    | "futures"
+    | "targets"
+    | "attempts"
+    | "critiques"
+    | "refinements"
+    | "corrected targets"
+    | "corrected refinements";
+  weights: "θ" | "θ̄";
+  times: number;
+  texts: number;
+  /** Tokens of a text's prompt, and those of them that no earlier call of the same weights has read. */
+  prompt: number;
+  fresh: number;
+  /** Tokens written. */
+  written: number;
+}
+
+/** One pass of the training over `texts` texts. */
+export interface Pass {
+  what: string;
+  texts: number;
+  /** Tokens read, of a text. */
+  tokens: number;
+  /** Those of them that a loss is taken of. */
+  scored: number;
+  backward: boolean;
+}
+
+export interface Work {
+  /** Rounds of playing and updating; of a round, its episodes and its updates, and the steps of one update. */
+  iterations: number;
+  episodes: number;
+  updates: number;
+  steps: number;
+  /** Sets of AdamW's moments; copies of θ that are moved after it, and that stay as they are. */
+  moments: number;
+  averages: number;
+  references: number;
+  lengths: TextLengths;
+  /** The recipe's, within the model's context: longest prompt and longest text of each kind, tokens. */
+  limits: { prompt: number; action: number; critique: number };
+  /** Of a round's episodes, and of one update. */
+  playing: Writing[];
+  writing: Writing[];
+  passes: Pass[];
+  /** Before all rounds. */
+  warmup: { steps: number; pass: Pass };
+}
+
+/** What an environment says of itself, where it could be opened. */
+export interface Play {
+  turns: number;
+}
+
+/**
+ * Every episode is taken to use all turns it is allowed. No text is taken to be longer than the recipe's limits, or than
+ * the model's context.
+ */
+export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play): Work {
+  const { config } = recipe;
+  const expected = { ...(assumed[recipe.environment.name] ?? otherwise), ...play };
+  const critic =
+    recipe.algorithm === "nlac"
+      ? recipe.config
+      : { reasoning: false, maxCriticTokens: config.maxActionTokens };
+  const thought = critic.reasoning ? expected.thought : 0;
+  const limits = {
+    prompt: Math.min(config.maxPromptTokens, maxPositions - 1),
+    action: Math.min(config.maxActionTokens, maxPositions - 1),
+    critique: Math.min(critic.maxCriticTokens, maxPositions - 1),
+  };
+  const lengths: TextLengths = {
+    ...expected,
+    thought,
+    action: Math.min(thought + expected.action, limits.action),
+    critique: Math.min(thought + expected.critique, limits.critique),
+  };
+  const { opening, action, observation, critique, request, turns } = lengths;
+  // The state of a transition: on the average, half of the other turns are behind it.
+  const state = Math.min(opening + ((turns - 1) / 2) * (action + observation), limits.prompt);
+  const texts: Texts = { lengths, limits, state, context: maxPositions };
+  const { steps, batchSize } = recipe.warmup;
+  const work = {
+    iterations: config.iterations,
+    episodes: config.episodesPerIteration,
+    lengths,
+    limits,
+    playing: [
+      writing(texts, "actions", "θ", state, opening / turns + action + observation, {
+        texts: config.episodesPerIteration,
+        times: turns,
+      }),
+    ],
+    // A text is a conversation up to any of its roles' answers.
+    warmup: { steps, pass: pass(texts, "warm-up", batchSize, state + action + request, critique) },
+  };
+  return config.iterations === 0
+    ? { ...work, ...resting, playing: [] }
+    : { ...work, ...updateOf(recipe, texts) };
+}
+
+type Update = Pick<Work, "updates" | "steps" | "moments" | "averages" | "references" | "writing" | "passes">;
+
+/** Of a recipe that ends after its warm-up, which leaves a θ̄. */
+const resting: Update = {
+  updates: 0,
+  steps: 0,
+  moments: 1,
+  averages: 1,
+  references: 0,
+  writing: [],
+  passes: [],
+};
+
+function updateOf(recipe: Recipe, texts: Texts): Update {
+  switch (recipe.algorithm) {
+    case "nlac":
+      return nlacUpdate(recipe.config, texts);
+    case "rft": {
+      const { updatesPerIteration, batchSize } = recipe.config;
+      const { state, lengths } = texts;
+      const passes = [pass(texts, "NLL", batchSize, state, lengths.action)];
+      return { ...resting, updates: updatesPerIteration, steps: 1, averages: 0, passes };
+    }
+    case "grpo":
+      return surrogateUpdate(recipe.config, texts, false);
+    case "ppo":
+      return surrogateUpdate(recipe.config, texts, true);
+  }
+}
+
+/** Of texts as long as assumed. */
+interface Texts {
+  lengths: TextLengths;
+  limits: Work["limits"];
+  /** Tokens before a transition's action. */
+  state: number;
+  /** Longest text of the model, tokens. */
+  context: number;
+}
+
+function writing(
+  { lengths, limits }: Texts,
+  what: Writing["what"],
+  weights: Writing["weights"],
+  prompt: number,
+  fresh: number,
+  more: Pick<Writing, "texts"> & Partial<Writing>,
+): Writing {
+  const written = isAction(what) ? lengths.action : lengths.critique;
+  const held = (tokens: number) => Math.min(tokens, limits.prompt);
+  return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
+}
+
+function isAction(what: Writing["what"]): boolean {
+  return ["actions", "attempts", "refinements", "corrected refinements"].includes(what);
+}
+
+function pass(
+  { context }: Texts,
+  what: string,
+  texts: number,
+  prompt: number,
+  scored: number,
+  backward = true,
+): Pass {
+  return { what, texts, tokens: Math.min(prompt + scored, context), scored, backward };
+}
+
+/** lib/algorithms/nlac.ts: two conversations a transition grow by appending, one under θ̄, one under θ. */
+function nlacUpdate(config: NlacConfig, texts: Texts): Update {
+  const { lengths, limits, state } = texts;
+  const { action, observation, critique, request, turns } = lengths;
+  const batch = { texts: config.batchSize };
+  const calls: Writing[] = [];
+
+  // A single step has no future to foresee: its score stands in the place of one.
+  const bootstrapped = turns > 1 && config.bootstrap;
+  const outcome = state + action + observation + request;
+  const backup = bootstrapped ? outcome + critique + request : outcome;
+  if (bootstrapped) calls.push(writing(texts, "futures", "θ̄", outcome, outcome, batch));
+  calls.push(writing(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
+
+  if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
+  let chain = state + action;
+  let unread = config.attempt === "fresh" ? 0 : chain;
+  const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
+  for (let round = 0; round < config.refinements; round++) {
+    if (futures > 0) {
+      const each = { texts: config.batchSize * futures };
+      calls.push(writing(texts, "futures", "θ", chain + request, unread + request, each));
+      unread = futures * critique;
+    }
+    chain += futures * critique + request;
+    calls.push(writing(texts, "critiques", "θ", chain, unread + request, batch));
+    chain += critique + request;
+    calls.push(writing(texts, "refinements", "θ", chain, request, batch));
+    chain += action;
+    unread = 0;
+  }
+  if (config.reasoning) {
+    const corrected = backup + critique + request;
+    calls.push(writing(texts, "corrected targets", "θ̄", corrected, request, batch));
+    calls.push(writing(texts, "corrected refinements", "θ", chain + request, request, batch));
+  }
+
+  const student = state + action + request;
+  const passes = [
+    pass(texts, "L1 by θ", config.batchSize, student, critique),
+    pass(texts, "L2", config.batchSize, state, action),
+  ];
+  if (!config.reasoning && config.support !== "sampled") {
+    passes.push(pass(texts, "L1 by θ̄", config.batchSize, Math.min(backup, limits.prompt), critique, false));
+  }
+  if (config.rehearsal > 0) passes.push(pass(texts, "rehearsal", config.rehearsal, student, critique));
+  return {
+    updates: config.updatesPerIteration,
+    steps: 2,
+    moments: config.optimizerState === "separate" ? 2 : 1,
+    averages: 1,
+    references: 0,
+    writing: calls,
+    passes,
+  };
+}
+
+/** lib/algorithms/grpo.ts and ppo.ts: an episode is one text, scored before a round's first step and then stepped on. */
+function surrogateUpdate(
+  config: EpochConfig & { klCoefficient: number },
+  texts: Texts,
+  values: boolean,
+): Update {
+  const { opening, action, observation, turns } = texts.lengths;
+  const scored = turns * action;
+  const prompt = opening + turns * observation;
+  const updates = updatesPerRound(config);
+  const reference = config.klCoefficient > 0;
+  // What the round's episodes are scored for once, spread over its updates.
+  const scorings = (1 + (reference ? 1 : 0) + (values ? 1 : 0)) * (config.episodesPerIteration / updates);
+  return {
+    ...resting,
+    updates,
+    steps: 1,
+    averages: 0,
+    references: reference ? 1 : 0,
+    passes: [
+      pass(texts, "surrogate", Math.min(config.batchSize, config.episodesPerIteration), prompt, scored),
+      pass(texts, "scores", scorings, prompt, scored, false),
+    ],
+  };
+}
+
+/** The same work with every text as long as the recipe allows: where it fits, no text can exhaust the memory. */
+export function atLimits(work: Work, { maxPositions }: ModelShape): Work {
+  const { limits } = work;
+  const stretch = (call: Writing): Writing => {
+    const written = isAction(call.what) ? limits.action : limits.critique;
+    return { ...call, prompt: Math.min(limits.prompt, maxPositions - written), written };
+  };
+  const tokens = Math.min(limits.prompt + Math.max(limits.action, limits.critique), maxPositions);
+  return {
+    ...work,
+    playing: work.playing.map(stretch),
+    writing: work.writing.map(stretch),
+    passes: work.passes.map((part) => ({ ...part, tokens })),
+  };
+}

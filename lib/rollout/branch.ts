@@ -1,0 +1,107 @@
+/**
+ * Episodes that leave a recorded one at some turn: what would have come of another action. An episode is a function of
+ * its task, its seed and the actions taken, so a state is reached again by playing the recorded actions again; where
+ * the environment then answers otherwise than it did, there is no such branch.
+ */
+
+import { isDeepStrictEqual } from "node:util";
+import type { Action, Environment, Episode } from "../environments/contract.ts";
+import { throwIfAborted } from "../errors.ts";
+import type { LanguageModel } from "../model.ts";
+import { policyMessages } from "../prompts/policy.ts";
+import { type CollectOptions, collectTrajectories } from "./collect.ts";
+import { isFaulty, type Trajectory } from "./trajectory.ts";
+
+/** Another action in the place of a recorded one. */
+export interface Branch<Task> {
+  task: Task;
+  trajectory: Trajectory;
+  /** The recorded action's turn, from 0. */
+  turn: number;
+  /** The other action as the policy would have written it, its stop id included. */
+  response: readonly number[];
+  action: Action;
+}
+
+/**
+ * Takes the action of each branch and plays on under the policy.
+ *
+ * @returns of each branch its episode's reward, from the first turn on; undefined where its state could not be reached
+ *   again or the episode ended in a fault
+ * @throws NlacError ERR_ABORTED
+ */
+export async function playBranches<Task>(
+  branches: readonly Branch<Task>[],
+  options: Omit<CollectOptions<Task>, "episodes" | "model"> & { model: LanguageModel },
+): Promise<(number | undefined)[]> {
+  const { model, environment, signal } = options;
+  const opened = await Promise.all(branches.map((branch) => takeAction(branch, model, environment, signal)));
+  const running = opened.flatMap((result, i) =>
+    result?.from === undefined ? [] : [{ id: i, task: branches[i]!.task, from: result.from }],
+  );
+  const trajectories = await collectTrajectories({ ...options, episodes: running });
+  const rewards = opened.map((result) => result?.reward);
+  for (const trajectory of trajectories) {
+    const { id, reward } = trajectory;
+    rewards[id] = isFaulty(trajectory) ? undefined : rewards[id]! + reward;
+  }
+  return rewards;
+}
+
+/** The reward up to and with the branch's action, and where to go on unless that ended the episode. */
+async function takeAction<Task>(
+  { task, trajectory, turn, response, action }: Branch<Task>,
+  model: LanguageModel,
+  environment: Environment<Task>,
+  signal: AbortSignal | undefined,
+): Promise<
+  | { reward: number; from?: { episode: Episode; conversation: Trajectory["conversation"]; turns: number } }
+  | undefined
+> {
+  let episode: Episode | undefined;
+  try {
+    episode = await environment.start(task, {
+      seed: trajectory.seed,
+      ...(signal === undefined ? {} : { signal }),
+    });
+    if (!(await repeats(episode, trajectory, turn, model, environment))) {
+      await episode.close();
+      return undefined;
+    }
+    const result = await episode.step(action);
+    const before = trajectory.turns.slice(0, turn).reduce((sum, { reward }) => sum + reward, 0);
+    const reward = before + result.reward;
+    if (result.done || turn + 1 === environment.maxTurns) {
+      await episode.close();
+      return { reward };
+    }
+    const conversation = trajectory.turns[turn]!.state.fork()
+      .appendGeneration({ tokens: response })
+      .append(...result.observation);
+    return { reward, from: { episode, conversation, turns: turn + 1 } };
+  } catch {
+    await episode?.close().catch(() => undefined);
+    throwIfAborted(signal);
+    return undefined; // a fault of the environment is this branch's own
+  }
+}
+
+/** Plays the recorded actions before `turn` in `episode`; whether it answers as it did. */
+async function repeats<Task>(
+  episode: Episode,
+  trajectory: Trajectory,
+  turn: number,
+  model: LanguageModel,
+  environment: Environment<Task>,
+): Promise<boolean> {
+  const { messages, tools } = episode.observation;
+  const opening = model.conversation(policyMessages({ messages }, environment.actionFormat), { tools });
+  if (!isDeepStrictEqual(opening.tokens, trajectory.turns[0]!.state.tokens)) return false;
+  for (const { action, observation, reward } of trajectory.turns.slice(0, turn)) {
+    if (action === undefined) continue; // it could not be read, so the environment never saw it
+    const result = await episode.step(action);
+    const same = result.reward === reward && isDeepStrictEqual(result.observation, observation);
+    if (!same || result.done) return false;
+  }
+  return true;
+}

@@ -1,0 +1,162 @@
+/** What methods share: a round's episodes, how they are gone through, and an episode as one text to learn from. */
+
+import type { Environment } from "../environments/contract.ts";
+import type { LanguageModel, ScoredText } from "../model.ts";
+import { derivedSeed, permutation, streams } from "../random.ts";
+import type { Counters, TrainingRun } from "../run/training-run.ts";
+import { collectTrajectories, taskIndex } from "./collect.ts";
+import { mean } from "./losses.ts";
+import { isFaulty, type Trajectory } from "./trajectory.ts";
+
+/** What the methods' configurations say of acting; every field is explained there. */
+export interface PlayConfig {
+  episodesPerIteration: number;
+  actionTemperature: number;
+  maxActionTokens: number;
+  maxPromptTokens: number;
+  seed: number;
+}
+
+export interface PlayOptions<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  tasks: readonly Task[];
+  config: PlayConfig;
+  run: TrainingRun;
+}
+
+/**
+ * An iteration's episodes under θ, recorded in the run.
+ *
+ * @param first number of the first of them within the run
+ * @param perTask episodes in a row on the same task, each with a seed of its own
+ * @throws NlacError ERR_ABORTED; nothing is recorded then
+ */
+export async function collectEpisodes<Task>(
+  options: PlayOptions<Task>,
+  first: number,
+  perTask = 1,
+): Promise<Trajectory[]> {
+  const trajectories = await playEpisodes(options, first, perTask);
+  for (const trajectory of trajectories) options.run.trajectory(trajectory);
+  return trajectories;
+}
+
+/** The same, not recorded yet. */
+export async function playEpisodes<Task>(
+  { model, environment, tasks, config, run }: PlayOptions<Task>,
+  first: number,
+  perTask = 1,
+): Promise<Trajectory[]> {
+  run.progress.phase("play", config.episodesPerIteration);
+  const episodes = Array.from({ length: config.episodesPerIteration }, (_, i) => {
+    const id = first + i;
+    return { id, task: tasks[taskIndex(Math.floor(id / perTask), tasks.length, config.seed)]! };
+  });
+  const trajectories = await collectTrajectories({
+    model,
+    environment,
+    episodes,
+    seed: config.seed,
+    maxActionTokens: config.maxActionTokens,
+    maxPromptTokens: config.maxPromptTokens,
+    temperature: config.actionTemperature,
+    signal: run.signal,
+    onTurn: (finished, tokens) => run.progress.advance(finished, tokens),
+  });
+  await model.dropCaches(); // a resumed run has none here
+  const faults = trajectories.filter(isFaulty).length;
+  if (faults > 0) run.progress.show({ faults });
+  return trajectories;
+}
+
+/** Of all the episodes of a run, those from number `first` on. */
+export function episodesFrom(trajectories: Iterable<Trajectory>, first: number): Trajectory[] {
+  const kept: Trajectory[] = [];
+  for (const trajectory of trajectories) if (trajectory.id >= first) kept.push(trajectory);
+  return kept;
+}
+
+/** How a round's episodes are gone through; every field is explained in the methods' configurations. */
+export interface EpochConfig {
+  episodesPerIteration: number;
+  epochs: number;
+  batchSize: number;
+  seed: number;
+}
+
+/** Updates of one round: they do not depend on how many of its episodes can be used. */
+export function updatesPerRound({ episodesPerIteration, epochs, batchSize }: EpochConfig): number {
+  return epochs * Math.ceil(episodesPerIteration / batchSize);
+}
+
+/**
+ * Which of a round's `episodes` usable ones the next update takes: every epoch goes through all of them in a new random
+ * order. Empty where the round has too few for its last batches.
+ */
+export function minibatch(
+  config: EpochConfig,
+  { iteration, updatesDone }: Counters,
+  episodes: number,
+): number[] {
+  const perEpoch = updatesPerRound({ ...config, epochs: 1 });
+  const epoch = iteration * config.epochs + Math.floor(updatesDone / perEpoch);
+  const seed = derivedSeed(config.seed, streams.minibatch, epoch);
+  const start = (updatesDone % perEpoch) * config.batchSize;
+  return permutation(episodes, seed, streams.minibatch).slice(start, start + config.batchSize);
+}
+
+/** Environment steps, which methods are compared by: one an action. */
+export function stepsOf(trajectories: readonly Trajectory[]): number {
+  return trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
+}
+
+/** A whole episode, to be read once: every list is [response tokens]. */
+export interface EpisodeText extends ScoredText {
+  /** 1 where the policy wrote the id, 0 where the environment or the template did. */
+  weight: number[];
+  /** Where the turns' own ids stand, [start, end) of the response, and what each turn received. */
+  turns: { start: number; end: number; reward: number }[];
+}
+
+/**
+ * The episode as one text: from the policy's first id to its last. A fault's last turn has no known outcome, so it is
+ * left out, as `transitionsOf` leaves it out. Undefined when no turn is left.
+ */
+export function episodeText(trajectory: Trajectory): EpisodeText | undefined {
+  const turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
+  if (turns.length === 0) return undefined;
+  const prompt = turns[0]!.state.prompt();
+  const placed = turns.map(({ state, tokens, reward }) => {
+    const start = state.prompt().length - prompt.length;
+    return { start, end: start + tokens.length, reward };
+  });
+  const { end } = placed.at(-1)!;
+  const weight = new Array<number>(end).fill(0);
+  for (const turn of placed) weight.fill(1, turn.start, turn.end);
+  const response = trajectory.conversation.tokens.slice(prompt.length, prompt.length + end);
+  return { prompt, response, weight, turns: placed };
+}
+
+/** What is logged of the episodes that a policy gradient learns from; the names are TRL's. */
+export function completionMetrics(
+  trajectories: readonly Trajectory[],
+  endOfTurn: number,
+): Record<string, number> {
+  const rewards = trajectories.filter((trajectory) => !isFaulty(trajectory)).map(({ reward }) => reward);
+  const lengths = trajectories.map(({ turns }) => turns.reduce((sum, { tokens }) => sum + tokens.length, 0));
+  const cut = trajectories.flatMap(({ turns }) => turns.map(({ tokens }) => tokens.at(-1) !== endOfTurn));
+  return {
+    reward: mean(rewards),
+    reward_std: deviation(rewards),
+    "completions/mean_length": mean(lengths),
+    "completions/clipped_ratio": mean(cut.map(Number)),
+  };
+}
+
+/** Standard deviation of a sample; NaN for less than two values. */
+export function deviation(values: readonly number[]): number {
+  const average = mean(values);
+  const squares = values.reduce((sum, value) => sum + (value - average) ** 2, 0);
+  return values.length < 2 ? Number.NaN : Math.sqrt(squares / (values.length - 1));
+}

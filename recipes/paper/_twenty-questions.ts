@@ -1,0 +1,20 @@
+/**
+ * The paper's game: 1,000 words to train on and 500 others to test on, of the 1,823 objects of THINGS, and GPT-4.1 for the
+ * oracle and the judge. The words are read from `$NLAC_DATA/dialogue/things_1823.txt`, one a line; where that is missing,
+ * the words of nlac's own table take their place.
+ */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+
+const file = join(process.env.NLAC_DATA ?? ".", "dialogue", "things_1823.txt");
+
+export const environment = {
+  name: "twentyQuestions",
+  options: {
+    oracle: { model: "gpt-4.1" },
+    turns: 20,
+    ...(existsSync(file)
+      ? { words: readFileSync(file, "utf8").trim().split("\n"), trainWords: 1000, testWords: 500 }
+      : {}),
+  },
+};

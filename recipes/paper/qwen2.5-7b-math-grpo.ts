@@ -1,0 +1,13 @@
+/** Table 1, GRPO with Qwen2.5-7B-Instruct on MATH: 49.8 % of its 500 hard problems. */
+import { defineRecipe } from "nlac";
+import { grpo, learner } from "./_settings.ts";
+
+export default defineRecipe({
+  name: "qwen2.5-7b-math-grpo",
+  description: "the paper's GRPO on MATH with Qwen2.5-7B-Instruct",
+  model: "Qwen2.5-7B-Instruct",
+  learner,
+  environment: { name: "math" },
+  algorithm: "grpo",
+  config: grpo,
+});

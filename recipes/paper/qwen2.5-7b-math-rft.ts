@@ -1,0 +1,13 @@
+/** Table 1, RFT with Qwen2.5-7B-Instruct on MATH: 52.5 % of its 500 hard problems. */
+import { defineRecipe } from "nlac";
+import { learner, rft } from "./_settings.ts";
+
+export default defineRecipe({
+  name: "qwen2.5-7b-math-rft",
+  description: "the paper's RFT on MATH with Qwen2.5-7B-Instruct",
+  model: "Qwen2.5-7B-Instruct",
+  learner,
+  environment: { name: "math" },
+  algorithm: "rft",
+  config: rft,
+});

@@ -1,0 +1,12 @@
+/** Table 1, NLAC with Qwen2.5-7B-Instruct on MATH: 60.2 % of its 500 hard problems. */
+import { defineRecipe } from "nlac";
+import { learner, nlac } from "./_settings.ts";
+
+export default defineRecipe({
+  name: "qwen2.5-7b-math",
+  description: "the paper's NLAC on MATH with Qwen2.5-7B-Instruct",
+  model: "Qwen2.5-7B-Instruct",
+  learner,
+  environment: { name: "math" },
+  config: nlac,
+});

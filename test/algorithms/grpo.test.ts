@@ -1,0 +1,326 @@
+import { describe, expect, test } from "vitest";
+import {
+  type GrpoConfigInput,
+  groupAdvantages,
+  grpoConfig,
+  tokenWeights,
+  trainGrpo,
+} from "../../lib/algorithms/grpo.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { entropy, ScriptedPolicy } from "../support/scripted-policy.ts";
+
+const small: GrpoConfigInput = {
+  iterations: 2,
+  episodesPerIteration: 8,
+  groupSize: 4,
+  batchSize: 8,
+  klCoefficient: 0,
+  learningRate: 1,
+  maxActionTokens: 100,
+  maxPromptTokens: 10_000,
+  seed: 3,
+};
+
+async function train(
+  config: GrpoConfigInput = {},
+  environment = errandEnvironment({ turns: 2 }),
+  model = new ScriptedPolicy(luckyReply(() => 0.5)),
+) {
+  const run = memoryRun();
+  const result = await trainGrpo({ model, environment, config: { ...small, ...config }, run });
+  const updates = run.rows.filter(({ values }) => "loss/policy" in values).map(({ values }) => values);
+  const rounds = run.rows.filter(({ values }) => "reward" in values).map(({ values }) => values);
+  return { model, run, result, updates, rounds };
+}
+
+const sum = (values: ArrayLike<number>) => Array.from(values).reduce((a, b) => a + b, 0);
+
+describe("the configuration", () => {
+  test("defaults are GRPO's, with groups of four", () => {
+    expect(grpoConfig.parse({})).toMatchObject({
+      groupSize: 4,
+      epochs: 1,
+      advantage: "std",
+      normalization: "sequence",
+      clipLow: 0.2,
+      clipHigh: 0.2,
+      klCoefficient: 0.04,
+    });
+  });
+
+  test("what does not fit is an error that names the field", async () => {
+    await expect(train({ episodesPerIteration: 6 })).rejects.toThrow(
+      expect.objectContaining({
+        code: "ERR_CONFIG",
+        message: expect.stringMatching(/multiple of groupSize/),
+      }),
+    );
+    await expect(train({ futures: 2 } as never)).rejects.toThrow(/futures/);
+    await expect(train({ actionTemperature: 0 })).rejects.toThrow(/actionTemperature/);
+  });
+});
+
+describe("advantages of a group", () => {
+  const rewards = [1, 0, 0.5, 0];
+
+  test("std: in deviations of the sample from the mean", () => {
+    const deviation = Math.sqrt((0.625 ** 2 + 2 * 0.375 ** 2 + 0.125 ** 2) / 3);
+    const expected = [0.625, -0.375, 0.125, -0.375].map((away) => away / (deviation + 1e-4));
+    for (const [i, advantage] of groupAdvantages(rewards, "std").entries())
+      expect(advantage).toBeCloseTo(expected[i]!, 12);
+  });
+
+  test("mean-only: from the mean", () => {
+    expect(groupAdvantages(rewards, "mean-only")).toEqual([0.625, -0.375, 0.125, -0.375]);
+  });
+
+  test("leave-one-out: from the mean of the others", () => {
+    const expected = rewards.map((reward, i) => reward - sum(rewards.filter((_, j) => j !== i)) / 3);
+    for (const [i, advantage] of groupAdvantages(rewards, "leave-one-out").entries())
+      expect(advantage).toBeCloseTo(expected[i]!, 12);
+  });
+
+  test.each(["std", "mean-only", "leave-one-out"] as const)("%s: nothing to compare with is 0", (kind) => {
+    expect(groupAdvantages([1, 1, 1], kind)).toEqual([0, 0, 0]);
+    expect(groupAdvantages([1], kind)).toEqual([0]);
+    expect(groupAdvantages([], kind)).toEqual([]);
+  });
+});
+
+test("token weights: each episode alike, each token alike, or by the most there may be", () => {
+  const masks = [
+    [1, 0, 1, 1],
+    [1, 0, 0],
+  ];
+  const third = 1 / 6;
+  expect(tokenWeights(masks, "sequence", 10)).toEqual([
+    [third, 0, third, third],
+    [1 / 2, 0, 0],
+  ]);
+  expect(tokenWeights(masks, "token", 10)).toEqual([
+    [1 / 4, 0, 1 / 4, 1 / 4],
+    [1 / 4, 0, 0],
+  ]);
+  expect(tokenWeights(masks, "constant", 10)).toEqual([
+    [1 / 20, 0, 1 / 20, 1 / 20],
+    [1 / 20, 0, 0],
+  ]);
+});
+
+describe("an iteration", () => {
+  test("plays each task four times and compares the four", async () => {
+    const { run, model, rounds, result } = await train({ iterations: 1 });
+    expect(result).toEqual({ updates: 1, episodes: 8, environmentSteps: 16, stopped: false });
+    const groups = [run.trajectories.slice(0, 4), run.trajectories.slice(4)];
+    const expected = groups.flatMap((group) => {
+      expect(new Set(group.map(({ task }) => task)).size).toBe(1);
+      return groupAdvantages(
+        group.map(({ reward }) => reward),
+        "std",
+      );
+    });
+    expect(new Set(expected).size).toBeGreaterThan(2);
+    // One advantage for all tokens of an episode, whatever order the batch has.
+    const texts = model.surrogates.flatMap((call) => call.texts);
+    expect(texts).toHaveLength(8);
+    for (const { advantages, response } of texts) {
+      expect(advantages).toHaveLength(response.length);
+      expect(new Set(Array.from(advantages)).size).toBe(1);
+    }
+    const byEpisode = new Map(
+      run.trajectories.map((trajectory, i) => [String(trajectory.conversation.tokens), expected[i]]),
+    );
+    for (const { prompt, response, advantages } of texts) {
+      const whole = [...byEpisode].find(([tokens]) => tokens.startsWith(String([...prompt, ...response])))!;
+      expect(advantages[0]).toBe(whole[1]);
+    }
+    expect(rounds[0]).toMatchObject({ episodes: 8, environment_steps: 16, "completions/clipped_ratio": 0 });
+  });
+
+  test("its rows say how groups differ", async () => {
+    const { rounds, run } = await train();
+    expect(rounds).toHaveLength(2);
+    for (const [i, values] of rounds.entries()) {
+      const rewards = run.trajectories.slice(8 * i, 8 * i + 8).map(({ reward }) => reward);
+      const deviations = [rewards.slice(0, 4), rewards.slice(4)].map((group) => {
+        const solved = sum(group);
+        return Math.sqrt((solved * (1 - solved / 4)) / 3);
+      });
+      expect(values.reward).toBeCloseTo(sum(rewards) / 8, 12);
+      expect(values.reward_std).toBeCloseTo(sum(deviations) / 2, 12);
+      expect(values.frac_reward_zero_std).toBe(deviations.filter((value) => value === 0).length / 2);
+    }
+  });
+
+  test("groups that all end alike give no gradient", async () => {
+    const { rounds, updates, model } = await train(
+      { klCoefficient: 0 },
+      undefined,
+      new ScriptedPolicy(luckyReply(() => 1)),
+    );
+    expect(rounds[0]).toMatchObject({ reward: 1, reward_std: 0, frac_reward_zero_std: 1 });
+    expect(updates[0]).toMatchObject({ grad_norm: 0 });
+    expect(model.theta).toBe(0);
+  });
+
+  test("an episode that the environment broke is left out of its group", async () => {
+    const environment = errandEnvironment({ turns: 2 });
+    const start = environment.start;
+    let episodes = 0;
+    environment.start = async (task, options) => {
+      const broken = episodes++ % 4 === 0;
+      const episode = await start(task, options);
+      return broken ? { ...episode, step: () => Promise.reject(new Error("closed")) } : episode;
+    };
+    const { model, run, updates } = await train({ iterations: 1 }, environment);
+    expect(run.trajectories.filter(({ fault }) => fault !== undefined)).toHaveLength(2);
+    const texts = model.surrogates.flatMap((call) => call.texts);
+    expect(texts).toHaveLength(6);
+    expect(sum(texts.map(({ advantages }) => advantages[0]!))).toBeCloseTo(0, 9);
+    expect(updates).toHaveLength(1);
+    // Where all are broken there is nothing to step on, and the run goes on.
+    environment.start = () => Promise.reject(new Error("closed"));
+    const { result, model: untouched } = await train({}, environment);
+    expect(result).toMatchObject({ updates: 2, episodes: 16, environmentSteps: 0 });
+    expect(untouched.events).toEqual([]);
+  });
+});
+
+describe("a step", () => {
+  test("scores what the policy wrote, by the policy that wrote it", async () => {
+    const { model, updates } = await train({ iterations: 1, epochs: 3, learningRate: 10 });
+    const texts = model.surrogates.flatMap((call) => call.texts);
+    expect(texts).toHaveLength(24);
+    for (const { response, oldLogProbs, weight } of texts) {
+      for (const [t, id] of response.entries()) {
+        const own = (weight as number[])[t]! > 0;
+        expect(oldLogProbs[t]).toBe(own ? Math.fround(model.logProb(id, 0)) : 0);
+      }
+    }
+    for (const call of [texts.slice(0, 8), texts.slice(8, 16)])
+      expect(sum(call.map(({ weight }) => sum(weight as number[])))).toBeCloseTo(1, 12);
+    // Before the first step the policy is the one that wrote.
+    expect(updates[0]!.approx_kl).toBeCloseTo(0, 9);
+    expect(updates[0]!["clip_ratio/region_mean"]).toBe(0);
+    expect(updates[2]!.approx_kl).toBeGreaterThan(1e-6);
+    for (const { grad_norm } of updates) expect(grad_norm).toBeGreaterThan(0);
+  });
+
+  test("what is logged is what a second count of the tokens gives", async () => {
+    const { model, updates } = await train({
+      iterations: 1,
+      epochs: 4,
+      learningRate: 100,
+      clipLow: 0.1,
+      clipHigh: 0.12,
+      klCoefficient: 0.1,
+    });
+    const again = new ScriptedPolicy(() => "");
+    let [lows, highs] = [0, 0];
+    for (const [epoch, values] of updates.entries()) {
+      const texts = model.surrogates.flatMap((call) => call.texts).slice(8 * epoch, 8 * epoch + 8);
+      let [tokens, low, high, kl, loss] = [0, 0, 0, 0, 0];
+      const results = await again.tokenSurrogate(texts, model.surrogates[0]!.options);
+      for (const [i, text] of texts.entries()) {
+        for (const [t, id] of text.response.entries()) {
+          const weight = (text.weight as number[])[t]!;
+          if (weight === 0) continue;
+          tokens++;
+          const ratio = Math.exp(again.logProb(id) - text.oldLogProbs[t]!);
+          const advantage = text.advantages[t]!;
+          if (advantage > 0 && ratio > 1.12) high++;
+          if (advantage < 0 && ratio < 0.9) low++;
+          const difference = again.logProb(id, 0) - again.logProb(id);
+          kl += Math.exp(difference) - difference - 1;
+          loss += weight * results[i]!.losses[t]!;
+        }
+      }
+      expect(values["tokens/policy"]).toBe(tokens);
+      expect(values["clip_ratio/low_mean"]).toBeCloseTo(low / tokens, 9);
+      expect(values["clip_ratio/high_mean"]).toBeCloseTo(high / tokens, 9);
+      expect(values["clip_ratio/region_mean"]).toBeCloseTo((low + high) / tokens, 9);
+      expect(values.kl).toBeCloseTo(kl / tokens, 5);
+      expect(values["loss/policy"]).toBeCloseTo(loss, 6);
+      expect(values.entropy).toBeCloseTo(entropy, 9);
+      lows += low;
+      highs += high;
+      await again.step({ learningRate: 100 });
+    }
+    expect(Math.min(lows, highs)).toBeGreaterThan(0);
+    expect(again.theta).toBe(model.theta);
+  });
+
+  test("the reference is θ as training began, and is asked for only where it counts", async () => {
+    const without = await train();
+    expect(without.model.reference).toBeUndefined();
+    expect(without.updates[0]).not.toHaveProperty("kl");
+    const started = new ScriptedPolicy(luckyReply(() => 0.5));
+    started.theta = 0.25;
+    const { model } = await train({ klCoefficient: 0.1 }, undefined, started);
+    expect(model.reference).toBe(0.25);
+    for (const { texts } of model.surrogates)
+      for (const { referenceLogProbs, response, weight } of texts)
+        for (const [t, id] of response.entries())
+          if ((weight as number[])[t]! > 0)
+            expect(referenceLogProbs![t]).toBe(Math.fround(model.logProb(id, 0.25)));
+  });
+
+  test("options reach the loss", async () => {
+    const { model } = await train({
+      clipLow: 0.1,
+      clipHigh: 0.28,
+      klCoefficient: 0.5,
+      entropyCoefficient: 0.01,
+      actionTemperature: 0.7,
+    });
+    expect(model.surrogates[0]!.options).toEqual({
+      clipLow: 0.1,
+      clipHigh: 0.28,
+      klCoefficient: 0.5,
+      entropyCoefficient: 0.01,
+      temperature: 0.7,
+    });
+    expect(model.calls[0]!.request.temperature).toBe(0.7);
+  });
+
+  test("the rate follows the schedule over all steps of the run", async () => {
+    const { updates } = await train({
+      epochs: 2,
+      batchSize: 4,
+      learningRate: 2,
+      schedule: { shape: "linear", warmupSteps: 2 },
+    });
+    expect(updates.map(({ learning_rate }) => learning_rate)).toEqual([
+      1,
+      2,
+      ...[0, 1, 2, 3, 4, 5].map((step) => 2 * (1 - step / 6)),
+    ]);
+  });
+
+  test("too many skipped steps in a row stop the run", async () => {
+    const model = new ScriptedPolicy(luckyReply(() => 0.5));
+    model.skip = () => true;
+    await expect(train({ epochs: 4, maxSkippedSteps: 3 }, undefined, model)).rejects.toMatchObject({
+      code: "ERR_NOT_FINITE",
+    });
+    expect(model.events.filter(({ kind }) => kind === "step")).toHaveLength(3);
+  });
+});
+
+test("the samples of an update are whole episodes", async () => {
+  const { run } = await train({ iterations: 1 });
+  expect(run.samples).toHaveLength(4);
+  for (const { texts, facts, turn } of run.samples) {
+    expect(turn).toBeUndefined();
+    expect(texts.state).toContain("You run errands.");
+    expect(texts.episode).toContain("OBSERVED wants");
+    expect(Object.keys(facts)).toEqual(["reward", "advantage"]);
+  }
+});
+
+test("the policy is measured on held-out tasks when it is time", async () => {
+  const { run } = await train({ iterations: 3, evaluation: { every: 2, episodes: 3 } });
+  const rows = run.rows.filter(({ values }) => "eval/success" in values);
+  expect(rows.map(({ values }) => values["eval/environment_steps"])).toEqual([0, 32, 48]);
+});

@@ -1,0 +1,261 @@
+import { describe, expect, test } from "vitest";
+import { generalizedAdvantages, type PpoConfigInput, ppoConfig, trainPpo } from "../../lib/algorithms/ppo.ts";
+import type { SurrogateText } from "../../lib/model.ts";
+import { uniform } from "../../lib/random.ts";
+import { deviation } from "../../lib/rollout/episodes.ts";
+import { mean } from "../../lib/rollout/losses.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { ScriptedPolicy } from "../support/scripted-policy.ts";
+
+const small: PpoConfigInput = {
+  iterations: 1,
+  episodesPerIteration: 8,
+  epochs: 1,
+  batchSize: 8,
+  klCoefficient: 0,
+  whiten: false,
+  learningRate: 1,
+  maxActionTokens: 100,
+  maxPromptTokens: 10_000,
+  seed: 3,
+};
+
+async function train(
+  config: PpoConfigInput = {},
+  environment = errandEnvironment({ turns: 2 }),
+  model = new ScriptedPolicy(luckyReply(() => 0.5)),
+) {
+  const run = memoryRun();
+  const result = await trainPpo({ model, environment, config: { ...small, ...config }, run });
+  const updates = run.rows.filter(({ values }) => "loss/policy" in values).map(({ values }) => values);
+  const texts = model.surrogates.flatMap((call) => call.texts);
+  return { model, run, result, updates, texts };
+}
+
+/** The values of a list at the tokens that the policy wrote. */
+const own = ({ weight }: SurrogateText, list: ArrayLike<number>) =>
+  Array.from(list).filter((_, t) => (weight as number[])[t]! > 0);
+
+test("defaults are those of PPO on Monte-Carlo returns", () => {
+  expect(ppoConfig.parse({})).toMatchObject({
+    discount: 1,
+    lambda: 1,
+    clip: 0.2,
+    valueClip: 0.2,
+    epochs: 4,
+    whiten: true,
+  });
+});
+
+describe("generalized advantages", () => {
+  /** Σ_l (γλ)^l δ_{t+l}, term by term. */
+  function naive(rewards: number[], values: number[], discount: number, lambda: number): number[] {
+    const surprise = (t: number) =>
+      rewards[t]! + (t + 1 < values.length ? discount * values[t + 1]! : 0) - values[t]!;
+    return rewards.map((_, t) => {
+      let sum = 0;
+      for (let l = 0; t + l < rewards.length; l++) sum += (discount * lambda) ** l * surprise(t + l);
+      return sum;
+    });
+  }
+
+  test.each([
+    [1, 1],
+    [0.99, 0.95],
+    [0.9, 0],
+    [0, 1],
+  ])("γ %f and λ %f: the double sum", (discount, lambda) => {
+    for (const length of [0, 1, 2, 17]) {
+      const rewards = Array.from({ length }, (_, t) => uniform(1, length, t) - 0.5);
+      const values = Array.from({ length }, (_, t) => uniform(2, length, t) - 0.5);
+      const { advantages, returns } = generalizedAdvantages(rewards, values, discount, lambda);
+      const expected = naive(rewards, values, discount, lambda);
+      expect(advantages).toHaveLength(length);
+      for (const [t, advantage] of advantages.entries()) {
+        expect(advantage).toBeCloseTo(expected[t]!, 12);
+        expect(returns[t]).toBeCloseTo(expected[t]! + values[t]!, 12);
+      }
+    }
+  });
+
+  test("with γ = λ = 1 the returns are what is still received, whatever the values say", () => {
+    const { returns } = generalizedAdvantages([0, 1, 0, 0.5], [9, -3, 2, 7], 1, 1);
+    for (const [t, expected] of [1.5, 1.5, 0.5, 0.5].entries()) expect(returns[t]).toBeCloseTo(expected, 12);
+  });
+});
+
+describe("the chain of an episode's tokens", () => {
+  test("Monte-Carlo: every token's return is the episode's reward, its advantage what that exceeds the value by", async () => {
+    const { texts, run } = await train();
+    expect(texts).toHaveLength(8);
+    const rewards = new Set<number>();
+    for (const text of texts) {
+      const trajectory = run.trajectories.find(({ conversation }) =>
+        String(conversation.tokens).startsWith(String([...text.prompt, ...text.response])),
+      )!;
+      rewards.add(trajectory.reward);
+      for (const value of own(text, text.returns!)) expect(value).toBeCloseTo(trajectory.reward, 6);
+      const [advantages, values] = [own(text, text.advantages), own(text, text.oldValues!)];
+      for (const [t, advantage] of advantages.entries())
+        expect(advantage).toBeCloseTo(trajectory.reward - values[t]!, 6);
+    }
+    expect(rewards).toEqual(new Set([0, 1]));
+  });
+
+  test("across turns a token's next one is the next turn's first: observations are passed over", async () => {
+    const { texts } = await train({ lambda: 0, discount: 0.9 });
+    for (const text of texts) {
+      const values = own(text, text.oldValues!);
+      const returns = own(text, text.returns!);
+      // λ = 0: what one step brings, and the next action token's value.
+      for (const [t, value] of returns.slice(0, -1).entries())
+        expect(value).toBeCloseTo(0.9 * values[t + 1]!, 6);
+      expect([0, 1]).toContain(Math.round(returns.at(-1)! * 1e6) / 1e6); // terminal: the reward alone
+      // What the environment said has no part in it.
+      const masked = (list: ArrayLike<number>) =>
+        Array.from(list).filter((_, t) => (text.weight as number[])[t] === 0);
+      for (const list of [text.advantages, text.returns!, text.oldValues!, text.oldLogProbs])
+        expect(masked(list).every((value) => value === 0)).toBe(true);
+      expect(masked(text.returns!).length).toBeGreaterThan(10);
+    }
+  });
+
+  test("a reward in the middle is received at the end of its turn", async () => {
+    const environment = errandEnvironment({ turns: 3 });
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      let turn = 0;
+      return {
+        ...episode,
+        step: async (action) => ({ ...(await episode.step(action)), reward: [0.25, 0, 0.5][turn++]! }),
+      };
+    };
+    const { texts } = await train({}, environment, new ScriptedPolicy(luckyReply(() => 0)));
+    for (const text of texts) {
+      const turn = own(text, text.returns!).length / 3;
+      const returns = own(text, text.returns!);
+      for (const [t, value] of returns.entries()) expect(value).toBeCloseTo(t < turn ? 0.75 : 0.5, 6);
+    }
+  });
+
+  test("the KL to the reference is a penalty on every token's reward", async () => {
+    const model = new ScriptedPolicy(luckyReply(() => 0.5));
+    const beta = 0.1;
+    const { texts, updates } = await train(
+      { klCoefficient: beta, lambda: 0, discount: 0, iterations: 2, learningRate: 5 },
+      undefined,
+      model,
+    );
+    expect(model.reference).toBe(0);
+    let far = 0;
+    for (const text of texts.slice(8)) {
+      const [old, reference] = [own(text, text.oldLogProbs), own(text, text.referenceLogProbs!)];
+      // With γ = 0 the return of a token is its own reward.
+      for (const [t, value] of own(text, text.returns!).slice(0, -1).entries()) {
+        expect(value).toBeCloseTo(-beta * (old[t]! - reference[t]!), 6);
+        far = Math.max(far, Math.abs(value));
+      }
+    }
+    expect(far).toBeGreaterThan(1e-5);
+    expect(updates[1]!.kl).toBeGreaterThan(0);
+    // It is in the rewards, so not in the loss as well.
+    expect(model.surrogates[0]!.options.klCoefficient ?? 0).toBe(0);
+  });
+
+  test("whitened advantages have mean 0 and deviation 1 over the round's tokens, also in several batches", async () => {
+    const plain = await train({ batchSize: 3 });
+    const { texts } = await train({ batchSize: 3, whiten: true });
+    const advantages = texts.flatMap((text) => own(text, text.advantages));
+    expect(mean(advantages)).toBeCloseTo(0, 9);
+    expect(deviation(advantages)).toBeCloseTo(1, 6);
+    // An affine change: the order stays, and the returns are what they were.
+    const before = plain.texts.flatMap((text) => own(text, text.advantages));
+    const scale = deviation(before);
+    for (const [t, advantage] of advantages.entries())
+      expect(advantage).toBeCloseTo((before[t]! - mean(before)) / scale, 5);
+    expect(texts.map(({ returns }) => returns)).toEqual(plain.texts.map(({ returns }) => returns));
+  });
+
+  test("an episode that a fault ended is left out", async () => {
+    const environment = errandEnvironment({ turns: 2 });
+    const start = environment.start;
+    let episodes = 0;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      if (episodes++ % 4 !== 0) return episode;
+      let turns = 0;
+      const step: typeof episode.step = (action) =>
+        turns++ === 0 ? episode.step(action) : Promise.reject(new Error("closed"));
+      return { ...episode, step };
+    };
+    const { texts, result, run } = await train({ batchSize: 3 }, environment);
+    expect(run.trajectories.filter(({ fault }) => fault !== undefined)).toHaveLength(2);
+    expect(texts).toHaveLength(6);
+    expect(result.updates).toBe(3); // the third batch of the epoch is empty
+  });
+});
+
+describe("a step", () => {
+  test("every token of a batch weighs the same", async () => {
+    const { texts } = await train({ batchSize: 4 });
+    for (const batch of [texts.slice(0, 4), texts.slice(4)]) {
+      const weights = batch.flatMap(({ weight }) => (weight as number[]).filter((one) => one > 0));
+      expect(new Set(weights).size).toBe(1);
+      expect(weights[0]).toBeCloseTo(1 / weights.length, 12);
+    }
+  });
+
+  test("the value head learns: its loss falls and it explains the returns better", async () => {
+    const { model, updates } = await train(
+      { epochs: 40, valueCoefficient: 0.5, clip: 0 },
+      undefined,
+      new ScriptedPolicy(luckyReply(() => 1)),
+    );
+    expect(model.phi).toBeGreaterThan(1); // every episode is solved: from 0.5 towards 1 over the mean feature
+    const losses = updates.map((values) => values["loss/value"]!);
+    expect(losses.at(-1)!).toBeLessThan(losses[0]! / 2);
+    expect(updates[0]!["value/return"]).toBeCloseTo(1, 6);
+    expect(updates.at(-1)!["value/mean"]).toBeGreaterThan(updates[0]!["value/mean"]!);
+  });
+
+  test("value metrics are what a second count gives", async () => {
+    const { updates, texts } = await train();
+    const targets = texts.flatMap((text) => own(text, text.returns!));
+    const values = texts.flatMap((text) => own(text, text.oldValues!)); // as it was before the first step
+    const errors = targets.map((target, i) => target - values[i]!);
+    expect(updates[0]!["value/mean"]).toBeCloseTo(mean(values), 6);
+    expect(updates[0]!["value/explained_variance"]).toBeCloseTo(
+      1 - deviation(errors) ** 2 / deviation(targets) ** 2,
+      6,
+    );
+    expect(updates[0]!["loss/value"]).toBeCloseTo(mean(errors.map((error) => error ** 2 / 2)), 6);
+  });
+
+  test("options reach the loss", async () => {
+    const { model } = await train({
+      clip: 0.1,
+      valueClip: 0,
+      valueCoefficient: 0.3,
+      entropyCoefficient: 0.01,
+    });
+    expect(model.surrogates[0]!.options).toEqual({
+      clipLow: 0.1,
+      clipHigh: 0.1,
+      entropyCoefficient: 0.01,
+      temperature: 1,
+      value: { coefficient: 0.3, clip: 0 },
+    });
+  });
+
+  test("old values and log probabilities stay those of the round's beginning through all epochs", async () => {
+    const { model, texts, updates } = await train({ epochs: 3, learningRate: 10 });
+    expect(model.theta).not.toBe(0);
+    for (const { response, weight, oldLogProbs } of texts)
+      for (const [t, id] of response.entries())
+        if ((weight as number[])[t]! > 0) expect(oldLogProbs[t]).toBe(Math.fround(model.logProb(id, 0)));
+    expect(updates[0]!.approx_kl).toBeCloseTo(0, 9);
+    expect(updates[2]!.approx_kl).toBeGreaterThan(1e-6);
+  });
+});

@@ -1,0 +1,147 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { evaluateReact, type ReactConfigInput } from "../../lib/algorithms/react.ts";
+import type { Environment } from "../../lib/environments/contract.ts";
+import { chatService } from "../../lib/environments/service.ts";
+import { servicePlayer } from "../../lib/rollout/service-player.ts";
+import { type Answer, type ChatRequest, type ChatServer, chatServer } from "../support/chat-server.ts";
+import { nlac } from "../support/command-line.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+let server: ChatServer | undefined;
+afterEach(async () => {
+  await server?.close();
+  server = undefined;
+});
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+/** Brings what it was told to. */
+const obey = (text: string) => act(/OBSERVED wants (\w+)/.exec(text)?.[1] ?? "soap");
+
+/** Plays with a service that `handler` is; returns what was asked of it too. */
+async function play(
+  handler: (body: ChatRequest) => Answer,
+  config: ReactConfigInput = {},
+  environment: Environment<never> = errandEnvironment() as Environment<never>,
+) {
+  const asked: ChatRequest[] = [];
+  server = await chatServer((body) => {
+    asked.push(body);
+    return handler(body);
+  });
+  const service = chatService({ model: "m", baseURL: server.baseURL, maxRetries: 0, temperature: 0.9 });
+  const evaluation = await evaluateReact({ model: servicePlayer(service), environment, config });
+  return { evaluation, asked };
+}
+
+describe("a service that plays", () => {
+  test("reads the episode as messages, and its figures are an evaluation's", async () => {
+    const { evaluation, asked } = await play(({ messages }) => ({ text: obey(messages.at(-1)!.content) }), {
+      temperature: 0.5,
+      maxActionTokens: 40,
+    });
+    expect(evaluation).toMatchObject({
+      episodes: 3,
+      tasks: 3,
+      parseRate: 1,
+      outcomes: { done: 3 },
+      success: { estimate: 1 },
+      turns: { estimate: 2 },
+    });
+    expect(asked).toHaveLength(6);
+    for (const { temperature, max_tokens } of asked) expect([temperature, max_tokens]).toEqual([0.5, 40]);
+    const last = asked.find(({ messages }) => messages.length > 2)!;
+    expect(last.messages.map(({ role }) => role)).toEqual(["system", "user", "assistant", "user"]);
+    expect(last.messages[0]!.content).toMatch(/^You run errands\.\n\n.*Thought:/s);
+    expect(last.messages.slice(1, 3).map(({ content }) => content)).toEqual([
+      "What do you bring?",
+      act("soap"),
+    ]);
+    expect(last.messages[3]!.content).toMatch(/^OBSERVED wants \w+$/);
+  });
+
+  test("its texts come back as they were written, control tokens' names and other alphabets included", async () => {
+    const said = "Thought:\n<|end|><|assistant|> ключ 鍵 🗝\nAction:\nsoap";
+    const { asked, evaluation } = await play(() => ({ text: said }), { episodes: 1 });
+    expect(asked.at(-1)!.messages.filter(({ role }) => role === "assistant")).toEqual([
+      { role: "assistant", content: said },
+      { role: "assistant", content: said },
+    ]);
+    expect(evaluation.trajectories[0]!.turns.map(({ text }) => text)).toEqual([said, said, said]);
+  });
+
+  test("tools are described in the first message", async () => {
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      const fetch = { name: "fetch", description: "Fetches.", parameters: { type: "object" } };
+      return { ...episode, observation: { ...episode.observation, tools: [fetch] } };
+    };
+    const { asked } = await play(() => ({ text: act("soap") }), { episodes: 1 }, environment as never);
+    expect(asked[0]!.messages[0]!.content).toMatch(/"name": ?"fetch".*"type": ?"object"/);
+    expect(asked[0]!.messages.slice(1)).toEqual([{ role: "user", content: "What do you bring?" }]);
+  });
+
+  test("what fails, fails its own episode", async () => {
+    let first: string | undefined;
+    const { evaluation } = await play(({ messages }) => {
+      const text = messages.at(-1)!.content;
+      const told = /OBSERVED wants (\w+)/.exec(text)?.[1];
+      first ??= told;
+      return told !== undefined && told === first ? { status: 400 } : { text: obey(text) };
+    });
+    expect(evaluation).toMatchObject({
+      episodes: 3,
+      outcomes: { "service-fault": 1, done: 2 },
+      success: { estimate: 1 }, // of the episodes that were judged
+    });
+    const broken = evaluation.trajectories.find(({ fault }) => fault !== undefined)!;
+    expect(broken.fault).toMatchObject({ code: "ERR_SERVICE" });
+    expect(broken.turns).toHaveLength(1);
+  });
+
+  test("stops when it is told to", async () => {
+    server = await chatServer(() => ({ text: act("soap"), delay: 5000 }));
+    const controller = new AbortController();
+    const model = servicePlayer(chatService({ model: "m", baseURL: server.baseURL }));
+    const playing = evaluateReact({ model, environment: errandEnvironment(), signal: controller.signal });
+    setTimeout(() => controller.abort(), 50);
+    await expect(playing).rejects.toMatchObject({ code: "ERR_ABORTED" });
+  });
+
+  test("by the command line", async () => {
+    server = await chatServer(({ messages }) => ({ text: act(`Is it ${messages.length}?`) }));
+    process.env.OPENAI_BASE_URL = server.baseURL;
+    try {
+      const settings = ["--environment", "twentyQuestions", "--options", '{"turns": 2}', "--episodes", "2"];
+      const { output, errors, code } = await nlac("eval", "service:m", ...settings, "--json");
+      expect(errors).not.toContain("ERR_");
+      expect(code).toBe(0);
+      expect(JSON.parse(output)).toMatchObject({ episodes: 2, parseRate: 1, outcomes: { done: 2 } });
+      expect(server.calls()).toBe(4);
+      const refused = await nlac("eval", "service:m", "--critic", "x.jsonl");
+      expect(refused.errors).toContain("ERR_VALUE");
+    } finally {
+      delete process.env.OPENAI_BASE_URL;
+    }
+  });
+});
+
+test("a model plays the same way; tasks are spread evenly, and no more often than trials", async () => {
+  const model = new ScriptedModel(obey);
+  const environment = errandEnvironment();
+  const evaluation = await evaluateReact({
+    model,
+    environment,
+    config: { episodes: 5, trials: 2, maxPromptTokens: 10_000 },
+    weights: "target",
+  });
+  expect(evaluation).toMatchObject({ episodes: 5, tasks: 3, success: { estimate: 1 } });
+  expect(new Set(model.calls.map(({ weights }) => weights))).toEqual(new Set(["target"]));
+  expect(evaluation.trajectories.every(({ task }) => task.endsWith("s"))).toBe(true); // of the test split
+  await expect(evaluateReact({ model, environment, config: { episodes: 4 } })).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+  });
+  await expect(evaluateReact({ model, environment, config: { tasks: 4 } as never })).rejects.toThrow(/tasks/);
+});

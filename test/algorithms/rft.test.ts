@@ -1,0 +1,189 @@
+import { describe, expect, test } from "vitest";
+import { type RftConfigInput, rftConfig, trainRft } from "../../lib/algorithms/rft.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { errandEnvironment, luckyReply } from "../support/errand.ts";
+import { ScriptedPolicy } from "../support/scripted-policy.ts";
+
+const small: RftConfigInput = {
+  iterations: 1,
+  episodesPerIteration: 12,
+  updatesPerIteration: 2,
+  batchSize: 16,
+  learningRate: 1,
+  maxActionTokens: 100,
+  maxPromptTokens: 10_000,
+  seed: 3,
+};
+
+async function train(
+  config: RftConfigInput = {},
+  environment = errandEnvironment({ turns: 2 }),
+  model = new ScriptedPolicy(luckyReply(() => 0.5)),
+) {
+  const run = memoryRun();
+  const result = await trainRft({ model, environment, config: { ...small, ...config }, run });
+  const texts = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+  const rounds = run.rows.filter(({ values }) => "buffer/kept" in values).map(({ values }) => values);
+  const updates = run.rows.filter(({ values }) => "loss/nll" in values).map(({ values }) => values);
+  return { model, run, result, texts, rounds, updates };
+}
+
+test("defaults are the paper's, and unknown keys are errors", async () => {
+  expect(rftConfig.parse({})).toMatchObject({
+    iterations: 30,
+    updatesPerIteration: 1024,
+    batchSize: 1024,
+    successReward: 1,
+    balance: "actions",
+    learningRate: 5e-6,
+  });
+  await expect(train({ targetRate: 0.1 } as never)).rejects.toThrow(/targetRate/);
+});
+
+describe("the buffer", () => {
+  test("holds the actions of successful episodes alone, and each is trained on after its own state", async () => {
+    const { texts, run, rounds } = await train({ batchSize: 200 });
+    const solved = run.trajectories.filter(({ reward }) => reward === 1);
+    expect(solved.length).toBeGreaterThan(2);
+    expect(solved.length).toBeLessThan(12);
+    const expected = solved.flatMap(({ turns }) =>
+      turns.map(({ state, tokens }) => String([...state.prompt(), ...tokens])),
+    );
+    const trained = texts.map(({ prompt, response }) => String([...prompt, ...response]));
+    expect(new Set(trained)).toEqual(new Set(expected));
+    expect(rounds[0]).toMatchObject({
+      "buffer/kept": solved.length,
+      "buffer/actions": 2 * solved.length,
+      "buffer/tasks": new Set(solved.map(({ task }) => task)).size,
+      environment_steps: 24,
+    });
+  });
+
+  test("successReward draws the line", async () => {
+    const { run, rounds } = await train({ successReward: 0 });
+    expect(rounds[0]!["buffer/kept"]).toBe(run.trajectories.length);
+  });
+
+  test("as long as nothing succeeds, nothing is stepped on", async () => {
+    const { model, result, run } = await train(
+      { iterations: 2 },
+      undefined,
+      new ScriptedPolicy(luckyReply(() => 0)),
+    );
+    expect(result).toEqual({ updates: 0, episodes: 24, environmentSteps: 48, stopped: false });
+    expect(model.events).toEqual([]);
+    expect(run.rows.map(({ values }) => values["rollout/success"])).toEqual([0, 0]);
+  });
+
+  test("a fault is no success, whatever was received before it", async () => {
+    const environment = errandEnvironment({ turns: 2 });
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      let steps = 0;
+      const step = async () =>
+        steps++ === 0
+          ? { observation: [{ role: "user" as const, content: "more" }], reward: 1, done: false, info: {} }
+          : Promise.reject(new Error("closed"));
+      return { ...episode, step };
+    };
+    const { run, rounds } = await train({}, environment);
+    expect(run.trajectories.every(({ reward }) => reward === 1)).toBe(true);
+    expect(rounds[0]!["buffer/kept"]).toBe(0);
+  });
+
+  test("keeps the newest actions within its capacity", async () => {
+    const { run, texts, rounds } = await train({ capacity: 3, batchSize: 200 });
+    expect(rounds[0]!["buffer/actions"]).toBe(3);
+    const newest = run.trajectories
+      .filter(({ reward }) => reward === 1)
+      .flatMap(({ turns }) => turns)
+      .slice(-3);
+    expect(new Set(texts.map(({ prompt, response }) => String([...prompt, ...response])))).toEqual(
+      new Set(newest.map(({ state, tokens }) => String([...state.prompt(), ...tokens]))),
+    );
+  });
+
+  test("balanced over tasks, a task that is seldom solved is drawn as often as one that always is", async () => {
+    // The key is always brought, the lamp once, the map never.
+    let lamps = 0;
+    const reply = (prompt: string) => {
+      const asked = /OBSERVED wants (\w+)/.exec(prompt)?.[1];
+      const right = asked === "key" || (asked === "lamp" && lamps++ === 0);
+      return `Thought:\nhm\nAction:\n${right ? asked : "soap"}`;
+    };
+    const share = async (balance: "actions" | "tasks") => {
+      lamps = 0;
+      const { texts } = await train({ balance, batchSize: 400 }, undefined, new ScriptedPolicy(reply));
+      const last = texts.flatMap(
+        ({ prompt }) => /OBSERVED wants (\w+)/.exec(reader.decode(prompt))?.[1] ?? [],
+      );
+      return last.filter((task) => task === "lamp").length / last.length;
+    };
+    const reader = new ScriptedPolicy(() => "");
+    expect(await share("tasks")).toBeCloseTo(1 / 2, 1);
+    expect(await share("actions")).toBeCloseTo(1 / 5, 1);
+  });
+
+  test("grows from iteration to iteration", async () => {
+    const { rounds } = await train({ iterations: 3 });
+    const kept = rounds.map((values) => values["buffer/kept"]!);
+    expect(rounds.map((values) => values["buffer/actions"])).toEqual(
+      kept.map((_, i) => 2 * kept.slice(0, i + 1).reduce((a, b) => a + b, 0)),
+    );
+  });
+});
+
+describe("a step", () => {
+  test("the loss is averaged over a text's tokens and then over the batch", async () => {
+    const { texts, updates, model } = await train({ updatesPerIteration: 1 });
+    expect(texts).toHaveLength(16);
+    for (const { response, weight } of texts) expect(weight).toBeCloseTo(1 / (response.length * 16), 12);
+    const nll = texts.map(
+      ({ response }) => response.reduce((sum, id) => sum - model.logProb(id, 0), 0) / response.length,
+    );
+    expect(updates[0]!["loss/nll"]).toBeCloseTo(nll.reduce((a, b) => a + b, 0) / 16, 6);
+    expect(updates[0]).toMatchObject({ learning_rate: 1, skipped: 0 });
+    expect(updates[0]!["tokens/nll"]).toBe(texts.reduce((sum, { response }) => sum + response.length, 0));
+  });
+
+  test("makes what succeeded more likely", async () => {
+    const { updates } = await train({ updatesPerIteration: 30, learningRate: 20 });
+    expect(updates.at(-1)!["loss/nll"]!).toBeLessThan(updates[0]!["loss/nll"]!);
+  });
+
+  test("the rate follows the schedule over all steps of the run, also where iterations had none", async () => {
+    // Nothing succeeds in the first of three iterations.
+    let solving = false;
+    const model = new ScriptedPolicy(luckyReply(() => (solving ? 1 : 0)));
+    const environment = errandEnvironment({ turns: 2 });
+    const start = environment.start;
+    let episodes = 0;
+    environment.start = (task, options) => {
+      solving = episodes++ >= 12;
+      return start(task, options);
+    };
+    const { updates } = await train({ iterations: 3, schedule: { shape: "linear" } }, environment, model);
+    expect(updates.map(({ learning_rate }) => learning_rate)).toEqual(
+      [2, 3, 4, 5].map((step) => 1 - step / 6),
+    );
+  });
+
+  test("too many skipped steps in a row stop the run", async () => {
+    const model = new ScriptedPolicy(luckyReply(() => 1));
+    model.skip = () => true;
+    await expect(
+      train({ updatesPerIteration: 9, maxSkippedSteps: 4 }, undefined, model),
+    ).rejects.toMatchObject({ code: "ERR_NOT_FINITE" });
+  });
+
+  test("its samples are actions with their states", async () => {
+    const { run } = await train({ updatesPerIteration: 1 });
+    expect(run.samples).toHaveLength(4);
+    for (const { texts, facts, turn } of run.samples) {
+      expect(Object.keys(texts)).toEqual(["state", "action", "observation"]);
+      expect([0, 1]).toContain(turn);
+      expect(facts.nll).toBeGreaterThan(0);
+    }
+  });
+});

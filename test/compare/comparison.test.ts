@@ -1,0 +1,110 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { loadComparison, parseComparison, planRuns } from "../../lib/compare/comparison.ts";
+import { comparisonOf } from "../support/comparison.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+describe("a comparison file", () => {
+  const given = {
+    name: "mine",
+    environmentSteps: 100,
+    seeds: [0],
+    methods: [{ name: "nlac", recipe: "errands" }],
+  };
+
+  test("defaults are filled in, and the reference is the first method", () => {
+    expect(parseComparison(given, "mine.ts")).toEqual({
+      ...given,
+      description: "",
+      set: {},
+      methods: [{ name: "nlac", recipe: "errands", set: {} }],
+      reference: "nlac",
+    });
+  });
+
+  const [method] = given.methods;
+  test.each([
+    ["an unknown key", { seed: 1 }, /Unrecognized key: "seed"/],
+    ["an unknown key of a method", { methods: [{ ...method, seeds: [1] }] }, /Unrecognized key: "seeds"/],
+    ["no methods", { methods: [] }, /methods/],
+    ["a method twice", { methods: [method, method] }, /There is a method twice/],
+    ["a seed twice", { seeds: [1, 1] }, /There is a seed twice/],
+    ["no steps", { environmentSteps: 0 }, /environmentSteps/],
+    ["a name that is no directory's", { methods: [{ ...method, name: "../nlac" }] }, /methods\[0\]\.name/],
+    ["a reference that is not there", { reference: "sac" }, /none of the methods\.\n.+reference/],
+  ])("%s is refused", (_, change, message) => {
+    const parse = () => parseComparison({ ...given, ...change }, "mine.ts");
+    expect(parse).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));
+    expect(parse).toThrow(message);
+    expect(parse).toThrow(/mine\.ts/);
+  });
+
+  test("its recipes' files are looked for beside it, and --set changes its fields", () =>
+    inDirectory(async (directory) => {
+      const path = join(directory, "mine.ts");
+      const methods = [method, { name: "own", recipe: "./own.ts" }];
+      writeFileSync(
+        path,
+        `import { defineComparison } from "nlac";
+export default defineComparison(${JSON.stringify({ ...given, methods })});`,
+      );
+      const loaded = await loadComparison(path, [
+        "seeds=[3,4]",
+        "set.config.batchSize=4",
+        "methods.0.name=first",
+      ]);
+      expect(loaded).toMatchObject({
+        seeds: [3, 4],
+        set: { config: { batchSize: 4 } },
+        reference: "first",
+        methods: [{ recipe: "errands" }, { recipe: join(directory, "own.ts") }],
+      });
+    }));
+
+  test("the package's own is found by its name", async () => {
+    const { name, methods, seeds } = await loadComparison("errands");
+    expect([name, methods.map(({ name }) => name), seeds.length]).toEqual([
+      ...["errands", ["nlac", "rft", "grpo", "ppo", "sac"], 5],
+    ]);
+  });
+
+  test("an unknown name is answered with the known ones", async () => {
+    await expect(loadComparison("sorting")).rejects.toThrow(
+      expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("errands") }),
+    );
+  });
+});
+
+describe("the plan of runs", () => {
+  test("a seed of every method before the next seed, with the changes in order", async () => {
+    const runs = await planRuns(
+      comparisonOf({
+        seeds: [7, 8],
+        set: { config: { batchSize: 4, iterations: 3 } },
+        methods: [
+          { name: "nlac", recipe: "errands" },
+          { name: "wide", recipe: "errands", set: { config: { batchSize: 6 }, model: "elsewhere" } },
+        ],
+      }),
+    );
+    expect(runs.map(({ method, seed }) => `${method} ${seed}`)).toEqual([
+      ...["nlac 7", "wide 7", "nlac 8", "wide 8"],
+    ]);
+    expect(runs[3]!.changes.slice(0, 5)).toEqual([
+      ...["config.batchSize=4", "config.iterations=3", "config.batchSize=6", 'model="elsewhere"'],
+      "config.seed=8",
+    ]);
+    expect(runs[3]!.resolved).toMatchObject({ model: "elsewhere", config: { batchSize: 6, seed: 8 } });
+    expect(runs[0]!.resolved.config).toMatchObject({ batchSize: 4, iterations: 3, seed: 7 });
+  });
+
+  test("a bad change is found before anything is trained, and so are different environments", async () => {
+    const bad = comparisonOf({ set: { config: { batchsize: 4 } } });
+    await expect(planRuns(bad)).rejects.toThrow(/batchsize/);
+    const methods = ["errands", "twenty-questions"].map((recipe) => ({ name: recipe, recipe }));
+    await expect(planRuns(comparisonOf({ methods }))).rejects.toThrow(
+      /errands and twenty-questions are trained on different environments/,
+    );
+  });
+});

@@ -1,0 +1,67 @@
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { RunsDisplay } from "../../lib/compare/display.ts";
+import type { ComparedRun } from "../../lib/compare/schedule.ts";
+import { learningRows, writeRun } from "../support/comparison.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ["setInterval", "clearInterval", "performance"] }));
+afterEach(() => void vi.useRealTimers());
+
+function screen(options: { isTTY: boolean; rows?: number; columns?: number }) {
+  const written: string[] = [];
+  return { ...options, written, write: (text: string) => written.push(text) };
+}
+
+const waiting = (directory: string, count: number): ComparedRun[] =>
+  Array.from({ length: count }, (_, seed) => ({
+    ...{ method: "nlac", seed, path: join(directory, String(seed)), state: "waiting" },
+  }));
+
+test("where output is piped: a line when a run begins or ends, and one a minute", () =>
+  inDirectory((directory) => {
+    const runs = waiting(directory, 2);
+    const [run] = runs;
+    const stream = screen({ isTTY: false });
+    const display = new RunsDisplay(runs, 1000, stream);
+    Object.assign(run!, { state: "running", started: performance.now() });
+    display.changed(run!);
+    expect(stream.written).toEqual([`nlac, seed 0  running   ${"░".repeat(16)}  0/1,000 steps  0s gone\n`]);
+    writeRun(run!.path, learningRows(0.5, 0.5, { seed: 1, iterations: 5 }));
+    vi.advanceTimersByTime(61_000);
+    expect(stream.written).toHaveLength(2);
+    expect(stream.written[1]).toMatch(
+      /^nlac, seed 0 {2}running {3}█{8}░{8} {2}500\/1,000 steps {2}success 0\.\d\d {2}1m00s gone {2}1m00s left\n$/,
+    );
+    Object.assign(run!, { state: "failed", started: undefined });
+    run!.outcome = { state: "failed", reason: "ERR_NOT_FINITE: ten", seconds: 75, peakBytes: null };
+    display.changed(run!);
+    expect(stream.written[2]).toMatch(/failed .+ 1m15s {2}ERR_NOT_FINITE: ten\n$/);
+    display.end();
+    vi.advanceTimersByTime(300_000);
+    expect(stream.written).toHaveLength(3);
+  }));
+
+test("at a terminal: a line a run, renewed in place, as many and as long as there is room for", () =>
+  inDirectory((directory) => {
+    const runs = waiting(directory, 9);
+    const stream = screen({ isTTY: true, rows: 6, columns: 40 });
+    const display = new RunsDisplay(runs, 1000, stream);
+    for (const run of runs.slice(0, 7)) run.state = "finished";
+    runs[0]!.state = "running";
+    runs[0]!.started = performance.now();
+    display.changed(runs[0]!);
+    const lines = stream.written.join("").split("\n").slice(0, -1);
+    // The run under way is the last of them; those that ended first went.
+    expect(lines.map((line) => line.slice(0, 12))).toEqual([
+      ...["nlac, seed 4", "nlac, seed 5", "nlac, seed 6", "nlac, seed 0", "2 waiting"],
+    ]);
+    expect(Math.max(...lines.map((line) => line.length))).toBeLessThan(40);
+    stream.written.length = 0;
+    vi.advanceTimersByTime(2000);
+    expect(stream.written[0]).toBe("\x1b[5A\x1b[0J");
+    stream.written.length = 0;
+    display.note("stopping");
+    expect(stream.written.slice(0, 2)).toEqual(["\x1b[5A\x1b[0J", "stopping\n"]);
+    display.end();
+  }));

@@ -1,0 +1,160 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { spread } from "../../lib/compare/chart.ts";
+import type { Comparison } from "../../lib/compare/comparison.ts";
+import { renderPage } from "../../lib/compare/page.ts";
+import { canDrawText, renderPng } from "../../lib/compare/png.ts";
+import { makeReport } from "../../lib/compare/report.ts";
+import { findRuns } from "../../lib/compare/schedule.ts";
+import { methodTable, notes, renderMarkdown, renderText, runTable } from "../../lib/compare/table.ts";
+import { renderTableImage } from "../../lib/compare/table-image.ts";
+import { writeImages, writeReport } from "../../lib/compare/write.ts";
+import { comparisonOf, learningRows, writeOutcome, writeRun, writeRuns } from "../support/comparison.ts";
+import { inDirectory } from "../support/tiny.ts";
+import { faultOf } from "../support/xml.ts";
+
+function reportOn(comparison: Comparison, directory: string) {
+  const names = comparison.methods.flatMap(({ name: method }) =>
+    comparison.seeds.map((seed) => ({ method, seed })),
+  );
+  return makeReport(comparison, findRuns(names, directory));
+}
+
+test("methods are compared at the budget, over all runs that are over", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf();
+    writeRuns(comparison, directory);
+    const report = reportOn(comparison, directory);
+    expect(report.measure).toBe("collected");
+    const [nlac, grpo] = report.methods;
+    const scores = report.runs.filter(({ method }) => method === "nlac").map(({ success }) => success!);
+    expect(nlac!.mean).toBeCloseTo(scores.reduce((sum, score) => sum + score, 0) / 3, 12);
+    expect(nlac!.success!.estimate).toBeCloseTo(nlac!.mean!, 12); // of three, none is cut off
+    expect(nlac!.success!.low).toBeCloseTo(Math.min(...scores), 12); // a 27th of the draws
+    expect(nlac).toMatchObject({ counted: 3, improvement: null, updates: 20, seconds: 60, peakBytes: 5e8 });
+    // 10 iterations: 150 of NLAC's and 50 of the others' losses; 300 written for them and 8 a step.
+    expect(nlac).toMatchObject({ gradientTokens: 2000, generatedTokens: 3000 + 8 * 1000 });
+    expect(grpo!.improvement!.estimate).toBeLessThan(0.5);
+    expect(nlac!.curve.at(-1)).toMatchObject({ steps: 1000, ...nlac!.success });
+    expect(nlac!.curve[0]!.steps).toBe(100);
+    // JSON keeps every number.
+    expect(JSON.parse(JSON.stringify(report))).toEqual(report);
+  }));
+
+test("evaluations count where every run has them, and only there", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0] });
+    for (const [i, name] of ["nlac", "grpo"].entries()) {
+      const path = join(directory, name, "0");
+      writeRun(path, learningRows(0, 0.5, { seed: i, evaluated: true }));
+      writeOutcome(path);
+    }
+    const report = reportOn(comparison, directory);
+    expect(report.measure).toBe("evaluated");
+    // Not smoothed, and of one run there is no interval.
+    expect(report.runs[0]!.success).toBe(report.runs[0]!.curve.at(-1)!.value);
+    expect(methodTable(report).rows[0]![2]).toMatch(/^0\.\d\d$/);
+    const more = comparisonOf({ seeds: [0, 1] });
+    writeRun(join(directory, "nlac", "1"), learningRows(0, 0.5, { seed: 5 }));
+    expect(reportOn(more, directory).measure).toBe("collected");
+  }));
+
+test("a run that failed, ended short or is not over is shown as such", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ seeds: [0, 1, 2, 3] });
+    const failed = { state: "failed", reason: "ERR_NOT_FINITE: ten steps" } as const;
+    const write = (name: string, iterations: number) =>
+      writeRun(join(directory, name), learningRows(0, 0.9, { seed: 1, iterations }));
+    write("nlac/0", 10);
+    writeOutcome(join(directory, "nlac/0"));
+    write("nlac/1", 5);
+    writeOutcome(join(directory, "nlac/1"), failed);
+    write("nlac/2", 8);
+    writeOutcome(join(directory, "nlac/2"));
+    write("nlac/3", 7);
+    writeOutcome(join(directory, "nlac/3"), { state: "stopped" });
+    write("grpo/0", 0);
+    writeOutcome(join(directory, "grpo/0"), failed);
+    const report = reportOn(comparison, directory);
+    const [nlac, grpo] = report.methods;
+    expect(nlac!.counted).toBe(3);
+    const last = report.runs.slice(0, 4).map(({ curve }) => curve.at(-1)!.value);
+    expect(report.runs.slice(0, 4).map(({ success }) => success)).toEqual([...last.slice(0, 3), null]);
+    expect(grpo).toMatchObject({ counted: 0, success: null, mean: null, improvement: null, curve: [] });
+    expect(runTable(report).rows.map((cells) => cells[2])).toEqual([
+      ...["finished", "failed, short", "finished, short", "stopped"],
+      ...["failed, short", "waiting", "waiting", "waiting"],
+    ]);
+    expect(notes(report)).toEqual([
+      "nlac, seed 1 failed after 500 steps: ERR_NOT_FINITE: ten steps. Its last success counts from there on.",
+      "grpo, seed 0 failed after 0 steps: ERR_NOT_FINITE: ten steps. It never came to a measurement, and does not count.",
+      "nlac, seed 2 ended after 800 steps: its last success counts from there on.",
+      "Not over, and therefore not counted: nlac, seed 3 (stopped), grpo, seed 1 (waiting), grpo, seed 2 (waiting), grpo, seed 3 (waiting).",
+    ]);
+    for (const shown of [renderMarkdown(report), renderPage(report)])
+      for (const note of notes(report)) expect(shown).toContain(note);
+    expect(renderText(methodTable(report))).toMatch(/^grpo +0\/4 +– +–/m);
+  }));
+
+test("nothing has begun: there are tables and axes, and no curve", () =>
+  inDirectory((directory) => {
+    const report = reportOn(comparisonOf(), directory);
+    expect(report.methods.every(({ counted }) => counted === 0)).toBe(true);
+    const page = renderPage(report);
+    expect(page).not.toMatch(/NaN|undefined|Infinity/);
+    expect(faultOf(page)).toBeUndefined();
+  }));
+
+test("what is written is well formed, and holds what the report says", () =>
+  inDirectory(async (directory) => {
+    const comparison = comparisonOf({
+      name: `a <b> & "c"`,
+      description: "1 < 2 & so on",
+      methods: Array.from({ length: 9 }, (_, i) => ({ name: `method-${i}`, recipe: "errands" })),
+    });
+    writeRuns(comparison, directory);
+    const report = reportOn(comparison, directory);
+    writeReport(report, directory);
+    expect(await writeImages(report, directory)).toBe(
+      canDrawText() ? undefined : expect.stringContaining("there is no font"),
+    );
+    const read = (name: string) => readFileSync(join(directory, name), "utf8");
+    expect(JSON.parse(read("comparison.json"))).toEqual(report);
+    for (const image of [read("curves.svg"), renderTableImage(report), read("index.html")]) {
+      expect(faultOf(image)).toBeUndefined();
+      expect(image).not.toMatch(/NaN|undefined|Infinity/);
+      expect(image).toContain("prefers-color-scheme: dark");
+      expect(image).toContain('a &lt;b&gt; &amp; "c"');
+    }
+    const curves = read("curves.svg");
+    expect(curves.match(/class="line /g)).toHaveLength(9);
+    expect(curves.match(/class="seed /g)).toHaveLength(27);
+    expect(curves.match(/class="band /g)).toHaveLength(9);
+    expect(curves).toContain("environment steps");
+    // More methods than colours: the others are dashed.
+    expect(curves.match(/class="line [^>]*stroke-dasharray/g)).toHaveLength(2);
+    expect(read("index.html")).not.toMatch(/<script|(src|href)=/);
+    for (const { name } of comparison.methods) expect(read("table.md")).toContain(`| ${name} | 3/3 |`);
+  }));
+
+test("labels keep their order and do not overlap", () => {
+  const heights = [300, 301, 120, 299];
+  const moved = spread(heights);
+  const sorted = moved.toSorted((a, b) => a - b);
+  expect(moved[2]).toBe(120);
+  expect([moved[3]!, moved[0]!, moved[1]!]).toEqual(sorted.slice(1));
+  for (const [i, height] of sorted.entries())
+    if (i > 0) expect(height - sorted[i - 1]!).toBeGreaterThanOrEqual(22);
+  // At the lower edge they give way upwards.
+  expect(Math.max(...spread([468, 468, 467]))).toBe(468);
+});
+
+test("a machine without fonts is told from one with them, and PNGs are PNGs", () => {
+  expect(canDrawText({ loadSystemFonts: false })).toBe(false);
+  const svg =
+    '<svg xmlns="http://www.w3.org/2000/svg" width="5" height="3"><rect width="5" height="3"/></svg>';
+  const png = Buffer.from(renderPng(svg));
+  expect(png.subarray(1, 4).toString()).toBe("PNG");
+  expect([png.readUInt32BE(16), png.readUInt32BE(20)]).toEqual([10, 6]);
+});

@@ -1,0 +1,105 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, test } from "vitest";
+import {
+  bootstrap,
+  interquartileMean,
+  median,
+  probabilityOfImprovement,
+} from "../../lib/compare/statistics.ts";
+import { mean } from "../../lib/rollout/losses.ts";
+
+interface Recorded {
+  cases: {
+    /** [runs][tasks] of each method. */
+    scores: Record<"a" | "b", number[][]>;
+    /** Interquartile mean, mean, median. */
+    estimates: Record<"a" | "b", [number, number, number]>;
+    /** Lower ends, upper ends. */
+    intervals: Record<"a" | "b", [number[], number[]]>;
+    improvement: { estimate: number; interval: [number, number] };
+  }[];
+}
+
+// Made by scripts/fixtures/comparison.py.
+const file = new URL("../fixtures/compare/rliable.json", import.meta.url);
+const { cases } = JSON.parse(readFileSync(file, "utf8")) as Recorded;
+
+/** [runs][tasks] → [tasks][runs]. */
+const byTask = (scores: number[][]) => scores[0]!.map((_, task) => scores.map((run) => run[task]!));
+
+const overTasks = (strata: readonly (readonly number[])[]) => [
+  interquartileMean(strata.flat()),
+  mean(strata.map(mean)),
+  median(strata.map(mean)),
+];
+
+describe.each(cases)("as rliable has it, case %#", ({ scores, estimates, intervals, improvement }) => {
+  test.each(["a", "b"] as const)("aggregates and intervals of %s", (name) => {
+    const ours = bootstrap(byTask(scores[name]), overTasks, { draws: 20_000 });
+    for (const [i, { estimate, low, high }] of ours.entries()) {
+      expect(estimate).toBeCloseTo(estimates[name][i]!, 12);
+      // Both drew at random, and where there are few runs the ends lie on a grid of up to 1/64: one step of it apart.
+      expect(Math.abs(low - intervals[name][0][i]!)).toBeLessThan(0.016);
+      expect(Math.abs(high - intervals[name][1][i]!)).toBeLessThan(0.016);
+    }
+  });
+
+  test("probability of improvement", () => {
+    const [a, b] = [byTask(scores.a), byTask(scores.b)];
+    const over = (strata: readonly (readonly number[])[]) => [
+      mean(a.map((_, task) => probabilityOfImprovement(strata[task]!, strata[a.length + task]!))),
+    ];
+    const [ours] = bootstrap([...a, ...b], over, { draws: 20_000 });
+    expect(ours!.estimate).toBeCloseTo(improvement.estimate, 12);
+    expect(Math.abs(ours!.low - improvement.interval[0])).toBeLessThan(0.03);
+    expect(Math.abs(ours!.high - improvement.interval[1])).toBeLessThan(0.03);
+  });
+});
+
+test("the interquartile mean of few values", () => {
+  expect(interquartileMean([3])).toBe(3);
+  expect(interquartileMean([1, 2, 9])).toBe(4);
+  expect(interquartileMean([100, 1, 2, 4, -100])).toBeCloseTo(7 / 3, 12);
+  expect(interquartileMean([])).toBeNaN();
+});
+
+test("the bootstrap of three values has the quantiles of its 27 draws", () => {
+  const values = [0, 1, 10];
+  const draws = values.flatMap((a) => values.flatMap((b) => values.map((c) => (a + b + c) / 3)));
+  draws.sort((a, b) => a - b);
+  const [interval] = bootstrap([values], ([sample]) => [mean(sample!)], { draws: 20_000 });
+  // A 27th of the draws is 0 and a 27th is 10: more than a tail of 1/40, so that these are the ends.
+  expect([interval!.low, interval!.high]).toEqual([draws[0], draws[26]]);
+});
+
+test("draws keep to their strata, and are the same for the same seed", () => {
+  const strata = [
+    [1, 2],
+    [30, 40, 50],
+  ];
+  const seen: (readonly (readonly number[])[])[] = [];
+  const run = (seed: number) =>
+    bootstrap(
+      strata,
+      (sample) => {
+        seen.push(sample);
+        return [mean(sample.flat())];
+      },
+      { seed, draws: 200 },
+    );
+  expect(run(1)).toEqual(run(1));
+  expect(run(1)).not.toEqual(run(2));
+  for (const [a, b] of seen) {
+    expect([a!.length, b!.length]).toEqual([2, 3]);
+    expect(Math.max(...a!)).toBeLessThanOrEqual(2);
+    expect(Math.min(...b!)).toBeGreaterThanOrEqual(30);
+  }
+});
+
+test("without values there is nothing to say", () => {
+  expect(bootstrap<number>([[]], ([sample]) => [interquartileMean(sample!)])).toEqual([
+    { estimate: Number.NaN, low: Number.NaN, high: Number.NaN },
+  ]);
+  expect(probabilityOfImprovement([1], [])).toBeNaN();
+  expect(median([])).toBeNaN();
+});

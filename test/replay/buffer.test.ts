@@ -1,0 +1,76 @@
+import { afterEach, describe, expect, test } from "vitest";
+import { ReplayBuffer } from "../../lib/replay/buffer.ts";
+import type { Transition } from "../../lib/rollout/trajectory.ts";
+
+const buffers: ReplayBuffer[] = [];
+afterEach(() => {
+  for (const buffer of buffers.splice(0)) buffer.dispose();
+});
+
+/** One transition of each of `episodes` episodes. */
+function filled(episodes: number, options: { alpha?: number; beta?: number } = {}): ReplayBuffer {
+  const buffer = new ReplayBuffer({ capacity: 16, alpha: 1, beta: 0, seed: 3, ...options });
+  buffers.push(buffer);
+  for (let trajectory = 0; trajectory < episodes; trajectory++) {
+    buffer.add([{ trajectory, turn: 0 } as Transition]);
+  }
+  return buffer;
+}
+
+const drawnEpisodes = (buffer: ReplayBuffer) =>
+  new Set(buffer.get(buffer.sample(200).indices).map(({ trajectory }) => trajectory));
+
+describe("episodes that are retired", () => {
+  test.each([0, 0.1, 1])("are stored and not drawn any more, α = %f", (alpha) => {
+    const buffer = filled(5, { alpha });
+    expect(drawnEpisodes(buffer)).toEqual(new Set([0, 1, 2, 3, 4]));
+    buffer.retire(3);
+    expect(drawnEpisodes(buffer)).toEqual(new Set([3, 4]));
+    expect(buffer.size).toBe(5);
+    buffer.add([{ trajectory: 5, turn: 0 } as Transition]);
+    expect(drawnEpisodes(buffer)).toEqual(new Set([3, 4, 5]));
+  });
+
+  test("when all are, there is nothing to draw", () => {
+    const buffer = filled(2);
+    expect(buffer.drawable).toBe(true);
+    buffer.retire(2);
+    expect(buffer.drawable).toBe(false);
+    expect(() => buffer.sample(1)).toThrow(expect.objectContaining({ code: "ERR_EMPTY" }));
+  });
+});
+
+test("a loss of 0 leaves a transition a chance, and what is no loss is refused", () => {
+  const buffer = filled(1);
+  buffer.setPriority(0, 0);
+  expect(buffer.priority(0)).toBeGreaterThan(0);
+  expect(buffer.sample(1).indices).toEqual([0]);
+  for (const priority of [-1, Number.NaN, Number.POSITIVE_INFINITY]) {
+    expect(() => buffer.setPriority(0, priority)).toThrow(expect.objectContaining({ code: "ERR_PRIORITY" }));
+  }
+});
+
+describe("what a draw tells of the sampling", () => {
+  test("by hand", () => {
+    const buffer = filled(4);
+    // -log of 1/2, 1/2 and 1/8 is log 2 (1 + 1 + 3), a third of which is 5/3 of log 2.
+    const sample = { indices: [3, 3, 1], probabilities: [0.5, 0.5, 0.125], weights: [1, 0.5, 0.75] };
+    const metrics = buffer.metrics(sample, 10);
+    expect(metrics["replay/size"]).toBe(4);
+    expect(metrics["replay/effective"]).toBeCloseTo(2 ** (5 / 3), 12);
+    expect(metrics["replay/age"]).toBeCloseTo((6 + 6 + 8) / 3, 12);
+    expect(metrics["replay/weight"]).toBe(0.75);
+  });
+
+  test("uniform sampling draws from all, prioritized from as many as the entropy of P says", () => {
+    const uniform = filled(8, { alpha: 0 });
+    expect(uniform.metrics(uniform.sample(5), 8)["replay/effective"]).toBeCloseTo(8, 5);
+    const buffer = filled(3, { beta: 0.5 });
+    for (const [i, priority] of [2, 1, 1].entries()) buffer.setPriority(i, priority);
+    const sample = buffer.sample(4096);
+    const metrics = buffer.metrics(sample, 3);
+    expect(metrics["replay/effective"]).toBeCloseTo(Math.exp(0.5 * Math.log(2) + 0.5 * Math.log(4)), 1);
+    // Half of the draws weigh √½, the others 1.
+    expect(metrics["replay/weight"]).toBeCloseTo((1 + Math.SQRT1_2) / 2, 1);
+  });
+});

@@ -44,6 +44,7 @@ import type {
 import { resolveModel } from "./models.ts";
 import type {
   Addon,
+  NativeAdapterOptions,
   NativeDistilledText,
   NativeGenerateRequest,
   NativeGenerateResult,
@@ -62,11 +63,28 @@ import { ChatTemplate, type RenderOptions } from "./tokens/template.ts";
 import { Tokenizer } from "./tokens/tokenizer.ts";
 import { writeAtomically } from "./write-atomically.ts";
 
-/** Low-rank adapters; not available yet. */
+/** The projections of a layer, by their Hugging Face names, in the order in which a layer computes them. */
+export const projections = [
+  "q_proj",
+  "k_proj",
+  "v_proj",
+  "o_proj",
+  "gate_proj",
+  "up_proj",
+  "down_proj",
+] as const;
+
+/**
+ * Low-rank adapters (LoRA; Hu et al., 2021): a projection's W [out, in] stays as it is and computes
+ * W x + (alpha / rank) · B A x. Only A [rank, in] and B [out, rank] are trained; B begins at zero.
+ */
 export interface AdapterOptions {
+  /** At least 1. */
   rank: number;
+  /** Above 0. */
   alpha: number;
-  targets?: readonly string[];
+  /** The projections that get one. Default: all. */
+  targets?: readonly (typeof projections)[number][] | undefined;
 }
 
 export interface LearnerOptions {
@@ -76,7 +94,10 @@ export interface LearnerOptions {
   dtype?: "bfloat16" | "float32" | undefined;
   /** Determines every text generated without a seed of its own. Default 0. */
   seed?: number | undefined;
-  /** Must be undefined: all parameters are trained. */
+  /**
+   * Trains adapters on a model that stays as it is and is kept once, in `dtype`, for θ and θ̄ together. Default
+   * undefined: all parameters are trained.
+   */
   adapter?: AdapterOptions | undefined;
   /** Recompute activations in the backward pass: less memory, a third more time. Default false. */
   gradientCheckpointing?: boolean | undefined;
@@ -134,6 +155,8 @@ interface SavedSampling {
   requests: number;
   /** Whether tokenizer files belong to the checkpoint. */
   tokenizer: boolean;
+  /** What `load` was given, a file or directory as an absolute path; only with an adapter. */
+  base?: string | undefined;
 }
 
 const samplingFile = "sampling.json";
@@ -156,6 +179,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
 
   readonly #native: NativeLearner;
   readonly #stopTokenIds: readonly number[];
+  readonly #base: string | undefined;
   #template: ChatTemplate | undefined;
   #requests: number;
   #tokenBytesGiven = false;
@@ -165,8 +189,10 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     tokenizer: Tokenizer | undefined,
     settings: Settings,
     requests: number,
+    base: string | undefined,
   ) {
     this.#native = native;
+    this.#base = base;
     this.info = native.info();
     this.tokenizer = tokenizer;
     this.device = settings.device;
@@ -188,7 +214,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     const addon = openAddon(settings);
     const path = await resolveModel(model);
     const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
-    return Learner.#assemble(native, readTokenizer(addon, path), settings, 0);
+    const base = settings.adapter && (existsSync(model) ? path : model);
+    return Learner.#assemble(native, readTokenizer(addon, path), settings, 0, base);
   }
 
   /**
@@ -212,22 +239,24 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * Goes on from what `save` wrote: θ, θ̄, the reference, heads, moments, pending gradients, and the random sequence.
    *
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
-   *   the saved one; `heads` must be those that were saved, or undefined
-   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint
+   *   the saved one, and so do `heads` and `adapter`, which cannot be others
+   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint, and where
+   *   the model that an adapter belongs to is not where it was loaded from, or is another; ERR_CONFIG
    */
   static async resume(directory: string, options: LearnerOptions = {}): Promise<Learner> {
     const settings = checkSettings(options);
     const saved = readSampling(directory);
     settings.seed = options.seed ?? saved.seed;
     const addon = openAddon(settings);
-    const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings)));
+    const base = saved.base === undefined ? "" : await findBase(directory, saved.base);
+    const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings), base));
     const tokenizer = saved.tokenizer ? Tokenizer.fromDirectory(directory) : Promise.resolve(undefined);
     const readable = tokenizer.catch((error: unknown) => {
       throw new NlacError("ERR_CHECKPOINT", `The tokenizer of ${directory} cannot be read: ${error}`, {
         cause: error,
       });
     });
-    return Learner.#assemble(native, readable, settings, saved.requests);
+    return Learner.#assemble(native, readable, settings, saved.requests, saved.base);
   }
 
   /** Joins the two halves, which load side by side; if either fails, nothing of the other is left. */
@@ -236,12 +265,13 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     reading: Promise<Tokenizer | undefined>,
     settings: Settings,
     requests: number,
+    base?: string,
   ): Promise<Learner> {
     const [native, tokenizer] = await Promise.allSettled([loading, reading]);
     if (native.status === "rejected") throw fromNative(native.reason);
     try {
       if (tokenizer.status === "rejected") throw tokenizer.reason;
-      const learner = new Learner(native.value, tokenizer.value, settings, requests);
+      const learner = new Learner(native.value, tokenizer.value, settings, requests, base);
       const rows = learner.info.vocabSize;
       if (tokenizer.value !== undefined && tokenizer.value.vocabSize > rows) {
         throw new NlacError(
@@ -582,7 +612,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
 
   /**
    * Writes everything that `resume` needs into `directory`, which is made if it does not exist; the calls
-   * before this one are in it. Each file is replaced as a whole.
+   * before this one are in it. Each file is replaced as a whole. With an adapter the loaded model is not among them:
+   * `resume` looks for it under the name or path that `load` was given.
    *
    * @throws NlacError ERR_IO
    */
@@ -593,6 +624,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       seed: this.seed,
       requests: this.#requests,
       tokenizer: this.tokenizer !== undefined,
+      base: this.#base,
     };
     writeAtomically(join(directory, samplingFile), `${JSON.stringify(sampling, null, 2)}\n`);
     await this.#write(directory, this.#native.save(directory));
@@ -600,13 +632,26 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
 
   /**
    * Writes θ without its heads as a directory that transformers loads: config.json, model.safetensors in the learner's dtype,
-   * tokenizer.json, and tokenizer_config.json with the chat template.
+   * tokenizer.json, and tokenizer_config.json with the chat template. An adapter is merged into its projections.
    *
    * @throws NlacError ERR_IO
    */
   async exportHuggingFace(directory: string): Promise<void> {
     makeDirectory(directory);
     await this.#write(directory, this.#native.exportHuggingFace(directory));
+  }
+
+  /**
+   * Writes the adapter alone as peft loads it: adapter_model.safetensors, in float32, and adapter_config.json.
+   *
+   * @throws NlacError ERR_VALUE for a learner without an adapter, ERR_IO
+   */
+  async exportAdapter(directory: string): Promise<void> {
+    if (this.info.trainableParameters === this.info.parameters) {
+      throw new NlacError("ERR_VALUE", "This learner has no adapter: it trains every parameter.");
+    }
+    makeDirectory(directory);
+    return this.#run(() => this.#native.exportAdapter(directory, this.#base ?? ""));
   }
 
   /**
@@ -771,10 +816,7 @@ function checkSettings(options: LearnerOptions): Settings {
   checkKeys(options, "A learner's options", Object.keys(defaults), "ERR_CONFIG");
   const settings = withDefaults<Settings>(defaults, options as Partial<Settings>);
   if (settings.adapter !== undefined) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      "Adapters are not available yet: leave `adapter` undefined to train all parameters.",
-    );
+    checkKeys(settings.adapter, "adapter", ["rank", "alpha", "targets"], "ERR_CONFIG");
   }
   try {
     checkChoice(settings.dtype, "dtype", ["bfloat16", "float32"]);
@@ -786,10 +828,20 @@ function checkSettings(options: LearnerOptions): Settings {
     if (typeof settings.gradientCheckpointing !== "boolean") {
       throw new NlacError("ERR_VALUE", "gradientCheckpointing must be true or false.");
     }
+    if (settings.adapter !== undefined) checkAdapter(settings.adapter);
   } catch (error) {
     throw new NlacError("ERR_CONFIG", (error as Error).message, { cause: error });
   }
   return settings;
+}
+
+function checkAdapter({ rank, alpha, targets }: AdapterOptions): void {
+  checkInteger(rank, "adapter.rank", 1);
+  checkNumber(alpha, "adapter.alpha", Number.MIN_VALUE);
+  if (targets === undefined) return;
+  checkArray(targets, "adapter.targets");
+  if (targets.length === 0) throw new NlacError("ERR_VALUE", "adapter.targets is empty.");
+  for (const [i, target] of targets.entries()) checkChoice(target, `adapter.targets[${i}]`, projections);
 }
 
 function openAddon(settings: Settings): Addon {
@@ -800,7 +852,26 @@ function openAddon(settings: Settings): Addon {
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
   const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads = "none" } = settings;
-  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads };
+  const adapter = settings.adapter && nativeAdapter(settings.adapter, settings.seed);
+  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads, adapter };
+}
+
+function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {
+  const wanted = projections.filter((name) => targets === undefined || targets.includes(name));
+  return { rank, alpha, targets: wanted, seed: BigInt(seed) };
+}
+
+/** The path of the model that a checkpoint's adapter belongs to. */
+async function findBase(directory: string, base: string): Promise<string> {
+  try {
+    return await resolveModel(base);
+  } catch (error) {
+    throw new NlacError(
+      "ERR_CHECKPOINT",
+      `The adapter in ${directory} belongs to the model ${base}: ${(error as Error).message}`,
+      { cause: error },
+    );
+  }
 }
 
 /** A model without a tokenizer is one that takes ids only. */
@@ -816,6 +887,7 @@ function readSampling(directory: string): SavedSampling {
     if (saved.format !== 1) throw new Error(`format ${saved.format} is not known to this version`);
     checkInteger(saved.seed, "seed", 0);
     checkInteger(saved.requests, "requests", 0);
+    if (saved.base !== undefined && typeof saved.base !== "string") throw new Error("base is not a text");
     return saved;
   } catch (error) {
     throw new NlacError(

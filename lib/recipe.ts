@@ -14,6 +14,7 @@ import { ppoConfig } from "./algorithms/ppo.ts";
 import { rftConfig } from "./algorithms/rft.ts";
 import { sacConfig } from "./algorithms/sac.ts";
 import { NlacError } from "./errors.ts";
+import { projections } from "./learner.ts";
 import { warmupConfig } from "./rollout/warmup.ts";
 import type { TokenizerParts } from "./tokens/tokenizer.ts";
 
@@ -48,6 +49,17 @@ const common = {
         .int()
         .min(0)
         .default(2 ** 31),
+      /** Train low-rank adapters (LoRA) instead of all parameters: a fraction of the memory. */
+      adapter: z
+        .strictObject({
+          /** Rows of A and columns of B. */
+          rank: z.int().min(1),
+          /** The adapter's part of a projection is scaled by alpha / rank. */
+          alpha: z.number().positive(),
+          /** The projections that get one; all by default. */
+          targets: z.array(z.enum(projections)).min(1).optional(),
+        })
+        .optional(),
     })
     .prefault({}),
   environment: z.strictObject({

@@ -42,10 +42,11 @@ test("--set changes fields, as JSON where it is JSON and as text otherwise", asy
     "config.batchSize=2",
     'config.support={"topK": 8}',
     "learner.dtype=float32",
+    'learner.adapter={"rank": 8, "alpha": 16}',
     "environment.options.turns=3",
   ]);
   expect(recipe.config).toMatchObject({ batchSize: 2, support: { topK: 8 } });
-  expect(recipe.learner.dtype).toBe("float32");
+  expect(recipe.learner).toMatchObject({ dtype: "float32", adapter: { rank: 8, alpha: 16 } });
   expect(recipe.environment.options).toEqual({ turns: 3 });
 });
 
@@ -53,6 +54,9 @@ test.each([
   [["config.tau=1"], "tau"],
   [["config.batchSize=0"], "batchSize"],
   [["learner.dtype=float8"], "dtype"],
+  [['learner.adapter={"rank": 0, "alpha": 1}'], "rank"],
+  [['learner.adapter={"rank": 1, "alpha": 0}'], "alpha"],
+  [['learner.adapter={"rank": 1, "alpha": 1, "targets": ["lm_head"]}'], "targets"],
   [["batchSize"], "a.b=value"],
   [["__proto__.polluted=1"], "a.b=value"],
 ])("a bad change is an error that names it: %j", async (changes, named) => {

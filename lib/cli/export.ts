@@ -14,12 +14,14 @@ export function registerExport(program: Command): void {
       .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file")
       .argument("<directory>", "a new or empty directory"),
   )
+    .option("--adapter", "write the run's adapter alone, as peft loads it, instead of the merged model")
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
       `
-Example:
-  nlac export runs/quickstart-20260101-120000 my-model`,
+Examples:
+  nlac export runs/quickstart-20260101-120000 my-model
+  nlac export --adapter runs/quickstart-20260101-120000 my-adapter`,
     )
     .action(run);
 }
@@ -27,12 +29,12 @@ Example:
 async function run(
   runOrModel: string,
   directory: string,
-  flags: ModelFlags & { json?: boolean },
+  flags: ModelFlags & { adapter?: boolean; json?: boolean },
 ): Promise<void> {
   requireEmpty(directory, "ERR_IO", "Choose another directory.");
   const { learner } = await openModel(runOrModel, flags);
   try {
-    await learner.exportHuggingFace(directory);
+    await (flags.adapter ? learner.exportAdapter(directory) : learner.exportHuggingFace(directory));
     const files = readdirSync(directory).sort();
     console.log(flags.json ? JSON.stringify({ directory, files }) : `${directory}: ${files.join(", ")}`);
   } finally {

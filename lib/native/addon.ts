@@ -2,6 +2,13 @@
 
 export type Which = "online" | "target";
 
+export interface NativeAdapterOptions {
+  rank: number;
+  alpha: number;
+  targets: string[];
+  seed: bigint; // unsigned, 64 bits
+}
+
 export interface NativeLearnerOptions {
   device: string; // "cpu", "cuda", "cuda:1"
   dtype: "float32" | "bfloat16";
@@ -9,6 +16,7 @@ export interface NativeLearnerOptions {
   microBatchTokens: number;
   cacheBytes: number;
   heads: "none" | "value" | "q"; // of load and create
+  adapter: NativeAdapterOptions | undefined;
 }
 
 export interface NativeGenerateRequest {
@@ -128,7 +136,9 @@ export interface NativeModelInfo {
   hiddenSize: number;
   layers: number;
   maxPositions: number;
-  parameters: number; // heads included
+  /** Heads included, and with an adapter the base's, which are not trainable. */
+  parameters: number;
+  trainableParameters: number;
   heads: "none" | "value" | "q";
   eosTokenIds: number[];
   bosTokenId: number; // -1: none
@@ -176,6 +186,7 @@ export interface NativeLearner {
   keepReference(): Promise<void>;
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
+  exportAdapter(directory: string, base: string): Promise<void>;
   /** Finishes the running job, rejects queued ones with ERR_DISPOSED, frees everything. Idempotent. */
   dispose(): Promise<void>;
 }
@@ -243,7 +254,8 @@ export interface Addon {
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** A randomly initialised model of a Hugging Face config.json. */
   createLearner(configJson: string, seed: bigint, options: NativeLearnerOptions): Promise<NativeLearner>;
-  resumeLearner(directory: string, options: NativeLearnerOptions): Promise<NativeLearner>;
+  /** `base`: the path of the model that a checkpoint's adapter belongs to, "" where it is not needed. */
+  resumeLearner(directory: string, options: NativeLearnerOptions, base: string): Promise<NativeLearner>;
   /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings and flat arrays of one of these. */
   ggufMetadata(path: string): Record<string, unknown>;
   createSampler(capacity: number, alpha: number, beta: number, seed: bigint, device: string): NativeSampler;

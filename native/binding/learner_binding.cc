@@ -21,7 +21,7 @@ namespace {
 struct Core {
   std::unique_ptr<Learner> learner;  // worker's thread only
   ModelConfig config;                // not written after loading
-  int64_t parameters = 0;
+  int64_t parameters = 0, trainable = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
 };
@@ -31,28 +31,29 @@ struct Nothing {};
 class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
  public:
   static Napi::Function define(Napi::Env env) {
-    return DefineClass(
-        env, "NativeLearner",
-        {InstanceMethod<&LearnerHandle::info>("info"), InstanceMethod<&LearnerHandle::generate>("generate"),
-         InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
-         InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
-         InstanceMethod<&LearnerHandle::values>("values"),
-         InstanceMethod<&LearnerHandle::logits>("logits"),
-         InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
-         InstanceMethod<&LearnerHandle::token_kl>("tokenKl"),
-         InstanceMethod<&LearnerHandle::token_surrogate>("tokenSurrogate"),
-         InstanceMethod<&LearnerHandle::soft_q>("softQ"),
-         InstanceMethod<&LearnerHandle::reset_q_heads>("resetQHeads"),
-         InstanceMethod<&LearnerHandle::step>("step"),
-         InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
-         InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
-         InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
-         InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
-         InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
-         InstanceMethod<&LearnerHandle::keep_reference>("keepReference"),
-         InstanceMethod<&LearnerHandle::save>("save"),
-         InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
-         InstanceMethod<&LearnerHandle::dispose>("dispose")});
+    return DefineClass(env, "NativeLearner",
+                       {InstanceMethod<&LearnerHandle::info>("info"),
+                        InstanceMethod<&LearnerHandle::generate>("generate"),
+                        InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
+                        InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
+                        InstanceMethod<&LearnerHandle::values>("values"),
+                        InstanceMethod<&LearnerHandle::logits>("logits"),
+                        InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
+                        InstanceMethod<&LearnerHandle::token_kl>("tokenKl"),
+                        InstanceMethod<&LearnerHandle::token_surrogate>("tokenSurrogate"),
+                        InstanceMethod<&LearnerHandle::soft_q>("softQ"),
+                        InstanceMethod<&LearnerHandle::reset_q_heads>("resetQHeads"),
+                        InstanceMethod<&LearnerHandle::step>("step"),
+                        InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
+                        InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
+                        InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
+                        InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
+                        InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
+                        InstanceMethod<&LearnerHandle::keep_reference>("keepReference"),
+                        InstanceMethod<&LearnerHandle::save>("save"),
+                        InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
+                        InstanceMethod<&LearnerHandle::export_adapter>("exportAdapter"),
+                        InstanceMethod<&LearnerHandle::dispose>("dispose")});
   }
 
   explicit LearnerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<LearnerHandle>(info) {
@@ -85,7 +86,10 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           core->config = core->learner->config();
           core->parameters = core->learner->parameters();
           core->heads = core->learner->options().heads;
-          core->bytes = core->parameters * (core->learner->options().dtype == at::kBFloat16 ? 6 : 4);
+          core->trainable = core->learner->trainable_parameters();
+          // In bfloat16 what is trained has a float32 master besides.
+          const bool half = core->learner->options().dtype == at::kBFloat16;
+          core->bytes = core->parameters * (half ? 2 : 4) + core->trainable * (half ? 4 : 0);
           return Nothing{};
         },
         [worker, core](Napi::Env env, const Nothing&) {
@@ -151,6 +155,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   Napi::Value keep_reference(const Napi::CallbackInfo& info);
   Napi::Value save(const Napi::CallbackInfo& info);
   Napi::Value export_huggingface(const Napi::CallbackInfo& info);
+  Napi::Value export_adapter(const Napi::CallbackInfo& info);
   Napi::Value dispose(const Napi::CallbackInfo& info);
 
   std::shared_ptr<Worker> worker_;
@@ -177,6 +182,12 @@ LearnerOptions to_options(Napi::Value value) {
   const std::optional<Heads> heads = heads_named(fields.string("heads"));
   NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none, value or q");
   options.heads = *heads;
+  const Napi::Value adapter = value.As<Napi::Object>().Get("adapter");
+  if (!adapter.IsUndefined()) {
+    const Fields given(adapter, "options.adapter");
+    options.adapter = {given.integer("rank"), given.number("alpha"), given.strings("targets"),
+                       given.seed("seed")};
+  }
   return options;
 }
 
@@ -202,12 +213,8 @@ ScoredText to_scored_text(Napi::Value value, const std::string& where) {
 
 SurrogateText to_surrogate_text(Napi::Value value, const std::string& where) {
   const Fields fields(value, where);
-  return {to_scored_text(value, where),
-          fields.floats("oldLogProbs"),
-          fields.floats("advantages"),
-          fields.floats("referenceLogProbs"),
-          fields.floats("returns"),
-          fields.floats("oldValues")};
+  return {to_scored_text(value, where),       fields.floats("oldLogProbs"), fields.floats("advantages"),
+          fields.floats("referenceLogProbs"), fields.floats("returns"),     fields.floats("oldValues")};
 }
 
 SurrogateSettings to_surrogate_settings(Napi::Value value) {
@@ -329,6 +336,7 @@ Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
     set("layers", config.layers);
     set("maxPositions", config.max_positions);
     set("parameters", core_->parameters);
+    set("trainableParameters", core_->trainable);
     object.Set("heads", heads_name(core_->heads));
     object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
                  return Napi::Number::New(env, static_cast<double>(id));
@@ -464,10 +472,8 @@ Napi::Value LearnerHandle::token_surrogate(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     return submit(
         info.Env(),
-        [texts = to_vector(info[0], "texts", to_surrogate_text),
-         settings = to_surrogate_settings(info[1])](Learner& learner) {
-          return learner.token_surrogate(texts, settings);
-        },
+        [texts = to_vector(info[0], "texts", to_surrogate_text), settings = to_surrogate_settings(info[1])](
+            Learner& learner) { return learner.token_surrogate(texts, settings); },
         from_surrogates);
   });
 }
@@ -556,6 +562,14 @@ Napi::Value LearnerHandle::export_huggingface(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value LearnerHandle::export_adapter(const Napi::CallbackInfo& info) {
+  return guarded(info.Env(), [&]() -> Napi::Value {
+    return submit(info.Env(),
+                  [directory = to_string(info[0], "directory"), base = to_string(info[1], "base")](
+                      Learner& learner) { learner.export_adapter(directory, base); });
+  });
+}
+
 Napi::Value LearnerHandle::dispose(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     account(info.Env(), -accounted_);
@@ -585,10 +599,10 @@ Napi::Value create_learner(const Napi::CallbackInfo& info) {
 
 Napi::Value resume_learner(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    return LearnerHandle::start(info.Env(),
-                                [directory = to_string(info[0], "directory"), options = to_options(info[1])] {
-                                  return Learner::resume(directory, options);
-                                });
+    return LearnerHandle::start(
+        info.Env(),
+        [directory = to_string(info[0], "directory"), options = to_options(info[1]),
+         base = to_string(info[2], "base")] { return Learner::resume(directory, options, base); });
   });
 }
 

@@ -13,6 +13,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <sstream>
 #include <type_traits>
 #include <utility>
 
@@ -189,20 +190,8 @@ void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
 
 // --- checkpoints ----------------------------------------------------------------------------------------
 
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
 constexpr int kCheckpointFormat = 1;
-
-void write_tensors(const fs::path& path, const NamedTensors& tensors) {
-  std::vector<at::Tensor> held;  // keeps copies alive while they are written
-  std::vector<TensorEntry> entries;
-  for (const auto& [name, tensor] : tensors) {
-    held.push_back(tensor.to(at::kCPU, at::kFloat).contiguous());
-    entries.push_back({name, StoredType::f32, tensor.sizes().vec(),
-                       static_cast<const uint8_t*>(held.back().const_data_ptr()), held.back().nbytes()});
-  }
-  write_safetensors(path.string(), entries, {{"format", "pt"}});
-}
+constexpr const char* kBaseDirectory = "base";  // of a checkpoint whose base lies nowhere else
 
 // Fills the tensors from the file, which must hold exactly these.
 void read_tensors(const fs::path& path, const NamedTensors& tensors) {
@@ -247,16 +236,57 @@ bool any_nonzero(const Weights& weights) {
   return false;
 }
 
+// What a checkpoint's description says of an adapter.
+nlohmann::json adapter_to_json(const AdapterOptions& adapter, const std::string& base_checksum) {
+  return {{"rank", adapter.rank},
+          {"alpha", adapter.alpha},
+          {"targets", adapter.targets},
+          {"base", base_checksum}};
+}
+AdapterOptions adapter_from_json(const nlohmann::json& json) {
+  AdapterOptions adapter;
+  adapter.rank = json.at("rank").get<int64_t>();
+  adapter.alpha = json.at("alpha").get<double>();
+  adapter.targets = json.at("targets").get<std::vector<std::string>>();
+  return adapter;
+}
+
+// `given` at resume() against what the checkpoint says.
+void require_adapter(const std::optional<AdapterOptions>& given, const std::optional<AdapterOptions>& saved) {
+  if (!given) return;
+  NLAC_REQUIRE(saved, "ERR_CONFIG", "the checkpoint has no adapter: load it to train one on it");
+  NLAC_REQUIRE(given->rank == saved->rank && given->alpha == saved->alpha && given->targets == saved->targets,
+               "ERR_CONFIG", "the checkpoint's adapter has rank ", saved->rank, ", alpha ", saved->alpha,
+               " and ", saved->targets.size(),
+               " targets, and is not the one asked for: leave the option out to go on with it");
+}
+
+std::string checksum_of(const std::string& model) {
+  std::ostringstream text;
+  text << std::hex << model_checksum(model);
+  return text.str();
+}
+
+// A model's parameters are loaded as float32 masters, a base in the type it computes in.
+at::ScalarType loaded_type(const LearnerOptions& options) {
+  return options.adapter ? options.dtype : at::kFloat;
+}
+
 }  // namespace
 
 // --- making one -----------------------------------------------------------------------------------------
 
 Learner::Learner(LoadedModel model, const LearnerOptions& options)
-    : options_(options),
-      config_(std::move(model.config)),
-      decoder_(config_),
-      master_(std::move(model.weights)) {
-  online_ = options.dtype == at::kFloat ? master_ : master_.copy_as(options.dtype, options.device);
+    : options_(options), config_(std::move(model.config)), decoder_(config_) {
+  if (options.adapter) {
+    base_ = model.weights.without_heads();
+    master_ = make_adapters(config_, *options.adapter, options.device);
+    master_.take_heads(model.weights);
+    master_ = master_.copy_as(at::kFloat, options.device);
+  } else {
+    master_ = std::move(model.weights);
+  }
+  online_ = computing(master_);
   online_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
   target_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
 }
@@ -266,13 +296,16 @@ static void check_options(const LearnerOptions& options) {
                "dtype must be float32 or bfloat16, got ", c10::toString(options.dtype));
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "micro_batch_tokens must be positive, got ",
                options.micro_batch_tokens);
+  if (options.adapter) check_adapter(*options.adapter);
 }
 
 std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOptions& options) {
   check_options(options);
   return guarded([&] {
-    return std::unique_ptr<Learner>(
-        new Learner(load_model(path, at::kFloat, options.device, options.heads), options));
+    std::unique_ptr<Learner> learner(
+        new Learner(load_model(path, loaded_type(options), options.device, options.heads), options));
+    if (options.adapter) learner->base_checksum_ = checksum_of(path);
+    return learner;
   });
 }
 
@@ -293,21 +326,32 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       ++stream;
     }
     weights.add_heads(options.heads);
-    if (!options.device.is_cpu()) weights = weights.copy_as(at::kFloat, options.device);
+    const at::ScalarType type = loaded_type(options);
+    if (!options.device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, options.device);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
   });
 }
 
-int64_t Learner::parameters() const {
+static int64_t count_of(const Weights& weights) {
   int64_t count = 0;
-  for (const at::Tensor& tensor : master_.list()) count += tensor.numel();
+  for (const at::Tensor& tensor : weights.list()) count += tensor.numel();
   return count;
+}
+
+int64_t Learner::trainable_parameters() const { return count_of(master_); }
+
+int64_t Learner::parameters() const { return trainable_parameters() + (base_ ? count_of(*base_) : 0); }
+
+Weights Learner::on_base(Weights own) const { return base_ ? with_adapters(*base_, own) : own; }
+
+Weights Learner::computing(const Weights& master) const {
+  return on_base(options_.dtype == at::kFloat ? master : master.copy_as(options_.dtype, options_.device));
 }
 
 void Learner::make_target() {
   if (target_) return;
   Weights master = master_.copy_as(at::kFloat, options_.device);
-  target_ = options_.dtype == at::kFloat ? master : master.copy_as(options_.dtype, options_.device);
+  target_ = computing(master);
   target_master_ = std::move(master);
 }
 
@@ -616,7 +660,7 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     if (!at::isfinite(result.losses).all().item<bool>()) {
       // One value is enough for step() to see; whether the products would have carried it there is not
       // left to their handling of infinities.
-      gradients_->norm.fill_(std::numeric_limits<float>::quiet_NaN());
+      gradients_->list().front().flatten()[0].fill_(std::numeric_limits<float>::quiet_NaN());
       return;
     }
     at::Tensor grad_hidden = at::zeros_like(hidden);
@@ -637,7 +681,7 @@ void Learner::reset_q_heads() {
     require_q_heads();
     std::vector<const Weights*> holders = {&master_, &online_};
     if (target_) holders.insert(holders.end(), {&*target_master_, &*target_});
-    master_.reset_q_heads();
+    master_.reset_q_heads(base_ ? *base_ : master_);
     for (const Weights* weights : holders) {
       for (size_t i = 0; i < master_.q.size(); ++i) {
         weights->q[i].advantage.copy_(master_.q[i].advantage);
@@ -733,7 +777,11 @@ double Learner::target_distance() {
 }
 
 void Learner::keep_reference() {
-  guarded([&] { reference_ = online_.copy_as(options_.dtype, options_.device); });
+  guarded([&] {
+    // With an adapter its masters, not the whole of θ: the base is not copied.
+    const Weights& kept = base_ ? master_ : online_;
+    reference_ = on_base(kept.copy_as(options_.dtype, options_.device));
+  });
 }
 
 // --- keeping it -----------------------------------------------------------------------------------------
@@ -745,7 +793,9 @@ void Learner::save(const std::string& directory) {
     // Gone first and written last: a save over an older one that is cut short is no checkpoint.
     fs::remove(root / "learner.json");
     write_file_atomically((root / "config.json").string(), config.data(), config.size());
-    write_tensors(root / "model.safetensors", master_.named_views(config_));
+    if (base_ && base_checksum_.empty())
+      nlac::export_huggingface(root / kBaseDirectory, config_, *base_, options_.dtype);
+    write_tensors(root / (base_ ? adapter_file : "model.safetensors"), master_.named_views(config_));
 
     nlohmann::json manifest = {{"format", kCheckpointFormat},
                                {"heads", heads_name(master_.heads())},
@@ -755,6 +805,7 @@ void Learner::save(const std::string& directory) {
                                {"moved", moved_},
                                {"gradients", gradients_ && any_nonzero(*gradients_)},
                                {"optimizers", nlohmann::json::array()}};
+    if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
     if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
     if (reference_) write_tensors(root / "reference.safetensors", reference_->named_views(config_));
     if (manifest["gradients"])
@@ -771,8 +822,9 @@ void Learner::save(const std::string& directory) {
   });
 }
 
-std::unique_ptr<Learner> Learner::resume(const std::string& directory, const LearnerOptions& options) {
-  check_options(options);
+std::unique_ptr<Learner> Learner::resume(const std::string& directory, const LearnerOptions& given,
+                                         const std::string& base) {
+  check_options(given);
   const fs::path root(directory);
   const fs::path manifest_path = root / "learner.json";
   return guarded([&]() -> std::unique_ptr<Learner> {
@@ -785,23 +837,43 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       const std::optional<Heads> heads = heads_named(saved_heads);
       NLAC_REQUIRE(heads, "ERR_CHECKPOINT", manifest_path.string(), ": heads ", printable(saved_heads),
                    " are not known to this version");
-      LearnerOptions used = options;
-      used.heads = *heads;
+      LearnerOptions options = given;
+      options.heads = *heads;
+      options.adapter.reset();
+      std::string model = directory, checksum;
+      if (manifest.contains("adapter")) {
+        options.adapter = adapter_from_json(manifest["adapter"]);
+        checksum = manifest["adapter"].at("base").get<std::string>();
+        model = checksum.empty() ? (root / kBaseDirectory).string() : base;
+      }
+      require_adapter(given.adapter, options.adapter);
+      NLAC_REQUIRE(!model.empty(), "ERR_CHECKPOINT", directory,
+                   " holds an adapter without its model, whose path was not given");
+      NLAC_REQUIRE(checksum.empty() || checksum == checksum_of(model), "ERR_CHECKPOINT", model,
+                   " is not the model that the adapter in ", directory, " belongs to");
       std::unique_ptr<Learner> learner(
-          new Learner(load_model(directory, at::kFloat, options.device, used.heads), used));
+          new Learner(load_model(model, loaded_type(options), options.device, options.heads), options));
+      if (options.adapter) {
+        const std::string config = ModelConfig::from_json(read_text(root / "config.json")).to_json("float32");
+        NLAC_REQUIRE(config == learner->config_.to_json("float32"), "ERR_CHECKPOINT", model,
+                     " has another configuration than the model that the adapter in ", directory,
+                     " belongs to");
+        learner->base_checksum_ = checksum;
+        read_tensors(root / adapter_file, learner->master_.named_views(learner->config_));
+        learner->online_ = learner->computing(learner->master_);
+      }
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       learner->moved_ = manifest.value("moved", false);
       if (manifest.at("target").get<bool>()) {
         Weights target = learner->master_.like(at::kFloat, options.device);
         read_tensors(root / "target.safetensors", target.named_views(learner->config_));
-        learner->target_ =
-            options.dtype == at::kFloat ? target : target.copy_as(options.dtype, options.device);
+        learner->target_ = learner->computing(target);
         learner->target_master_ = std::move(target);
       }
       if (manifest.value("reference", false)) {
         Weights reference = learner->master_.like(options.dtype, options.device);
         read_tensors(root / "reference.safetensors", reference.named_views(learner->config_));
-        learner->reference_ = std::move(reference);
+        learner->reference_ = learner->on_base(std::move(reference));
       }
       if (manifest.at("gradients").get<bool>()) {
         read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));
@@ -821,14 +893,26 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       fail("ERR_CHECKPOINT", manifest_path.string(), " is not a checkpoint's description: ", error.what());
     } catch (const Error& error) {
       const std::string code = error.code();
-      if (code != "ERR_MODEL_FORMAT" && code != "ERR_IO") throw;
+      if (code != "ERR_MODEL_FORMAT" && code != "ERR_MODEL_NOT_FOUND" && code != "ERR_IO" &&
+          code != "ERR_VALUE")
+        throw;
       fail("ERR_CHECKPOINT", "the checkpoint ", directory, " cannot be used: ", error.what());
     }
   });
 }
 
 void Learner::export_huggingface(const std::string& directory) {
-  guarded([&] { nlac::export_huggingface(directory, config_, master_, options_.dtype); });
+  guarded([&] {
+    const Weights model = base_ ? merge_adapters(with_adapters(*base_, master_)) : master_;
+    nlac::export_huggingface(directory, config_, model, options_.dtype);
+  });
+}
+
+void Learner::export_adapter(const std::string& directory, const std::string& base) {
+  guarded([&] {
+    NLAC_REQUIRE(base_, "ERR_VALUE", "the learner has no adapter: it trains every parameter");
+    nlac::export_adapter(directory, config_, *options_.adapter, master_, base);
+  });
 }
 
 }  // namespace nlac

@@ -13,6 +13,10 @@
 //
 // Heads (LearnerOptions::heads) are part of θ and of θ̄. A value head is computed in float32 from the masters.
 //
+// With an adapter the model that was loaded is the base: frozen, kept once and in `dtype` alone, shared by θ,
+// θ̄ and the reference, each of which is then the adapter's matrices, and heads, and nothing else. So are
+// gradients and moments.
+//
 // Errors: ERR_VALUE for arguments (before anything is computed), ERR_CONFIG for what needs a head that the
 // learner does not have, ERR_OUT_OF_MEMORY when the device or the host has no more. A loss call that throws
 // once it has begun drops the gradients added up so far: nobody could tell which texts they hold.
@@ -31,6 +35,7 @@
 #include "core/generate/generate.h"
 #include "core/loss/linear_loss.h"
 #include "core/loss/soft_q.h"
+#include "core/model/adapter.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/optim/optim.h"
@@ -46,6 +51,8 @@ struct LearnerOptions {
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // generation caches kept, per θ and θ̄
   Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
+  // None: every parameter is trained.
+  std::optional<AdapterOptions> adapter;
 };
 
 // A response scored after a prompt. Row j of the losses belongs to response[j]. A token of weight 0 takes part
@@ -114,7 +121,8 @@ class Learner {
 
   const ModelConfig& config() const { return config_; }
   const LearnerOptions& options() const { return options_; }
-  int64_t parameters() const;  // count, heads included
+  int64_t parameters() const;            // count, the base's and heads too
+  int64_t trainable_parameters() const;  // count
 
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, Which which,
                                        const GenerateHooks& hooks);
@@ -164,12 +172,23 @@ class Learner {
   // target.safetensors (θ̄, once made), reference.safetensors (once kept; float32 holds a bfloat16 one
   // exactly), gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which
   // says what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
+  //
+  // With an adapter, adapter_model.safetensors stands in model.safetensors' place, and the base is not written:
+  // resume() wants its path and refuses another model than the one that was loaded. Only the base of create(),
+  // which lies nowhere else, is in the checkpoint. resume() may leave `options.adapter` out, and throws
+  // ERR_CONFIG where it is not the saved one.
   void save(const std::string& directory);
-  static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options);
-  void export_huggingface(const std::string& directory);  // in the learner's dtype, without heads
+  static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,
+                                         const std::string& base = "");
+  // In the learner's dtype, without heads, an adapter merged.
+  void export_huggingface(const std::string& directory);
+  // The adapter alone, as peft loads it; `base` names the model that it belongs to. ERR_VALUE without one.
+  void export_adapter(const std::string& directory, const std::string& base);
 
   // For tests and diagnosis. Null: not made yet.
   const Weights& masters() const { return master_; }
+  // The model without its adapter. Null: there is none.
+  const Weights* base() const { return base_ ? &*base_ : nullptr; }
   const Weights* target_masters() const { return target_master_ ? &*target_master_ : nullptr; }
   const Weights* gradients() const { return gradients_ ? &*gradients_ : nullptr; }
 
@@ -182,9 +201,11 @@ class Learner {
 
   Learner(LoadedModel model, const LearnerOptions& options);
 
-  const Weights& weights(Which which);  // those that compute; makes θ̄
+  const Weights& weights(Which which);             // those that compute; makes θ̄
+  Weights on_base(Weights own) const;              // on the base, if there is one; all tensors are shared
+  Weights computing(const Weights& master) const;  // with these parameters, in the learner's type
+  void require_origin() const;                     // that θ̄ is there, or θ is what it would begin at
   void require_q_heads() const;
-  void require_origin() const;          // that θ̄ is there, or θ is what it would begin at
   void require_value_head() const;
   void make_target();
   Weights& make_gradients();
@@ -203,8 +224,10 @@ class Learner {
   LearnerOptions options_;
   ModelConfig config_;
   Decoder decoder_;
-  Weights master_;  // f32
-  Weights online_;  // dtype; the masters themselves when dtype is f32
+  std::optional<Weights> base_;  // dtype; with an adapter
+  std::string base_checksum_;    // of the files that the base was loaded from; "" when it was made here
+  Weights master_;               // f32, what is trained
+  Weights online_;               // dtype; the masters themselves when dtype is f32
   std::optional<Weights> target_master_, target_;
   std::optional<Weights> reference_;  // dtype
   std::optional<Weights> gradients_;  // f32

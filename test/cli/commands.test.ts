@@ -1,5 +1,14 @@
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -144,6 +153,25 @@ describe("every command on a run that train left", () => {
     }
     expect((await nlac("generate", out, "Hi", "--max-new-tokens", "1", "--json")).code).toBe(0);
     expect((await nlac("export", run, out)).errors).toContain("is not empty");
+  });
+
+  test("a run with an adapter is trained, resumed, and exported merged or alone; it is no model to start from", async () => {
+    const adapted = join(root, "adapted");
+    const flags = ["--set", 'learner.adapter={"rank": 2, "alpha": 4}', "--run", adapted, "--json"];
+    expect(JSON.parse((await nlac("train", recipe, ...flags)).output)).toMatchObject({ updates: 1 });
+    const resumed = await nlac("train", "--resume", "--run", adapted, "--json");
+    expect(JSON.parse(resumed.output)).toMatchObject({ updates: 1, stopped: false });
+
+    const alone = join(root, "adapter");
+    expect((await nlac("export", "--adapter", adapted, alone)).code).toBe(0);
+    expect(readdirSync(alone).sort()).toEqual(["adapter_config.json", "adapter_model.safetensors"]);
+    const merged = join(root, "merged");
+    expect((await nlac("export", adapted, merged)).code).toBe(0);
+    expect((await nlac("generate", merged, "Hi", "--max-new-tokens", "1", "--json")).code).toBe(0);
+    expect((await nlac("export", "--adapter", run, join(root, "none"))).errors).toContain("no adapter");
+
+    const onTop = await nlac("train", recipe, "--set", `model=${adapted}`, "--run", join(root, "on-top"));
+    expect(onTop.errors).toContain("export the merged model");
   });
 
   test("a run directory is not written to twice, and a resumed one that is done ends at once", async () => {

@@ -46,7 +46,8 @@ at::Tensor target_values(const SoftQSide& target, int64_t begin, int64_t count, 
   return smaller.sub_(log_policy).mul_(policy).sum(1).mul_(temperature);
 }
 
-// Adds what the gradient at a matrix's logits gives to `grad_hidden` [rows, H] and to the matrix's gradient.
+// Adds what the gradient at a matrix's logits gives to `grad_hidden` [rows, H] and to the matrix's gradient, if that
+// is defined.
 void backward(const at::Tensor& gradient, const at::Tensor& hidden, const at::Tensor& matrix,
               at::Tensor grad_hidden, const at::Tensor& grad_matrix) {
   const bool mixed = hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16;
@@ -54,7 +55,7 @@ void backward(const at::Tensor& gradient, const at::Tensor& hidden, const at::Te
   at::Tensor added = at::empty_like(grad_hidden);
   product_hidden(factor, matrix, added);
   grad_hidden.add_(added);
-  product_weight(factor, hidden, grad_matrix);
+  if (grad_matrix.defined()) product_weight(factor, hidden, grad_matrix);
 }
 
 void check_sides(const SoftQSide& online, const SoftQSide& target, const SoftQRows& rows) {

@@ -50,7 +50,7 @@ struct SoftQOptions {
   bool with_gradient = true;
 };
 
-// Float32 buffers of the online side's shapes that gradients are added into.
+// Float32 buffers of the online side's shapes that gradients are added into; `head` undefined: left out.
 struct SoftQGradients {
   at::Tensor head;
   TwinQ q;

@@ -43,7 +43,8 @@ struct Projected {
 Projected project(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
                   const at::Tensor& positions, const at::Tensor& x) {
   Projected result;
-  result.qkv = linear_forward(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer.qkv, layer.qkv_bias);
+  result.qkv = linear_forward(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer.qkv, layer.qkv_bias,
+                              layer.qkv_adapter);
   if (config.qk_norm) {
     result.raw_qkv = result.qkv;
     const Split raw = split_qkv(result.raw_qkv, config);
@@ -60,13 +61,13 @@ Projected project(const LayerWeights& layer, const ModelConfig& config, const Ro
 // The second half of a layer, from the residual stream after attention.
 at::Tensor gate_and_up(const LayerWeights& layer, const ModelConfig& config, const at::Tensor& middle) {
   return linear_forward(rms_norm(middle, layer.post_norm, config.rms_norm_eps), layer.gate_up,
-                        layer.gate_up_bias);
+                        layer.gate_up_bias, layer.gate_up_adapter);
 }
 at::Tensor layer_output(const LayerWeights& layer, const at::Tensor& middle, const at::Tensor& gate_up) {
-  return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias).add_(middle);
+  return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias, layer.down_adapter).add_(middle);
 }
 at::Tensor after_attention(const LayerWeights& layer, const at::Tensor& x, const at::Tensor& attended) {
-  return linear_forward(attended.flatten(1), layer.output, layer.output_bias).add_(x);
+  return linear_forward(attended.flatten(1), layer.output, layer.output_bias, layer.output_adapter).add_(x);
 }
 
 at::ScalarType residual_type(const Weights& weights) {
@@ -167,8 +168,9 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids,
       sequences.push_back(
           {slice.cache->keys[l], slice.cache->values[l], slice.cache->length, slice.new_tokens});
     cached_attention(now.q, now.k, now.v, sequences, attended);
-    add_linear(attended.flatten(1), layer.output, layer.output_bias, x);
-    add_linear(gated_silu(gate_and_up(layer, config_, x)), layer.down, layer.down_bias, x);
+    add_linear(attended.flatten(1), layer.output, layer.output_bias, x, layer.output_adapter);
+    add_linear(gated_silu(gate_and_up(layer, config_, x)), layer.down, layer.down_bias, x,
+               layer.down_adapter);
   }
   for (const CacheSlice& slice : slices) slice.cache->length += slice.new_tokens;
   return rms_norm(x, weights.norm, config_.rms_norm_eps);
@@ -212,15 +214,16 @@ at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& conf
                               const at::Tensor& positions, const std::vector<int64_t>& lengths,
                               const LayerTape& tape, const at::Tensor& grad, LayerWeights& into) {
   const double eps = config.rms_norm_eps;
-  at::Tensor inner = linear_backward(grad, gated_silu(tape.gate_up), layer.down, into.down, into.down_bias);
+  at::Tensor inner = linear_backward(grad, gated_silu(tape.gate_up), layer.down, into.down, into.down_bias,
+                                     layer.down_adapter, into.down_adapter);
   inner = gated_silu_backward(inner, tape.gate_up);
   inner = linear_backward(inner, rms_norm(tape.middle, layer.post_norm, eps), layer.gate_up, into.gate_up,
-                          into.gate_up_bias);
+                          into.gate_up_bias, layer.gate_up_adapter, into.gate_up_adapter);
   const at::Tensor at_middle =
       rms_norm_backward(inner, tape.middle, layer.post_norm, eps, into.post_norm, grad);
 
   inner = linear_backward(at_middle, tape.attended.output.flatten(1), layer.output, into.output,
-                          into.output_bias);
+                          into.output_bias, layer.output_adapter, into.output_adapter);
   at::Tensor at_qkv = at::empty_like(tape.projected.qkv);
   const Split parts = split_qkv(tape.projected.qkv, config), gradients = split_qkv(at_qkv, config);
   packed_attention_backward(inner.unflatten(1, {-1, config.head_dim}), parts.q, parts.k, parts.v,
@@ -232,7 +235,7 @@ at::Tensor run_layer_backward(const LayerWeights& layer, const ModelConfig& conf
     gradients.k.copy_(rms_norm_backward(gradients.k, raw.k, layer.k_norm, eps, into.k_norm, {}));
   }
   inner = linear_backward(at_qkv, rms_norm(tape.input, layer.input_norm, eps), layer.qkv, into.qkv,
-                          into.qkv_bias);
+                          into.qkv_bias, layer.qkv_adapter, into.qkv_adapter);
   return rms_norm_backward(inner, tape.input, layer.input_norm, eps, into.input_norm, at_middle);
 }
 

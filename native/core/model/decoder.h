@@ -55,7 +55,8 @@ class Decoder {
   // The same without a tape (log probabilities, the teacher).
   at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths);
   // `grad_hidden`: [tokens, hidden], the gradient at what forward returned. Adds into `gradients`
-  // (float32 tensors of the weights' shapes); consumes the tape.
+  // (float32 tensors of the weights' shapes; what is undefined is frozen, and its gradient is not computed);
+  // consumes the tape.
   void backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
                 Weights& gradients);
 

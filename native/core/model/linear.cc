@@ -12,6 +12,7 @@ constexpr int64_t few_rows = 64;
 bool has_kernel(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
 }
+bool has_few_rows_kernel(const at::Tensor& x) { return has_kernel(x) && x.size(0) <= few_rows; }
 
 const bf16::Bits* bits(const at::Tensor& x) {
   return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
@@ -36,16 +37,68 @@ void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, at::Tensor
   }
 }
 
-}  // namespace
-
-at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (has_kernel(x) && x.size(0) <= few_rows) return run_kernel<bf16::Bits>(x, weight, bias, at::kBFloat16);
+at::Tensor plain_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (has_few_rows_kernel(x)) return run_kernel<bf16::Bits>(x, weight, bias, at::kBFloat16);
   return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
 }
 
-void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum) {
-  const bool exact = has_kernel(x) && x.size(0) <= few_rows && sum.scalar_type() == at::kFloat;
-  sum.add_(exact ? run_kernel<float>(x, weight, bias, at::kFloat) : linear_forward(x, weight, bias));
+// --- adapters: with h = scale · A x, y += B h --------------------------------------------------------
+
+// h of all parts side by side, [rows, parts * rank].
+at::Tensor adapter_down(const at::Tensor& x, const Adapter& adapter) {
+  return plain_forward(x, adapter.a, {}).mul_(adapter.scale);
+}
+
+// The i-th part's share of h or of the gradient at it, and of y or of the gradient at that.
+at::Tensor part_of_down(const at::Tensor& down, const Adapter& adapter, size_t i) {
+  return down.narrow(1, static_cast<int64_t>(i) * adapter.rank(), adapter.rank());
+}
+at::Tensor part_of_output(const at::Tensor& y, const Adapter& adapter, size_t i) {
+  return y.narrow(1, adapter.parts[i].row, adapter.parts[i].rows);
+}
+
+void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y) {
+  if (!adapter.a.defined()) return;
+  const at::Tensor down = adapter_down(x, adapter);
+  for (size_t i = 0; i < adapter.parts.size(); ++i) {
+    const at::Tensor h = part_of_down(down, adapter, i), b = adapter.part_b(i);
+    at::Tensor sum = part_of_output(y, adapter, i);
+    if (has_few_rows_kernel(x) || sum.scalar_type() != h.scalar_type())
+      add_linear(h, b, {}, sum);
+    else
+      sum.addmm_(h, b.t());
+  }
+}
+
+// Adds to `grad_x` what reaches x through the adapter, and the gradients at A and B into those of `into`.
+void add_adapter_backward(const at::Tensor& grad, const at::Tensor& x, const Adapter& adapter,
+                          at::Tensor grad_x, const Adapter& into) {
+  const at::Tensor down = adapter_down(x, adapter);
+  const at::Tensor at_down = at::empty_like(down);
+  for (size_t i = 0; i < adapter.parts.size(); ++i) {
+    const at::Tensor part = part_of_output(grad, adapter, i);
+    if (into.b.defined()) add_weight_gradient(part, part_of_down(down, adapter, i), into.part_b(i));
+    part_of_down(at_down, adapter, i).copy_(at::mm(part, adapter.part_b(i)));
+  }
+  at_down.mul_(adapter.scale);
+  if (into.a.defined()) add_weight_gradient(at_down, x, into.a);
+  grad_x.addmm_(at_down, adapter.a);
+}
+
+}  // namespace
+
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          const Adapter& adapter) {
+  const at::Tensor y = plain_forward(x, weight, bias);
+  add_adapter(x, adapter, y);
+  return y;
+}
+
+void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum,
+                const Adapter& adapter) {
+  const bool exact = has_few_rows_kernel(x) && sum.scalar_type() == at::kFloat;
+  sum.add_(exact ? run_kernel<float>(x, weight, bias, at::kFloat) : plain_forward(x, weight, bias));
+  add_adapter(x, adapter, sum);
 }
 
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
@@ -56,10 +109,13 @@ at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 at::Tensor linear_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                           at::Tensor grad_weight, at::Tensor grad_bias) {
+                           at::Tensor grad_weight, at::Tensor grad_bias, const Adapter& adapter,
+                           const Adapter& grad_adapter) {
   if (grad_weight.defined()) add_weight_gradient(grad, x, grad_weight);
   if (grad_bias.defined()) grad_bias.add_(grad.sum(0, false, grad_bias.scalar_type()));
-  return at::mm(grad, weight);
+  const at::Tensor grad_x = at::mm(grad, weight);
+  if (adapter.a.defined()) add_adapter_backward(grad, x, adapter, grad_x, grad_adapter);
+  return grad_x;
 }
 
 }  // namespace nlac

@@ -1,25 +1,32 @@
-// Products with weight matrices, forward and backward. Weights are [out, in] row-major as torch keeps
-// them; weight gradients are summed in the gradient tensor's own type (float32), whatever the inputs are.
-// Thread rule: the learner's thread.
+// Products with weight matrices and their adapters, forward and backward. Weights are [out, in] row-major as
+// torch keeps them; weight gradients are summed in the gradient tensor's own type (float32), whatever the
+// inputs are. Thread rule: the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include "core/model/adapter.h"
+
 namespace nlac {
 
-// x [rows, in] · weightᵀ [in, out] + bias [out] (undefined: none) → [rows, out], all of one type.
-at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// x [rows, in] · weightᵀ [in, out] + bias [out] (undefined: none) → [rows, out], all of one type. An adapter
+// adds scale · B A x to the outputs of its projections.
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          const Adapter& adapter = {});
 
 // sum [rows, out] += the same; a wider sum is added to without rounding the product first, where that is free.
-void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum);
+void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum,
+                const Adapter& adapter = {});
 
 // linear_forward without a bias, whatever the type summed and returned in float32: logits. Nothing of the weight's
 // size is made.
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 
 // Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others
-// into `grad_weight` [out, in] and `grad_bias` [out] (f32, or f64 for f64 inputs; undefined: left out).
+// into `grad_weight` [out, in], `grad_bias` [out] and the matrices of `grad_adapter` (f32, or f64 for f64 inputs;
+// undefined: left out, and not computed).
 at::Tensor linear_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                           at::Tensor grad_weight, at::Tensor grad_bias);
+                           at::Tensor grad_weight, at::Tensor grad_bias, const Adapter& adapter = {},
+                           const Adapter& grad_adapter = {});
 
 }  // namespace nlac

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/io/checksum.h"
 #include "core/io/gguf.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
@@ -47,6 +48,10 @@ Weights transform(const Weights& from, Make make) {
   for (const LayerWeights& layer : from.layers) {
     LayerWeights& made = to.layers.emplace_back();
     for (const auto field : layer_fields) made.*field = each(layer.*field);
+    for (const auto field : layer_adapters) {
+      const Adapter& adapter = layer.*field;
+      made.*field = {adapter.parts, each(adapter.a), each(adapter.b), adapter.scale};
+    }
   }
   to.norm = each(from.norm);
   to.head = from.head.is_same(from.embedding) ? to.embedding : each(from.head);
@@ -333,6 +338,12 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
 
 }  // namespace
 
+bool Weights::adapted() const {
+  return std::any_of(layer_adapters.begin(), layer_adapters.end(), [&](const auto field) {
+    return !layers.empty() && (layers.front().*field).a.defined();
+  });
+}
+
 const char* heads_name(Heads heads) {
   for (const auto& [known, name] : names_of_heads)
     if (heads == known) return name;
@@ -346,14 +357,24 @@ std::optional<Heads> heads_named(std::string_view wanted) {
 }
 
 std::vector<at::Tensor> Weights::list() const {
-  std::vector<at::Tensor> tensors = {embedding};
-  for (const LayerWeights& layer : layers) {
-    for (const auto field : layer_fields) {
-      if ((layer.*field).defined()) tensors.push_back(layer.*field);
+  std::vector<at::Tensor> tensors;
+  if (adapted()) {
+    for (const LayerWeights& layer : layers) {
+      for (const auto field : layer_adapters) {
+        const Adapter& adapter = layer.*field;
+        if (adapter.a.defined()) tensors.insert(tensors.end(), {adapter.a, adapter.b});
+      }
     }
+  } else {
+    tensors.push_back(embedding);
+    for (const LayerWeights& layer : layers) {
+      for (const auto field : layer_fields) {
+        if ((layer.*field).defined()) tensors.push_back(layer.*field);
+      }
+    }
+    tensors.push_back(norm);
+    if (!head.is_same(embedding)) tensors.push_back(head);
   }
-  tensors.push_back(norm);
-  if (!head.is_same(embedding)) tensors.push_back(head);
   for (const at::Tensor& tensor : {value, value_bias}) {
     if (tensor.defined()) tensors.push_back(tensor);
   }
@@ -380,8 +401,25 @@ Weights Weights::copy_as(at::ScalarType dtype, at::Device device) const {
   });
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const ModelConfig& config) const {
-  std::vector<std::pair<std::string, at::Tensor>> views;
+static NamedTensors named_adapters(const std::vector<LayerWeights>& layers) {
+  NamedTensors views;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto field : layer_adapters) {
+      const Adapter& adapter = layers[i].*field;
+      const bool attention = field == &LayerWeights::qkv_adapter || field == &LayerWeights::output_adapter;
+      const std::string prefix =
+          "base_model.model.model.layers." + std::to_string(i) + (attention ? ".self_attn." : ".mlp.");
+      for (size_t p = 0; p < adapter.parts.size(); ++p) {
+        views.emplace_back(prefix + adapter.parts[p].name + ".lora_A.weight", adapter.part_a(p));
+        views.emplace_back(prefix + adapter.parts[p].name + ".lora_B.weight", adapter.part_b(p));
+      }
+    }
+  }
+  return views;
+}
+
+static NamedTensors named_model(const Weights& weights, const ModelConfig& config) {
+  NamedTensors views;
   const auto add = [&](std::string name, at::Tensor tensor) {
     if (tensor.defined()) views.emplace_back(std::move(name), std::move(tensor));
   };
@@ -396,9 +434,9 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
   };
   const int64_t q_rows = config.heads * config.head_dim, kv_rows = config.kv_heads * config.head_dim;
 
-  add("model.embed_tokens.weight", embedding);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerWeights& layer = layers[i];
+  add("model.embed_tokens.weight", weights.embedding);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
     add(prefix + "input_layernorm.weight", layer.input_norm);
@@ -418,14 +456,17 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::named_views(const Model
     add(mlp + "down_proj.weight", layer.down);
     add(mlp + "down_proj.bias", layer.down_bias);
   }
-  add("model.norm.weight", norm);
-  if (!head.is_same(embedding)) add("lm_head.weight", head);
-  add(value_name, value);
-  add(value_bias_name, value_bias);
-  for (size_t i = 0; i < q.size(); ++i) {
+  add("model.norm.weight", weights.norm);
+  if (!weights.head.is_same(weights.embedding)) add("lm_head.weight", weights.head);
+  return views;
+}
+
+NamedTensors Weights::named_views(const ModelConfig& config) const {
+  NamedTensors views = adapted() ? named_adapters(layers) : named_model(*this, config);
+  if (value.defined()) views.insert(views.end(), {{value_name, value}, {value_bias_name, value_bias}});
+  for (size_t i = 0; i < q.size() && heads() == Heads::q; ++i) {
     const std::string prefix = std::string(q_prefix) + std::to_string(i);
-    add(prefix + ".advantage", q[i].advantage);
-    add(prefix + ".value", q[i].value);
+    views.insert(views.end(), {{prefix + ".advantage", q[i].advantage}, {prefix + ".value", q[i].value}});
   }
   return views;
 }
@@ -438,6 +479,12 @@ Weights Weights::without_heads() const {
   return plain;
 }
 
+void Weights::take_heads(const Weights& other) {
+  value = other.value;
+  value_bias = other.value_bias;
+  q = other.q;
+}
+
 void Weights::add_heads(Heads wanted) {
   if (wanted == heads()) return;
   if (wanted == Heads::value) {
@@ -446,18 +493,18 @@ void Weights::add_heads(Heads wanted) {
   }
   if (wanted == Heads::q) {
     for (QHead& twin : q) twin = {at::empty_like(head), at::empty({1, head.size(1)}, head.options())};
-    reset_q_heads();
+    reset_q_heads(*this);
   }
 }
 
-void Weights::reset_q_heads() const {
+void Weights::reset_q_heads(const Weights& model) const {
   // A final-normed hidden state is about as long as the norm's weight.
-  const double size = initial_value / norm.norm().item<double>();
+  const double size = initial_value / model.norm.norm().item<double>();
   for (size_t i = 0; i < q.size(); ++i) {
-    q[i].advantage.copy_(head);
+    q[i].advantage.copy_(model.head);
     // Random signs, the same in every model: they have but to tell the twins apart.
     std::vector<float> value;
-    for (int64_t j = 0; j < head.size(1); ++j)
+    for (int64_t j = 0; j < model.head.size(1); ++j)
       value.push_back(static_cast<float>(philox(0, i, static_cast<uint64_t>(j))[0] % 2 ? size : -size));
     q[i].value.copy_(at::tensor(value, at::kFloat).unsqueeze(0));
   }
@@ -498,18 +545,76 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   return weights;
 }
 
-LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device, Heads heads) {
+// Whether it is a Hugging Face directory; else it is a .gguf file.
+static bool is_huggingface(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   NLAC_REQUIRE(std::filesystem::exists(status), "ERR_MODEL_NOT_FOUND", path,
                ": no such model directory or file");
-  const bool directory = std::filesystem::is_directory(status);
-  NLAC_REQUIRE(directory || path.ends_with(".gguf"), format_error, path,
-               ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
+  if (!std::filesystem::is_directory(status)) {
+    NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
+                 ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
+    return false;
+  }
+  const auto holds = [&](const char* file) {
+    return std::filesystem::exists(std::filesystem::path(path) / file, error);
+  };
+  NLAC_REQUIRE(!holds(adapter_file) || holds("model.safetensors") || holds("model.safetensors.index.json"),
+               format_error, path,
+               " holds an adapter without its model: export the merged model, and load that");
+  return true;
+}
+
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device, Heads heads) {
   LoadedModel model =
-      directory ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
+      is_huggingface(path) ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
   model.weights.add_heads(heads);
   return model;
+}
+
+static void add_to(Checksum& sum, const TensorEntry& entry) {
+  sum.add(entry.name.data(), entry.name.size());
+  sum.add(static_cast<uint64_t>(entry.type));
+  for (const int64_t size : entry.shape) sum.add(static_cast<uint64_t>(size));
+  sum.add(entry.data, entry.bytes);
+}
+
+uint64_t model_checksum(const std::string& path) {
+  std::vector<SafetensorsFile> shards;  // keep the entries alive
+  GgufFile gguf;
+  std::vector<const TensorEntry*> entries;
+  if (is_huggingface(path)) {
+    shards = open_huggingface_weights(path);
+    for (const SafetensorsFile& shard : shards)
+      for (const TensorEntry& entry : shard.tensors) entries.push_back(&entry);
+  } else {
+    gguf = open_gguf(path);
+    for (const TensorEntry& entry : gguf.tensors) entries.push_back(&entry);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const TensorEntry* a, const TensorEntry* b) { return a->name < b->name; });
+  std::vector<uint64_t> sums(entries.size());
+  at::parallel_for(0, static_cast<int64_t>(entries.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Checksum sum;
+      add_to(sum, *entries[static_cast<size_t>(i)]);
+      sums[static_cast<size_t>(i)] = sum.value();
+    }
+  });
+  Checksum all;
+  for (const uint64_t sum : sums) all.add(sum);
+  return all.value();
+}
+
+void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype) {
+  std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, view] : tensors) {
+    const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
+    entries.push_back({name, dtype == at::kFloat ? StoredType::f32 : StoredType::bf16, tensor.sizes().vec(),
+                       static_cast<const uint8_t*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  write_safetensors(path, entries, {{"format", "pt"}});
 }
 
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
@@ -521,19 +626,8 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
   std::filesystem::create_directories(directory, error);
   NLAC_REQUIRE(!error, "ERR_IO", directory, ": cannot be made: ", error.message());
 
-  std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
-  std::vector<TensorEntry> entries;
-  for (const auto& [name, view] : weights.without_heads().named_views(config)) {
-    const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
-    TensorEntry& entry = entries.emplace_back();
-    entry.name = name;
-    entry.type = dtype == at::kFloat ? StoredType::f32 : StoredType::bf16;
-    entry.shape = tensor.sizes().vec();
-    entry.data = static_cast<const uint8_t*>(tensor.const_data_ptr());
-    entry.bytes = tensor.nbytes();
-  }
   const std::filesystem::path root(directory);
-  write_safetensors((root / "model.safetensors").string(), entries, {{"format", "pt"}});
+  write_tensors(root / "model.safetensors", weights.without_heads().named_views(config), dtype);
 
   nlohmann::ordered_json generation = nlohmann::ordered_json::object();
   if (config.bos_token_id >= 0) generation["bos_token_id"] = config.bos_token_id;

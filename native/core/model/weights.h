@@ -1,9 +1,12 @@
 // A decoder's parameters as torch tensors, fused the way the core computes: q, k and v in one matrix, gate
-// and up in one. Thread rule: owned by the learner's thread.
+// and up in one. Weights come in three kinds, each with heads or without: a plain model; an adapted one, a
+// model with adapters on it; and adapters alone, where the model's tensors are undefined. Thread rule: owned by
+// the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,9 +15,12 @@
 #include <vector>
 
 #include "core/loss/soft_q.h"
+#include "core/model/adapter.h"
 #include "core/model/config.h"
 
 namespace nlac {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // A tensor that the model does not have (a bias, q_norm, …) is undefined.
 struct LayerWeights {
@@ -29,7 +35,11 @@ struct LayerWeights {
   at::Tensor gate_up_bias;    // [2 * intermediate]
   at::Tensor down;            // [hidden, intermediate]
   at::Tensor down_bias;       // [hidden]
+  Adapter qkv_adapter, output_adapter, gate_up_adapter, down_adapter;
 };
+
+inline constexpr std::array layer_adapters = {&LayerWeights::qkv_adapter, &LayerWeights::output_adapter,
+                                              &LayerWeights::gate_up_adapter, &LayerWeights::down_adapter};
 
 // What reads the final hidden states besides the vocabulary matrix. A head is trained, averaged and saved like
 // any other parameter; a plain model has none.
@@ -50,23 +60,27 @@ struct Weights {
   at::Tensor value_bias;  // [1]
   TwinQ q;                // Heads::q
 
-  // All defined tensors in a fixed order, a tied head once. The optimizer and the EMA work on this list.
+  bool adapted() const;
+  // The tensors that are trained, in a fixed order: the adapters' where there are any, else the model's, a tied
+  // head once; then heads. The optimizer and the EMA work on this list.
   std::vector<at::Tensor> list() const;
   // Tensors of the same shapes, in another type, uninitialised / zeroed / copied; ties are kept.
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // Hugging Face names with views into the fused tensors, a tied head left out. The value head is
-  // value_head.weight and value_head.bias, Q heads are q_heads.I.advantage and q_heads.I.value.
-  std::vector<std::pair<std::string, at::Tensor>> named_views(const ModelConfig& config) const;
+  // The same tensors projection by projection, as views with their Hugging Face names (peft's, for adapters); a
+  // tied head is left out. The value head is value_head.weight and value_head.bias, Q heads are q_heads.I.advantage
+  // and q_heads.I.value.
+  NamedTensors named_views(const ModelConfig& config) const;
 
   Heads heads() const {
     return value.defined() ? Heads::value : q[0].advantage.defined() ? Heads::q : Heads::none;
   }
-  Weights without_heads() const;  // the same tensors
-  void add_heads(Heads heads);    // as they begin, if they are not there yet
-  // Q heads as they begin: their maximum-entropy policy is the policy, their values are small and differ.
-  void reset_q_heads() const;
+  Weights without_heads() const;          // the same tensors
+  void add_heads(Heads heads);            // as they begin, if they are not there yet
+  void take_heads(const Weights& other);  // those of another, shared
+  // Q heads as they begin on `model`: their maximum-entropy policy is its policy, their values are small and differ.
+  void reset_q_heads(const Weights& model) const;
 };
 
 // Allocates uninitialised weights of `config`.
@@ -86,6 +100,13 @@ struct LoadedModel {
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
                        Heads heads = Heads::none);
+
+// A checksum of every tensor that load_model(path) reads: names, shapes, types and bytes as they are stored,
+// however a model is split into files. Throws as load_model does.
+uint64_t model_checksum(const std::string& path);
+
+// Writes a safetensors file. Throws ERR_IO.
+void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype = at::kFloat);
 
 // Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
 // Heads are left out: other programs take a plain model.

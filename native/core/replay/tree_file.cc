@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/io/atomic_file.h"
+#include "core/io/checksum.h"
 
 namespace nlac {
 namespace {
@@ -28,25 +29,6 @@ struct FileHeader {
   uint64_t seed, draws;
 };
 static_assert(sizeof(FileHeader) == 64);
-
-// Each step maps both the state and the word one to one, so a change confined to one word is always seen;
-// other damage passes with a chance of 2^-64.
-class Checksum {
- public:
-  void add(const void* data, size_t bytes) {  // bytes: a multiple of eight
-    const char* at = static_cast<const char*>(data);
-    for (size_t i = 0; i < bytes; i += 8) {
-      uint64_t word;
-      std::memcpy(&word, at + i, 8);
-      state_ = (state_ ^ word) * 0x9E3779B97F4A7C15u;
-      state_ ^= state_ >> 32;
-    }
-  }
-  uint64_t value() const { return state_; }
-
- private:
-  uint64_t state_ = 0x6E6C616374726565u;
-};
 
 size_t stored_bytes(int64_t stored) { return static_cast<size_t>(tree_file_floats(stored)) * sizeof(float); }
 

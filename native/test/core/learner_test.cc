@@ -1103,6 +1103,308 @@ TEST_CASE("a surrogate's bad arguments are refused, each by its name") {
   CHECK(learner->token_surrogate({}, all).empty());
 }
 
+// --- adapters ---------------------------------------------------------------------------------------------
+
+LearnerOptions adapted_options(at::ScalarType dtype = at::kFloat) {
+  LearnerOptions options = options_of(dtype);
+  options.adapter =
+      AdapterOptions{3, 6, {"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, 5};
+  return options;
+}
+
+// A float32 learner on a base that tells tokens apart, with adapters that change what it predicts.
+std::unique_ptr<Learner> adapted_learner(const LearnerOptions& options = adapted_options(),
+                                         Family family = Family::llama) {
+  auto learner = Learner::create(tiny_config(family), 1, options);
+  at::NoGradGuard no_grad;
+  at::manual_seed(2);
+  for (const at::Tensor& tensor : learner->base()->list())
+    if (tensor.dim() == 2) tensor.mul_(10);
+  for (const at::Tensor& tensor : learner->masters().list()) tensor.normal_(0, 0.1);
+  return learner;
+}
+
+TEST_CASE("a new adapter changes nothing yet, and only it is trained") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    for (Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+      const auto plain = Learner::create(tiny_config(family), 1, options_of(dtype));
+      const auto learner = Learner::create(tiny_config(family), 1, adapted_options(dtype));
+      CHECK(learner->log_probs(some_texts(), Which::online) == plain->log_probs(some_texts(), Which::online));
+      int64_t expected = 0;  // each projection's rank · (in + out), k_proj left out, of two layers
+      for (const int64_t sides : {24 + 32, 24 + 16, 32 + 24, 24 + 40, 24 + 40, 40 + 24})
+        expected += 2 * 3 * sides;
+      CHECK(learner->trainable_parameters() == expected);
+      CHECK(learner->parameters() == plain->parameters() + expected);
+
+      std::vector<at::Tensor> base;
+      for (const at::Tensor& tensor : learner->base()->list()) {
+        CHECK((tensor.scalar_type() == dtype));
+        base.push_back(tensor.clone());
+      }
+      const auto before = copies(learner->masters());
+      learner->update_target(1);
+      for (int i = 0; i < 2; ++i) {
+        learner->token_nll(some_texts(), true);
+        learner->token_kl(some_distilled(), 1, {}, true);
+        CHECK_FALSE(learner->step(quick_step(), "").skipped);
+        learner->update_target(0.5);
+      }
+      const auto now = learner->base()->list();
+      for (size_t i = 0; i < base.size(); ++i) CHECK(at::equal(now[i], base[i]));
+      CHECK_FALSE(equal(learner->masters().list(), before));
+      // Neither gradients nor the moving average hold anything of the base.
+      for (const Weights* held : {&learner->masters(), learner->gradients(), learner->target_masters()}) {
+        int64_t numbers = 0;
+        for (const at::Tensor& tensor : held->list()) numbers += tensor.numel();
+        CHECK(numbers == expected);
+        CHECK_FALSE(held->embedding.defined());
+        CHECK_FALSE(held->layers[0].qkv.defined());
+      }
+    }
+  }
+}
+
+TEST_CASE("gradients at an adapter are the slopes of the losses") {
+  for (Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    CAPTURE(static_cast<int>(family));
+    const auto learner = adapted_learner(adapted_options(), family);
+    const auto texts = some_texts();
+    check_gradient(*learner,
+                   [&](bool gradient) { return weighted_sum(texts, learner->token_nll(texts, gradient)); });
+  }
+  const auto learner = adapted_learner();
+  learner->update_target(0.5);
+  const auto texts = some_distilled();
+  check_gradient(*learner, [&](bool gradient) {
+    return weighted_sum(texts, learner->token_kl(texts, 1.7, {}, gradient));
+  });
+}
+
+TEST_CASE("neither micro batches nor recomputation change an adapter's gradient") {
+  const auto whole = adapted_learner();
+  whole->token_nll(some_texts(), true);
+  for (bool recompute : {false, true}) {
+    LearnerOptions options = adapted_options();
+    options.micro_batch_tokens = 16;
+    options.gradient_checkpointing = recompute;
+    const auto split = adapted_learner(options);
+    split->token_nll(some_texts(), true);
+    CHECK(relative_difference(split->gradients()->list(), whole->gradients()->list()) < 1e-6);
+  }
+}
+
+TEST_CASE("an adapted learner generates with the probabilities that it scores with, in both of its halves") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    const auto learner = Learner::create(tiny_config(), 1, adapted_options(dtype));
+    learner->update_target(1);
+    for (int i = 0; i < 10; ++i) {
+      learner->token_nll(some_texts(), true);
+      learner->step(quick_step(), "");
+      if (i == 4) learner->update_target(0.9);
+    }
+    const GenerateRequest request = request_of(random_ids(6, 9), 12, 0.9, 4);
+    for (Which which : {Which::online, Which::target}) {
+      const GenerateResult result = learner->generate({request}, which, {})[0];
+      const auto again = learner->log_probs({{request.tokens, result.tokens, {1.0}}}, which)[0];
+      for (size_t j = 0; j < again.size(); ++j)
+        CHECK(std::abs(result.log_probs[j] - again[j]) < (dtype == at::kFloat ? 1e-4 : 0.05));
+      // The two halves differ, and both from the base.
+      const auto other = learner->log_probs({{request.tokens, result.tokens, {1.0}}},
+                                            which == Which::online ? Which::target : Which::online)[0];
+      CHECK(std::abs(other[0] - again[0]) > 1e-3);
+    }
+  }
+}
+
+TEST_CASE("the moving average of an adapter moves by τ") {
+  const auto learner = adapted_learner();
+  learner->update_target(1);
+  const auto start = copies(*learner->target_masters());
+  learner->token_nll(some_texts(), true);
+  learner->step(quick_step(), "");
+  CHECK(learner->target_distance() > 0);
+  learner->update_target(0.25);
+  const auto target = learner->target_masters()->list(), online = learner->masters().list();
+  for (size_t i = 0; i < target.size(); ++i)
+    CHECK(at::allclose(target[i], 0.25 * online[i] + 0.75 * start[i], 1e-6, 1e-8));
+}
+
+TEST_CASE("an adapter learns, and a loss that is not finite skips its step") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const auto learner = Learner::create(tiny_config(), 2, adapted_options(dtype));
+    at::NoGradGuard no_grad;
+    for (const at::Tensor& tensor : learner->base()->list())
+      if (tensor.dim() == 2) tensor.mul_(10);
+    const std::vector<ScoredText> texts = {{random_ids(5, 1), random_ids(12, 2), {1.0}}};
+    const double first = weighted_sum(texts, learner->token_nll(texts, false));
+    for (int i = 0; i < 60; ++i) {
+      learner->token_nll(texts, true);
+      CHECK_FALSE(learner->step(quick_step(), "").skipped);
+    }
+    CHECK(weighted_sum(texts, learner->token_nll(texts, false)) < 0.5 * first);
+
+    learner->base()->embedding[texts[0].prompt[0]].fill_(std::numeric_limits<float>::quiet_NaN());
+    const auto before = copies(learner->masters());
+    learner->token_nll(texts, true);
+    CHECK(learner->step(quick_step(), "").skipped);
+    CHECK(equal(learner->masters().list(), before));
+  }
+}
+
+TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or made") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (bool loaded : {false, true}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      CAPTURE(loaded);
+      const auto train = [&](Learner& learner, int steps) {
+        for (int i = 0; i < steps; ++i) {
+          learner.token_kl(some_distilled(), 1, {}, true);
+          learner.step(quick_step(), "critic");
+          learner.token_nll(some_texts(), true);
+          learner.step(quick_step(), "policy");
+          learner.update_target(0.05);
+        }
+        learner.token_nll(some_texts(), true);
+      };
+      TemporaryDirectory base, directory;
+      Learner::create(tiny_config(Family::qwen2), 3, options_of())->export_huggingface(base.string());
+      const auto learner = loaded ? Learner::load(base.string(), adapted_options(dtype))
+                                  : Learner::create(tiny_config(Family::qwen2), 3, adapted_options(dtype));
+      learner->update_target(1);
+      train(*learner, 2);
+      learner->save(directory.string());
+      CHECK(fs::exists(directory.path / "base") != loaded);
+      CHECK_FALSE(fs::exists(directory.path / "model.safetensors"));
+      const auto resumed =
+          Learner::resume(directory.string(), options_of(dtype), loaded ? base.string() : std::string());
+      CHECK(resumed->options().adapter->rank == 3);
+      for (int round = 0; round < 2; ++round) {
+        CHECK(equal(resumed->masters().list(), learner->masters().list()));
+        CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
+        CHECK(equal(resumed->gradients()->list(), learner->gradients()->list()));
+        for (Which which : {Which::online, Which::target})
+          CHECK(resumed->log_probs(some_texts(), which) == learner->log_probs(some_texts(), which));
+        train(*learner, 2);
+        train(*resumed, 2);
+      }
+      // What was resumed can be saved and resumed again.
+      TemporaryDirectory second;
+      resumed->save(second.string());
+      const auto again =
+          Learner::resume(second.string(), adapted_options(dtype), loaded ? base.string() : std::string());
+      CHECK(equal(again->masters().list(), learner->masters().list()));
+    }
+  }
+}
+
+TEST_CASE("a value head is trained beside an adapter, and the reference keeps what is trained alone") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    LearnerOptions options = adapted_options(dtype);
+    const int64_t without = Learner::create(tiny_config(), 1, options)->trainable_parameters();
+    options.heads = Heads::value;
+    const auto learner = Learner::create(tiny_config(), 1, options);
+    CHECK(learner->trainable_parameters() == without + 24 + 1);
+    CHECK_FALSE(learner->base()->value.defined());
+    learner->keep_reference();
+    const auto texts = some_texts();
+    const auto before = learner->log_probs(texts, Which::online);
+    SurrogateSettings settings;
+    settings.value = ValueOptions{0.5, 0};
+    for (int i = 0; i < 3; ++i) {
+      std::vector<SurrogateText> episodes;
+      for (const ScoredText& text : texts) {
+        const size_t tokens = text.response.size();
+        episodes.push_back({text,
+                            learner->log_probs({text}, Which::online)[0],
+                            std::vector<float>(tokens, 1.0f),
+                            {},
+                            std::vector<float>(tokens, 2.0f),
+                            std::vector<float>(tokens, 0.0f)});
+      }
+      learner->token_surrogate(episodes, settings);
+      CHECK_FALSE(learner->step(quick_step(), "").skipped);
+    }
+    CHECK(learner->masters().value.ne(0).all().item<bool>());
+    CHECK(learner->log_probs(texts, Which::online) != before);
+    CHECK(learner->log_probs(texts, Which::reference) == before);
+
+    TemporaryDirectory directory, exported;
+    learner->save(directory.string());
+    const auto resumed = Learner::resume(directory.string(), options_of(dtype));
+    CHECK(equal(resumed->masters().list(), learner->masters().list()));
+    CHECK(resumed->values(texts) == learner->values(texts));
+    CHECK(resumed->log_probs(texts, Which::reference) == before);
+    learner->export_huggingface(exported.string());
+    CHECK(Learner::load(exported.string(), options_of(dtype))->parameters() ==
+          learner->parameters() - learner->trainable_parameters());
+  }
+}
+
+TEST_CASE("an adapter's checkpoint is refused without its base, with another, and where it is damaged") {
+  TemporaryDirectory base, other, directory, plain;
+  Learner::create(tiny_config(), 3, options_of())->export_huggingface(base.string());
+  Learner::create(tiny_config(), 4, options_of())->export_huggingface(other.string());
+  const auto learner = Learner::load(base.string(), adapted_options());
+  learner->save(directory.string());
+  const auto resume = [&](const std::string& model, const LearnerOptions& options = options_of()) {
+    return code_of([&] { Learner::resume(directory.string(), options, model); });
+  };
+  REQUIRE(resume(base.string()) == "none");
+  CHECK(resume("") == "ERR_CHECKPOINT");
+  CHECK(resume(other.string()) == "ERR_CHECKPOINT");
+  CHECK(resume((base.path / "nowhere").string()) == "ERR_CHECKPOINT");
+
+  LearnerOptions differing = adapted_options();
+  CHECK(resume(base.string(), differing) == "none");
+  differing.adapter->rank = 4;
+  CHECK(resume(base.string(), differing) == "ERR_CONFIG");
+  Learner::load(base.string(), options_of())->save(plain.string());
+  CHECK(code_of([&] { Learner::resume(plain.string(), adapted_options()); }) == "ERR_CONFIG");
+
+  // The same tensors under another configuration.
+  ModelConfig turned = tiny_config();
+  turned.rope_theta = 5;
+  const std::string config = turned.to_json("float32");
+  fs::rename(base.path / "config.json", base.path / "kept");
+  std::ofstream(base.path / "config.json") << config;
+  CHECK(resume(base.string()) == "ERR_CHECKPOINT");
+  fs::rename(base.path / "kept", base.path / "config.json");
+  REQUIRE(resume(base.string()) == "none");
+
+  // A checkpoint is not a model.
+  CHECK(code_of([&] { Learner::load(directory.string(), options_of()); }) == "ERR_MODEL_FORMAT");
+  const fs::path manifest = directory.path / "learner.json";
+  std::string text;
+  std::getline(std::ifstream(manifest), text, '\0');
+  const size_t rank = text.find("\"rank\": 3");
+  REQUIRE(rank != std::string::npos);
+  std::ofstream(manifest, std::ios::trunc) << std::string(text).replace(rank, 9, "\"rank\": 0");
+  CHECK(resume(base.string()) == "ERR_CHECKPOINT");
+  std::ofstream(manifest, std::ios::trunc) << text;
+  REQUIRE(resume(base.string()) == "none");
+  fs::resize_file(directory.path / "adapter_model.safetensors", 100);
+  CHECK(resume(base.string()) == "ERR_CHECKPOINT");
+}
+
+TEST_CASE("an exported adapted model scores like the learner") {
+  for (Family family : {Family::llama, Family::qwen2}) {
+    const auto learner = adapted_learner(adapted_options(), family);
+    TemporaryDirectory directory;
+    learner->export_huggingface(directory.string());
+    const auto loaded = Learner::load(directory.string(), options_of());
+    const auto expected = learner->log_probs(some_texts(), Which::online),
+               scores = loaded->log_probs(some_texts(), Which::online);
+    for (size_t i = 0; i < scores.size(); ++i)
+      for (size_t j = 0; j < scores[i].size(); ++j)
+        CHECK(scores[i][j] == doctest::Approx(expected[i][j]).epsilon(1e-4));
+  }
+  const auto plain = tiny_learner();
+  CHECK(code_of([&] { plain->export_adapter("nowhere", ""); }) == "ERR_VALUE");
+}
+
 TEST_CASE("bad arguments are refused before anything is computed") {
   const auto learner = tiny_learner();
   const auto refused = [&](const std::function<void(std::vector<ScoredText>&)>& spoil) {

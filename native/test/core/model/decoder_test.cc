@@ -5,75 +5,30 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <string>
 #include <tuple>
 
 #include "core/error.h"
-#include "core/io/safetensors.h"
-#include "core/model/weights.h"
+#include "test/core/model/examples.h"
 
 using namespace nlac;
+using namespace nlac::test;
 
 namespace {
 
 const std::string models[] = {"llama", "llama-llama3-bias", "llama-linear", "llama-yarn-mscale",
                               "qwen2", "qwen3-yarn"};
 
-std::string fixture(const std::string& name) {
-  const char* root = std::getenv("NLAC_TEST_FIXTURES");
-  return std::string(root ? root : "test/fixtures") + "/models/" + name;
-}
-
-std::map<std::string, at::Tensor> read_tensors(const std::string& path) {
-  const SafetensorsFile file = open_safetensors(path);
-  std::map<std::string, at::Tensor> tensors;
-  for (const TensorEntry& entry : file.tensors) {
-    at::Tensor tensor = at::empty(entry.shape, entry.type == StoredType::i64 ? at::kLong : at::kFloat);
-    std::memcpy(tensor.data_ptr(), entry.data, entry.bytes);
-    tensors[entry.name] = tensor;
-  }
-  return tensors;
-}
-
-struct Case {
-  std::map<std::string, at::Tensor> reference;
-  LoadedModel model;
-  std::vector<int64_t> lengths;
-  at::Tensor ids;
-
-  Case(const std::string& name, at::ScalarType dtype)
-      : reference(read_tensors(fixture(name) + "/reference.safetensors")),
-        model(load_model(fixture(name), at::kFloat, at::kCPU)),
-        ids(reference.at("ids")) {
-    model.weights = model.weights.copy_as(dtype, at::kCPU);
-    const at::Tensor& held = reference.at("lengths");
-    lengths.assign(held.data_ptr<int64_t>(), held.data_ptr<int64_t>() + held.numel());
-  }
+struct Case : Example {
+  Case(const std::string& name, at::ScalarType dtype) : Example(name, dtype, "models") {}
 };
 
-double largest_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-// Gradients of Σ -log p(next token), the head's part included, as the losses would give them.
 Weights gradients_of(Decoder& decoder, const Case& example, bool recompute) {
   const Weights& weights = example.model.weights;
-  Weights gradients =
-      weights.zeros_like(weights.embedding.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  std::shared_ptr<Decoder::Tape> tape;
-  const at::Tensor hidden = decoder.forward(weights, example.ids, example.lengths, recompute, tape);
-  at::Tensor at_logits = at::softmax(at::mm(hidden, weights.head.t()), -1);
-  int64_t row = 0;
-  for (const int64_t length : example.lengths) {
-    for (int64_t i = 0; i + 1 < length; ++i, ++row) at_logits[row][example.ids[row + 1].item<int64_t>()] -= 1;
-    at_logits[row++].zero_();  // the last token has no next
-  }
-  gradients.head.add_(at::mm(at_logits.t(), hidden));
-  decoder.backward(weights, tape, at::mm(at_logits, weights.head), gradients);
+  Weights gradients = weights.zeros_like(gradient_type(weights.embedding.scalar_type()));
+  add_gradients(decoder, weights, example, recompute, gradients);
   return gradients;
 }
 
@@ -320,7 +275,7 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
            "$XDG_CACHE_HOME/nlac/models\n";
     return;
   }
-  const auto reference = read_tensors(fixture("smollm2-reference.safetensors"));
+  const auto reference = read_tensors(fixture("models/smollm2-reference.safetensors"));
   const at::Tensor &ids = reference.at("ids"), &expected = reference.at("logits"), &top = reference.at("top");
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const LoadedModel model = load_model(path, dtype, at::kCPU);

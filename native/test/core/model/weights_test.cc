@@ -286,3 +286,22 @@ TEST_CASE("rotary factors other than Llama 3's are refused") {
   CHECK_REFUSED(open_with({NAN, NAN, NAN, NAN}), "ERR_MODEL_FORMAT", "not Llama 3's");
   CHECK_REFUSED(open_with({0, 0, 0, 0}), "ERR_MODEL_FORMAT", "not Llama 3's");
 }
+
+TEST_CASE("a checksum tells models apart that differ in one value, not by how they are split into files") {
+  const uint64_t sum = model_checksum(fixture("io/llama"));
+  const Scratch scratch;
+  const std::string path = scratch / "model.safetensors";
+  const auto shards = open_huggingface_weights(fixture("io/llama"));
+  REQUIRE(shards.size() == 3);
+  std::vector<TensorEntry> entries;
+  for (const SafetensorsFile& shard : shards)
+    entries.insert(entries.end(), shard.tensors.begin(), shard.tensors.end());
+  write_safetensors(path, entries, {});
+  CHECK(model_checksum(scratch.path()) == sum);
+
+  Bytes bytes = read_bytes(path);
+  bytes.back() ^= 1;
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  CHECK(model_checksum(scratch.path()) != sum);
+}

@@ -1,0 +1,152 @@
+#include "core/model/adapter.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+#include "core/model/weights.h"
+#include "core/random.h"
+
+namespace nlac {
+namespace {
+
+constexpr uint64_t adapter_stream = 0x6C6F7261;  // "lora" in ASCII; a projection's number lies above it
+
+using Projections = std::vector<std::pair<std::string, int64_t>>;  // names and rows
+
+// The adapter of a fused matrix [rows, in], uninitialised, for those of its projections that are targets.
+Adapter allocate(const Projections& fused, int64_t in, const AdapterOptions& options) {
+  Adapter adapter;
+  int64_t row = 0, begin = 0;
+  for (const auto& [name, rows] : fused) {
+    if (std::find(options.targets.begin(), options.targets.end(), name) != options.targets.end()) {
+      adapter.parts.push_back({name, row, begin, rows});
+      begin += rows;
+    }
+    row += rows;
+  }
+  if (adapter.parts.empty()) return adapter;
+  adapter.a = at::empty({static_cast<int64_t>(adapter.parts.size()) * options.rank, in}, at::kFloat);
+  adapter.b = at::empty({begin, options.rank}, at::kFloat);
+  adapter.scale = options.alpha / static_cast<double>(options.rank);
+  return adapter;
+}
+
+void fill_uniform(const at::Tensor& tensor, double bound, uint64_t seed, uint64_t stream) {
+  float* data = tensor.mutable_data_ptr<float>();
+  at::parallel_for(0, tensor.numel(), 16384, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i)
+      data[i] = static_cast<float>(bound * (2 * uniform(seed, stream, static_cast<uint64_t>(i)) - 1));
+  });
+}
+
+void initialise(const Adapter& adapter, uint64_t seed, uint64_t layer) {
+  if (!adapter.a.defined()) return;
+  const auto& names = projection_names();
+  const double bound = 1 / std::sqrt(static_cast<double>(adapter.a.size(1)));
+  for (size_t i = 0; i < adapter.parts.size(); ++i) {
+    const auto place = std::find(names.begin(), names.end(), adapter.parts[i].name) - names.begin();
+    const uint64_t number = layer * names.size() + static_cast<uint64_t>(place);
+    fill_uniform(adapter.part_a(i), bound, seed, number << 32 | adapter_stream);
+  }
+  adapter.b.zero_();
+}
+
+at::Tensor merge(const at::Tensor& weight, const Adapter& adapter) {
+  if (!adapter.a.defined()) return weight;
+  const auto type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor sum = weight.to(at::kCPU, type, /*non_blocking=*/false, /*copy=*/true);
+  for (size_t i = 0; i < adapter.parts.size(); ++i) {
+    const Adapter::Part& part = adapter.parts[i];
+    sum.narrow(0, part.row, part.rows)
+        .addmm_(adapter.part_b(i).to(at::kCPU, type), adapter.part_a(i).to(at::kCPU, type), 1, adapter.scale);
+  }
+  return sum.to(weight.scalar_type());
+}
+
+}  // namespace
+
+const std::vector<std::string>& projection_names() {
+  static const std::vector<std::string> names = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                                 "gate_proj", "up_proj", "down_proj"};
+  return names;
+}
+
+void check_adapter(const AdapterOptions& options) {
+  NLAC_REQUIRE(options.rank >= 1, "ERR_VALUE", "an adapter's rank must be at least 1, got ", options.rank);
+  NLAC_REQUIRE(std::isfinite(options.alpha) && options.alpha > 0, "ERR_VALUE",
+               "an adapter's alpha must be finite and positive, got ", options.alpha);
+  NLAC_REQUIRE(!options.targets.empty(), "ERR_VALUE", "an adapter needs at least one target");
+  for (const std::string& target : options.targets) {
+    const auto& names = projection_names();
+    NLAC_REQUIRE(std::find(names.begin(), names.end(), target) != names.end(), "ERR_VALUE",
+                 "an adapter cannot target ", printable(target));
+    NLAC_REQUIRE(std::count(options.targets.begin(), options.targets.end(), target) == 1, "ERR_VALUE",
+                 "an adapter targets ", target, " twice");
+  }
+}
+
+Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device) {
+  check_adapter(options);
+  const int64_t q_rows = config.heads * config.head_dim, kv_rows = config.kv_heads * config.head_dim;
+  const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
+  Weights weights;
+  for (int64_t i = 0; i < config.layers; ++i) {
+    LayerWeights& layer = weights.layers.emplace_back();
+    layer.qkv_adapter =
+        allocate({{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}}, hidden, options);
+    layer.output_adapter = allocate({{"o_proj", hidden}}, q_rows, options);
+    layer.gate_up_adapter =
+        allocate({{"gate_proj", intermediate}, {"up_proj", intermediate}}, hidden, options);
+    layer.down_adapter = allocate({{"down_proj", hidden}}, intermediate, options);
+    for (const auto field : layer_adapters) initialise(layer.*field, options.seed, static_cast<uint64_t>(i));
+  }
+  return device.is_cpu() ? weights : weights.copy_as(at::kFloat, device);
+}
+
+Weights with_adapters(Weights base, const Weights& adapters) {
+  for (size_t i = 0; i < base.layers.size(); ++i) {
+    for (const auto field : layer_adapters) base.layers[i].*field = adapters.layers[i].*field;
+  }
+  base.take_heads(adapters);
+  return base;
+}
+
+Weights merge_adapters(const Weights& weights) {
+  Weights merged = weights;
+  for (LayerWeights& layer : merged.layers) {
+    layer.qkv = merge(layer.qkv, layer.qkv_adapter);
+    layer.output = merge(layer.output, layer.output_adapter);
+    layer.gate_up = merge(layer.gate_up, layer.gate_up_adapter);
+    layer.down = merge(layer.down, layer.down_adapter);
+    for (const auto field : layer_adapters) layer.*field = {};
+  }
+  return merged;
+}
+
+void export_adapter(const std::string& directory, const ModelConfig& config, const AdapterOptions& options,
+                    const Weights& adapters, const std::string& base) {
+  const std::filesystem::path root(directory);
+  write_tensors(root / adapter_file, adapters.without_heads().named_views(config));
+  const nlohmann::ordered_json json = {{"peft_type", "LORA"},
+                                       {"task_type", "CAUSAL_LM"},
+                                       {"base_model_name_or_path", base},
+                                       {"r", options.rank},
+                                       {"lora_alpha", options.alpha},
+                                       {"target_modules", options.targets},
+                                       {"lora_dropout", 0.0},
+                                       {"bias", "none"},
+                                       {"fan_in_fan_out", false},
+                                       {"inference_mode", true}};
+  const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  write_file_atomically((root / "adapter_config.json").string(), text.data(), text.size());
+}
+
+}  // namespace nlac

@@ -1,0 +1,299 @@
+// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py), against the same
+// model with its matrices merged, and against what they must leave alone.
+#include "core/model/adapter.h"
+
+#include <ATen/record_function.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/model/linear.h"
+#include "test/core/model/examples.h"
+
+using namespace nlac;
+using namespace nlac::test;
+
+namespace {
+
+const std::string models[] = {"llama", "llama-llama3-bias", "qwen2", "qwen3-yarn"};
+
+nlohmann::json read_json(const std::string& path) {
+  const Bytes bytes = read_bytes(path);
+  return nlohmann::json::parse(bytes.begin(), bytes.end());
+}
+
+// In the model's order, as options want them.
+std::vector<std::string> targets_of(const nlohmann::json& peft) {
+  const auto named = peft.at("target_modules").get<std::set<std::string>>();
+  std::vector<std::string> targets;
+  for (const std::string& name : projection_names())
+    if (named.contains(name)) targets.push_back(name);
+  return targets;
+}
+
+// One of peft's adapters on its model.
+struct Adapted : Example {
+  AdapterOptions options;
+  Weights weights;
+
+  Adapted(const std::string& name, at::ScalarType dtype) : Example(name, dtype, "adapters") {
+    const nlohmann::json peft = read_json(fixture("adapters/" + name + "/adapter_config.json"));
+    options = {peft.at("r").get<int64_t>(), peft.at("lora_alpha").get<double>(), targets_of(peft), 0};
+    const Weights adapters = make_adapters(model.config, options, at::kCPU);
+    const auto saved = read_tensors(fixture("adapters/" + name + "/" + adapter_file));
+    const NamedTensors views = adapters.named_views(model.config);
+    REQUIRE(views.size() == saved.size());
+    for (const auto& [key, view] : views) {
+      CAPTURE(key);
+      REQUIRE(saved.contains(key));
+      REQUIRE(view.sizes() == saved.at(key).sizes());
+      view.copy_(saved.at(key));
+    }
+    weights = with_adapters(model.weights, adapters.copy_as(dtype, at::kCPU));
+  }
+
+  Weights no_gradients() const {
+    Weights adapters;
+    adapters.layers.resize(weights.layers.size());
+    return with_adapters(adapters, weights.zeros_like(gradient_type(weights.embedding.scalar_type())));
+  }
+  Weights gradients(bool recompute = false) const {
+    Weights sum = no_gradients();
+    Decoder decoder(model.config);
+    add_gradients(decoder, weights, *this, recompute, sum);
+    return sum;
+  }
+  at::Tensor logits(const Weights& used) const {
+    Decoder decoder(model.config);
+    return at::mm(decoder.forward(used, ids, lengths), used.head.t());
+  }
+};
+
+// How many matrix products `body` asks torch for.
+int64_t products_asked = 0;
+template <typename Body>
+int64_t products(Body body) {
+  const auto count = [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+    const std::string name = call.name();
+    products_asked += name == "aten::mm" || name == "aten::addmm_" ? 1 : 0;
+    return nullptr;
+  };
+  products_asked = 0;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(count));
+  body();
+  at::removeCallback(handle);
+  return products_asked;
+}
+
+}  // namespace
+
+TEST_CASE("logits are peft's") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kDouble, 3e-6}}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      const Adapted example(name, dtype);
+      CHECK(largest_difference(example.logits(example.weights), example.reference.at("logits")) < allowed);
+      CHECK(largest_difference(example.logits(example.model.weights), example.reference.at("logits")) > 0.1);
+    }
+  }
+}
+
+TEST_CASE("gradients at A and B are float64 autograd's through peft, and there are no others") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Adapted example(name, at::kDouble);
+    const Weights gradients = example.gradients();
+    const NamedTensors views = gradients.named_views(example.model.config);
+    for (const auto& [key, gradient] : views) {
+      CAPTURE(key);
+      const at::Tensor expected = example.reference.at("gradient." + key).to(at::kDouble);
+      CHECK((gradient - expected).norm().item<double>() / expected.norm().item<double>() < 1e-5);
+    }
+    size_t recorded = 0;
+    for (const auto& [key, tensor] : example.reference) recorded += key.starts_with("gradient.") ? 1 : 0;
+    CHECK(views.size() == recorded);
+    CHECK_FALSE(gradients.embedding.defined());
+    CHECK_FALSE(gradients.layers[0].qkv.defined());
+  }
+}
+
+TEST_CASE("float32 gradients at A and B follow the float64 ones, bfloat16 gradients roughly") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kBFloat16, 0.2}}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      const Adapted example(name, dtype);
+      for (const auto& [key, gradient] : example.gradients().named_views(example.model.config)) {
+        CAPTURE(key);
+        CHECK((gradient.scalar_type() == at::kFloat));
+        const at::Tensor expected = example.reference.at("gradient." + key);
+        CHECK((gradient - expected).norm().item<double>() / expected.norm().item<double>() < allowed);
+      }
+    }
+  }
+}
+
+TEST_CASE("recomputing an adapted layer changes no bit") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Adapted example("llama-llama3-bias", dtype);
+    const std::vector<at::Tensor> kept = example.gradients().list(), again = example.gradients(true).list();
+    for (size_t i = 0; i < kept.size(); ++i) CHECK(at::equal(kept[i], again[i]));
+  }
+}
+
+TEST_CASE("a merged model computes what the adapted one does, and shares what no adapter changes") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Adapted example(name, at::kDouble);
+    const Weights merged = merge_adapters(example.weights);
+    CHECK_FALSE(merged.adapted());
+    CHECK(largest_difference(example.logits(merged), example.logits(example.weights)) < 1e-11);
+    CHECK(merged.embedding.is_same(example.weights.embedding));
+    const bool down = example.weights.layers[0].down_adapter.a.defined();
+    CHECK(merged.layers[0].down.is_same(example.weights.layers[0].down) == !down);
+  }
+}
+
+TEST_CASE("cached inference with adapters agrees with a whole forward") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Adapted example(name, at::kDouble);
+    Decoder decoder(example.model.config);
+    const int64_t n = example.lengths[0];
+    const at::Tensor ids = example.ids.narrow(0, 0, n), expected = decoder.forward(example.weights, ids, {n});
+    for (const std::vector<int64_t>& chunks :
+         {std::vector<int64_t>{n}, {5, n - 5}, std::vector<int64_t>(n, 1)}) {
+      KvCache cache;
+      std::vector<at::Tensor> rows;
+      int64_t start = 0;
+      for (const int64_t chunk : chunks) {
+        rows.push_back(decoder.infer(example.weights, ids.narrow(0, start, chunk), {{&cache, chunk}}));
+        start += chunk;
+      }
+      CHECK(largest_difference(at::cat(rows), expected) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("adapted products in bfloat16: few rows and many, added to a wider sum or not") {
+  at::manual_seed(4);
+  const auto random = [](at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16); };
+  const auto exact = [](const at::Tensor& x) { return x.to(at::kDouble); };
+  for (const int64_t rank : {1, 3, 16}) {
+    const at::Tensor weight = random({90, 70});
+    const Adapter adapter{
+        {{"q_proj", 0, 0, 40}, {"v_proj", 60, 40, 30}}, random({2 * rank, 70}), random({70, rank}), 0.5};
+    at::Tensor merged = exact(weight);
+    for (size_t i = 0; i < 2; ++i)
+      merged.narrow(0, adapter.parts[i].row, adapter.parts[i].rows)
+          .addmm_(exact(adapter.part_b(i)), exact(adapter.part_a(i)), 1, 0.5);
+    for (const int64_t rows : {1, 7, 64, 65, 200}) {
+      CAPTURE(rank);
+      CAPTURE(rows);
+      const at::Tensor x = random({rows, 70}), expected = at::mm(exact(x), merged.t());
+      const auto relative = [&](const at::Tensor& y) {
+        return (exact(y) - expected).norm().item<double>() / expected.norm().item<double>();
+      };
+      const at::Tensor y = linear_forward(x, weight, {}, adapter);
+      CHECK((y.scalar_type() == at::kBFloat16));
+      CHECK(relative(y) < 0.006);
+      at::Tensor sum = at::zeros({rows, 90});
+      add_linear(x, weight, {}, sum, adapter);
+      CHECK(relative(sum) < 0.006);
+    }
+  }
+}
+
+TEST_CASE("a frozen matrix's gradient is not computed") {
+  const Adapted example("llama-llama3-bias", at::kDouble);
+  Decoder decoder(example.model.config);
+  const auto backward = [&](const Weights& weights, Weights gradients) {
+    std::shared_ptr<Decoder::Tape> tape;
+    const at::Tensor hidden = decoder.forward(weights, example.ids, example.lengths, false, tape);
+    return products([&] { decoder.backward(weights, tape, at::ones_like(hidden), gradients); });
+  };
+  const Weights& base = example.model.weights;
+  const int64_t full = backward(base, base.zeros_like(at::kDouble));
+  CHECK(full >= example.model.config.layers * 8);
+  // Of each of four matrices: A x again, the gradients at A and x; of each of seven projections, those at B and A x.
+  const int64_t adapters = 4 * 3 + 7 * 2, frozen = 4;
+  CHECK(backward(example.weights, example.no_gradients()) ==
+        full + example.model.config.layers * (adapters - frozen));
+}
+
+TEST_CASE("new adapters leave the model as it is, and begin as peft's do") {
+  const Example example("llama-llama3-bias", at::kFloat, "models");
+  const ModelConfig& config = example.model.config;
+  AdapterOptions options{4, 8, projection_names(), 7};
+  const Weights adapters = make_adapters(config, options, at::kCPU);
+  Decoder decoder(config);
+  CHECK(at::equal(
+      decoder.forward(example.model.weights, example.ids, example.lengths),
+      decoder.forward(with_adapters(example.model.weights, adapters), example.ids, example.lengths)));
+
+  std::map<std::string, at::Tensor> views;
+  for (const auto& [key, view] : adapters.named_views(config)) {
+    CAPTURE(key);
+    views[key] = view;
+    if (key.find("lora_B") != std::string::npos) {
+      CHECK(view.eq(0).all().item<bool>());
+      continue;
+    }
+    // Kaiming's uniform distribution with a slope of √5: variance 1 / (3 in), nothing beyond 1 / √in.
+    const auto in = static_cast<double>(view.size(1));
+    CHECK(view.abs().max().item<double>() <= 1 / std::sqrt(in));
+    CHECK(view.square().mean().item<double>() == doctest::Approx(1 / (3 * in)).epsilon(0.25));
+  }
+  CHECK(views.size() == static_cast<size_t>(config.layers) * 14);
+
+  const auto all_equal = [&](const AdapterOptions& other) {
+    for (const auto& [key, view] : make_adapters(config, other, at::kCPU).named_views(config))
+      if (!at::equal(view, views.at(key))) return false;
+    return true;
+  };
+  options.targets = {"k_proj", "up_proj"};
+  CHECK(all_equal(options));
+  options.seed = 8;
+  CHECK_FALSE(all_equal(options));
+}
+
+TEST_CASE("an exported adapter is what peft wrote") {
+  for (const std::string& name : models) {
+    CAPTURE(name);
+    const Adapted example(name, at::kFloat);
+    const Scratch scratch;
+    export_adapter(scratch.path(), example.model.config, example.options, example.weights, name);
+    const auto ours = read_tensors(scratch / adapter_file),
+               theirs = read_tensors(fixture("adapters/" + name + "/" + adapter_file));
+    REQUIRE(ours.size() == theirs.size());
+    for (const auto& [key, tensor] : theirs) CHECK(at::equal(ours.at(key), tensor));
+    const nlohmann::json written = read_json(scratch / "adapter_config.json");
+    nlohmann::json expected = read_json(fixture("adapters/" + name + "/adapter_config.json"));
+    expected["target_modules"] = targets_of(expected);
+    for (const auto& [key, value] : written.items()) {
+      CAPTURE(key);
+      CHECK((value == expected.at(key)));
+    }
+  }
+}
+
+TEST_CASE("options out of their range are refused, and so is an adapter in a model's place") {
+  const auto refused = [](AdapterOptions options, const std::string& part) {
+    CHECK_REFUSED(check_adapter(options), "ERR_VALUE", part);
+  };
+  refused({0, 1, {"q_proj"}, 0}, "rank");
+  refused({1, 0, {"q_proj"}, 0}, "alpha");
+  refused({1, std::nan(""), {"q_proj"}, 0}, "alpha");
+  refused({1, 1, {}, 0}, "target");
+  refused({1, 1, {"lm_head"}, 0}, "lm_head");
+  refused({1, 1, {"q_proj", "q_proj"}, 0}, "twice");
+  CHECK_REFUSED(load_model(fixture("adapters/qwen2"), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT",
+                "export the merged model");
+}

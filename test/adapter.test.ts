@@ -108,6 +108,55 @@ describe("a learner with an adapter", () => {
 });
 
 describe("what is kept of it", () => {
+  it("trains a value head beside it, and refers to the model without it", async () => {
+    await using plain = await tinyLearner();
+    await using model = await tinyLearner({ adapter, heads: "value" });
+    await using bare = await tinyLearner({ adapter });
+    expect(model.info.trainableParameters).toBe(bare.info.trainableParameters + tinyConfig.hidden_size + 1);
+    await model.keepReference();
+    const [oldLogProbs] = await model.logProbs([text]);
+    const taught = {
+      ...text,
+      oldLogProbs: oldLogProbs!,
+      ...{ advantages: [1, 1, 1, 1], returns: [1, 1, 1, 1], oldValues: [0, 0, 0, 0] },
+    };
+    for (let i = 0; i < 8; i++) {
+      await model.tokenSurrogate([taught], { value: { coefficient: 1 } });
+      await model.step({ learningRate: 0.02 });
+    }
+    const [referred] = await model.logProbs([text], { weights: "reference" });
+    const [base] = await plain.logProbs([text]);
+    expect([...referred!]).toEqual([...base!]);
+    const [now] = await model.logProbs([text]);
+    for (const [i, before] of base!.entries()) expect(now![i]).toBeGreaterThan(before);
+    const [values] = await model.values([text]);
+    for (const value of values!) expect(value).toBeGreaterThan(0.3);
+  });
+
+  it("trains Q heads beside it, which begin as the policy and can begin again", async () => {
+    await using model = await tinyLearner({ adapter, heads: "q" });
+    await model.updateTarget(1);
+    const episode = { ...text, rewards: [0, 0, 0, 1] };
+    const options = { temperature: 0.5, qCoefficient: 1, policyCoefficient: 1 };
+    const largest = async () => {
+      const [result] = await model.softQ([episode], { ...options, withGradient: false });
+      const { policyLosses, q } = result!;
+      return { kl: Math.max(...policyLosses), q: q.at(-1)! };
+    };
+    const before = await largest();
+    expect(before.kl).toBeLessThan(1e-5);
+    for (let i = 0; i < 12; i++) {
+      await model.softQ([episode], options);
+      await model.step({ learningRate: 0.02 });
+      await model.updateTarget(0.5);
+    }
+    const after = await largest();
+    expect(Math.abs(after.q - 1)).toBeLessThan(Math.abs(before.q - 1));
+    expect(after.kl).toBeGreaterThan(1e-4);
+    await model.resetQHeads();
+    expect((await largest()).kl).toBeLessThan(1e-5);
+  });
+
   it("goes on bit for bit, with a model that was made here in the checkpoint", async () => {
     await inDirectory(async (directory) => {
       await using model = await tinyLearner({ adapter, seed: 3 });

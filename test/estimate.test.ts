@@ -88,7 +88,7 @@ describe("a model's shape", () => {
 
   test("counts the adapters as peft does", () => {
     expect(adapterCount(publicModels["Qwen2.5-7B-Instruct"]!, { rank: 8 })).toBe(20_185_088);
-    const targets = ["q_proj", "v_proj"];
+    const targets = ["q_proj", "v_proj"] as const;
     expect(adapterCount(publicModels["SmolLM2-135M-Instruct"]!, { rank: 8, targets })).toBe(460_800);
   });
 

@@ -187,7 +187,7 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
   const verdict =
     then.length > 0
       ? `It then fits at the limits on ${listed(then)}.`
-      : `Even so no device of the table holds it: ${formatBytes(weightBytes(devices[0]!))} are weights, gradients, moments and θ̄, which a smaller model alone makes less.`;
+      : `Even so no device of the table holds it: as it is, ${formatBytes(weightBytes(devices[0]!))} are weights, gradients, moments and θ̄.`;
   return remedies.length === 0 ? wrap(verdict, 0).join("\n") : [table(rows), ...wrap(verdict, 0)].join("\n");
 }
 

@@ -96,7 +96,7 @@ function remediesOf(
   return remedies;
 }
 
-/** What saves memory, the least costly first; of each kind, smaller and smaller values. */
+/** What saves memory, the least costly first, adapters last: they train less. Of each kind, smaller and smaller values. */
 function changesFor(recipe: Recipe): string[][] {
   const { algorithm, config, learner } = recipe;
   // What is written together: NLAC's batch, elsewhere a round's episodes, which come in GRPO's groups.
@@ -110,6 +110,7 @@ function changesFor(recipe: Recipe): string[][] {
     learner.gradientCheckpointing ? [] : ["learner.gradientCheckpointing=true"],
     algorithm === "nlac" && config.optimizerState === "separate" ? ["config.optimizerState=shared"] : [],
     fewer,
+    learner.adapter === undefined ? ['learner.adapter={"rank":16,"alpha":32}'] : [],
   ];
 }
 

@@ -5,15 +5,7 @@
 
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
-import {
-  adapterCount,
-  adapterOf,
-  headCount,
-  keyWidth,
-  type ModelShape,
-  parameterCount,
-  queryWidth,
-} from "./shape.ts";
+import { adapterCount, headCount, keyWidth, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
 import type { Work, Writing } from "./work.ts";
 
 export interface Part {
@@ -65,7 +57,7 @@ export function total(parts: readonly Part[]): number {
 
 function weightParts({ learner, algorithm }: Recipe, shape: ModelShape, work: Work, size: number): Part[] {
   const whole = parameterCount(shape);
-  const adapter = adapterOf(learner);
+  const adapter = learner.adapter;
   const trained =
     (adapter === undefined ? whole : adapterCount(shape, adapter)) + headCount(algorithm, shape);
   const copy = (name: string) =>

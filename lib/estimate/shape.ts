@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { NlacError } from "../errors.ts";
+import type { AdapterOptions } from "../learner.ts";
 import { shippedModel } from "../models.ts";
 import type { Recipe } from "../recipe.ts";
 import { learnerDirectory } from "../run/directory.ts";
@@ -179,19 +180,11 @@ export function parameterCount(shape: ModelShape): number {
   return layers * (layerMatrices(shape) + biases + norms) + hidden + (tied ? 1 : 2) * vocabulary * hidden;
 }
 
-/** Low-rank adapters, as a learner's options describe them. */
-export interface Adapter {
-  rank: number;
-  targets?: readonly string[];
-}
-
-/** The recipe's adapter, for a learner that has one: then it alone is trained, and the model is only read. */
-export function adapterOf(learner: object): Adapter | undefined {
-  return (learner as { adapter?: Adapter }).adapter;
-}
-
 /** Parameters of the adapters: rank · (inputs + outputs) of each matrix they stand beside; by default, of all. */
-export function adapterCount(shape: ModelShape, { rank, targets }: Adapter): number {
+export function adapterCount(
+  shape: ModelShape,
+  { rank, targets }: Pick<AdapterOptions, "rank" | "targets">,
+): number {
   const { layers, hidden, intermediate } = shape;
   const query = queryWidth(shape);
   const key = keyWidth(shape);

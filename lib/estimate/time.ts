@@ -6,14 +6,7 @@
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
 import { cacheBytesPerToken, cacheCapacity } from "./memory.ts";
-import {
-  adapterCount,
-  adapterOf,
-  layerMatrices,
-  type ModelShape,
-  parameterCount,
-  queryWidth,
-} from "./shape.ts";
+import { adapterCount, layerMatrices, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
 import type { Pass, Work, Writing } from "./work.ts";
 
 export interface Spending {
@@ -137,7 +130,7 @@ const bytesOfAverage = 14;
 
 /** Of one pass over all that is trained. */
 function stepSeconds({ learner }: Recipe, shape: ModelShape, device: Device, bytes: number): number {
-  const adapter = adapterOf(learner);
+  const adapter = learner.adapter;
   const trained = adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter);
   return (bytes * trained) / (device.bandwidth * device.reached.bandwidth);
 }

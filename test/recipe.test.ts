@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import { makeEnvironment } from "../lib/environments/registry.ts";
 import { applyChange, loadRecipe, parseRecipe } from "../lib/recipe.ts";
 
-test.each(["smollm2", "twenty-questions"])(
+test.each(["smollm2", "smollm2-rft", "smollm2-grpo", "twenty-questions"])(
   "the shipped recipe %s validates, and its environment opens",
   async (name) => {
     const recipe = await loadRecipe(name);
@@ -68,7 +68,7 @@ test.each([
 
 test("an unknown recipe's error lists those that are there", async () => {
   await expect(loadRecipe("nonsense")).rejects.toThrow(
-    /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, errands-sac, .*quickstart, smollm2, twenty-questions/,
+    /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, errands-sac, .*quickstart, smollm2, smollm2-grpo, smollm2-rft, twenty-questions/,
   );
 });
 

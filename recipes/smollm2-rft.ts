@@ -1,0 +1,23 @@
+/** Rejection fine-tuning in the place of NLAC in smollm2.ts: the same model, game and warm-up. */
+import { defineRecipe } from "nlac";
+import smollm2 from "./smollm2.ts";
+
+export default defineRecipe({
+  name: "smollm2-rft",
+  description: "SmolLM2-135M imitates its own won games of 20 Questions on the CPU",
+  model: smollm2.model,
+  learner: smollm2.learner,
+  environment: smollm2.environment,
+  warmup: smollm2.warmup,
+  algorithm: "rft",
+  config: {
+    iterations: 2,
+    episodesPerIteration: 8,
+    updatesPerIteration: 4,
+    batchSize: 4,
+    learningRate: 1e-5,
+    maxPromptTokens: 2048,
+    maxActionTokens: 64,
+  },
+  run: smollm2.run,
+});

@@ -5,6 +5,19 @@ import { loadComparison, parseComparison, planRuns } from "../../lib/compare/com
 import { comparisonOf } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 
+test.each(["errands", "dead-ends", "quickstart"])(
+  "the shipped comparison %s is one that can be run",
+  async (name) => {
+    const comparison = await loadComparison(name);
+    const runs = await planRuns(comparison);
+    expect(runs).toHaveLength(comparison.methods.length * comparison.seeds.length);
+    for (const { resolved, seed } of runs) {
+      expect(resolved.config).toMatchObject({ seed, environmentSteps: comparison.environmentSteps });
+      expect(resolved.config.evaluation.every).toBeGreaterThan(0);
+    }
+  },
+);
+
 describe("a comparison file", () => {
   const given = {
     name: "mine",

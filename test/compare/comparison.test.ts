@@ -78,7 +78,7 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
   test("the package's own is found by its name", async () => {
     const { name, methods, seeds } = await loadComparison("errands");
     expect([name, methods.map(({ name }) => name), seeds.length]).toEqual([
-      ...["errands", ["nlac", "rft", "grpo", "ppo", "sac"], 5],
+      ...["errands", ["nlac", "hindsight", "rft", "grpo", "ppo", "sac"], 5],
     ]);
   });
 

@@ -43,12 +43,20 @@ import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { scheduledStep } from "../rollout/step.ts";
-import { type Scores, scoreEpisodes, surrogateMetrics } from "../rollout/surrogate.ts";
+import {
+  restoreScores,
+  type SavedScores,
+  type Scores,
+  saveScores,
+  scoreEpisodes,
+  surrogateMetrics,
+} from "../rollout/surrogate.ts";
 import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
 import { episodeSample } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
 import {
   type Counters,
+  endIteration,
   isOver,
   memoryRun,
   newCounters,
@@ -130,7 +138,7 @@ export interface GrpoOptions<Task> {
 /** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
 interface State extends Counters {
   /** Of the iteration's usable episodes, under θ before its first step. */
-  scores?: Scores[];
+  scores?: SavedScores[];
 }
 
 /** An episode to learn from. */
@@ -194,11 +202,12 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
         await checkpoint(false);
       }
       const samples = samplesOf(trajectories, config);
-      state.scores ??= await score(training, samples);
+      state.scores ??= (await score(training, samples)).map(saveScores);
+      const scores = state.scores.map(restoreScores);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < updatesPerIteration) {
-        const metrics = await update(training, samples, state.scores);
+        const metrics = await update(training, samples, scores);
         state.updates++;
         state.updatesDone++;
         run.metrics(state.updates, metrics);
@@ -207,9 +216,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
         showOverall();
         await checkpoint(false);
       }
-      state.iteration++;
-      state.collected = false;
-      state.updatesDone = 0;
+      endIteration(state);
       delete state.scores;
     }
     await evaluatePeriodically(training);

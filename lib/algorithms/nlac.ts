@@ -47,6 +47,7 @@ import { sampleRecord } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
 import {
   type Counters,
+  endIteration,
   isOver,
   memoryRun,
   newCounters,
@@ -148,6 +149,8 @@ export interface NlacOptions<Task> {
 interface State extends Counters {
   /** Of the episodes, those that were recorded before the run; they come first. */
   recorded: number;
+  /** Steps on each loss skipped in a row. */
+  skipped: { critic: number; policy: number };
   /** The transitions drawn for the update in progress: drawn once, also when it is interrupted and done again. */
   drawn?: ReplaySample;
   /** An update whose critic step was taken and whose policy step was not. */
@@ -183,7 +186,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     seed: config.seed,
   });
   const saved = await run.restore();
-  const state = (saved?.state as State | undefined) ?? { ...newCounters(), recorded: 0 };
+  const state = (saved?.state as State | undefined) ?? beginning();
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) =>
     run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
@@ -224,9 +227,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
         showOverall();
         await checkpoint(false);
       }
-      state.iteration++;
-      state.collected = false;
-      state.updatesDone = 0;
+      endIteration(state);
     }
     await evaluatePeriodically(training);
     await checkpoint(true);
@@ -245,6 +246,10 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
 /** Throws ERR_CONFIG that names every bad field. */
 export function parseConfig(input: NlacConfigInput | undefined): NlacConfig {
   return checkConfig(nlacConfig, input);
+}
+
+function beginning(): State {
+  return { ...newCounters(), recorded: 0, skipped: { critic: 0, policy: 0 } };
 }
 
 // ---------------------------------------------------------------------------------------- collecting
@@ -339,14 +344,15 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     ...refinementMetrics(refined),
     "targets/dropped": targets.length - usable.length,
     "loss/l1": mean(l1),
-    "loss/rehearsal": rehearsed,
+    "loss/rehearsal": rehearsed.nll,
     "tokens/l1": losses.reduce((sum, loss) => sum + loss.length, 0),
+    "tokens/rehearsal": rehearsed.tokens,
     "time/targets": (targeted - started) / 1000,
     "time/refinements": (generated - targeted) / 1000,
-    "time/critic": (performance.now() - generated) / 1000,
   };
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
+  metrics["time/critic"] = (performance.now() - generated) / 1000;
   // The priority of a transition becomes its L1.
   for (const [j, { i }] of usable.entries()) {
     if (Number.isFinite(l1[j])) replay.setPriority(indices[i]!, Math.max(l1[j]!, 0));
@@ -372,7 +378,10 @@ async function step<Task>(
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
   const own = { ...config, learningRate, state: moments };
-  const taken = await scheduledStep(model, own, state, config.updatesPerIteration);
+  // Each loss counts its own skipped steps: good ones of the other do not make up for them.
+  const counters = { ...state, skippedInARow: state.skipped[loss] };
+  const taken = await scheduledStep(model, own, counters, config.updatesPerIteration);
+  state.skipped[loss] = counters.skippedInARow;
   for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }
 

@@ -38,12 +38,20 @@ import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { scheduledStep } from "../rollout/step.ts";
-import { type Scores, scoreEpisodes, surrogateMetrics } from "../rollout/surrogate.ts";
+import {
+  restoreScores,
+  type SavedScores,
+  type Scores,
+  saveScores,
+  scoreEpisodes,
+  surrogateMetrics,
+} from "../rollout/surrogate.ts";
 import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
 import { episodeSample } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
 import {
   type Counters,
+  endIteration,
   isOver,
   memoryRun,
   newCounters,
@@ -123,7 +131,7 @@ export interface PpoOptions<Task> {
 /** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
 interface State extends Counters {
   /** Of the iteration's usable episodes, under θ before its first step. */
-  scores?: Scores[];
+  scores?: SavedScores[];
 }
 
 /** An episode to learn from. */
@@ -185,12 +193,13 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
         await checkpoint(false);
       }
       const samples = samplesOf(trajectories);
-      state.scores ??= await score(training, samples);
-      const estimates = estimate(samples, state.scores, config);
+      state.scores ??= (await score(training, samples)).map(saveScores);
+      const scores = state.scores.map(restoreScores);
+      const estimates = estimate(samples, scores, config);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < updatesPerIteration) {
-        const metrics = await update(training, samples, state.scores, estimates);
+        const metrics = await update(training, samples, scores, estimates);
         state.updates++;
         state.updatesDone++;
         run.metrics(state.updates, metrics);
@@ -199,9 +208,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
         showOverall();
         await checkpoint(false);
       }
-      state.iteration++;
-      state.collected = false;
-      state.updatesDone = 0;
+      endIteration(state);
       delete state.scores;
     }
     await evaluatePeriodically(training);
@@ -272,7 +279,7 @@ function estimate(
     for (const { end, reward } of text.turns) rewards[end - 1]! += reward;
     // The chain of the policy's own tokens.
     const written = text.weight.flatMap((one, t) => (one === 1 ? [t] : []));
-    const own = (values: readonly number[]) => written.map((t) => values[t]!);
+    const own = (values: ArrayLike<number>) => written.map((t) => values[t]!);
     const chain = generalizedAdvantages(own(rewards), own(oldValues!), discount, lambda);
     const place = (values: readonly number[]) => {
       const placed = new Array<number>(text.response.length).fill(0);

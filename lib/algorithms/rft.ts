@@ -9,6 +9,7 @@
  * Departures from the papers, all of them choices where they are silent:
  * - θ goes on from iteration to iteration. Yuan et al. fine-tune the base model anew, on one set of its own samples.
  * - A sample is one action after its state, not an episode: a batch counts what NLAC's batch counts.
+ * - An action that could not be read is not imitated, even of an episode that succeeds.
  * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
  * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the
  *   learning rate's schedule goes on as if they had been taken.
@@ -33,6 +34,7 @@ import { actionSample } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
 import {
   type Counters,
+  endIteration,
   isOver,
   memoryRun,
   newCounters,
@@ -176,9 +178,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
         showOverall();
         await checkpoint(false);
       }
-      state.iteration++;
-      state.collected = false;
-      state.updatesDone = 0;
+      endIteration(state);
     }
     await evaluatePeriodically(training);
     await checkpoint(true);
@@ -208,7 +208,8 @@ function imitable<Task>(
 ): Transition[] | undefined {
   if (imitate === "successes") {
     const failed = isFaulty(trajectory) || trajectory.reward < successReward;
-    return failed ? undefined : transitionsOf(trajectory);
+    if (failed) return undefined;
+    return transitionsOf(trajectory).filter(({ turn }) => trajectory.turns[turn]!.action !== undefined);
   }
   return transitionsOf(trajectory).flatMap((transition) => {
     const { action, tokens } = trajectory.turns[transition.turn]!;

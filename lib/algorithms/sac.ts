@@ -17,7 +17,8 @@
  * - Policy and critics share the model below their heads and one optimizer. Haarnoja et al. have separate networks.
  * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α times it.
  * - Losses are averaged over all the tokens that the policy wrote in a batch of whole episodes.
- * - The first updates may move Q alone, so that the policy is not fitted to values that nothing has taught yet.
+ * - The first updates may leave out L_π, so that the policy is not fitted to values that nothing has taught yet. It moves
+ *   all the same, by what it shares with Q.
  * - An episode that reached a limit ends like any other. One that an environment or a service broke has no known
  *   outcome and is not replayed.
  */
@@ -38,6 +39,7 @@ import { episodeSample } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
 import {
   type Counters,
+  endIteration,
   isOver,
   memoryRun,
   newCounters,
@@ -65,7 +67,7 @@ export const sacConfig = z.strictObject({
   batchSize: count.default(64),
   /** Episodes kept, the newest. Paper: not given. */
   replayCapacity: count.default(10_000),
-  /** First updates of the run that move Q alone. Paper: not given. */
+  /** First updates of the run that leave out L_π. Paper: not given. */
   criticUpdatesFirst: z.int().min(0).default(100),
   /** τ: the share of θ that θ̄ takes over after each update. Paper: 0.005, as Haarnoja et al. */
   targetRate: z.number().min(0).max(1).default(0.005),
@@ -194,9 +196,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
         showOverall();
         await checkpoint(false);
       }
-      state.iteration++;
-      state.collected = false;
-      state.updatesDone = 0;
+      endIteration(state);
     }
     await evaluatePeriodically(training);
     await checkpoint(true);

@@ -66,7 +66,7 @@ export function renderCurves(report: Report): string {
   const seeds = comparison.seeds.length === 1 ? "1 seed" : `${comparison.seeds.length} seeds`;
   const success =
     measure === "evaluated"
-      ? "success on held-out tasks"
+      ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
   const shapes = [
     `<clipPath id="plot"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,

@@ -13,7 +13,7 @@ export interface Point {
 }
 
 export interface RunFigures {
-  /** Success on held-out tasks, as measured while training went on. */
+  /** Success as evaluated while training went on. */
   evaluated: Point[];
   /** Success of the episodes that were collected to train on, up to these steps. */
   collected: Point[];
@@ -27,7 +27,14 @@ export interface RunFigures {
 }
 
 /** The metrics that count tokens of a gradient; the other tokens/… are of prompts and of single roles. */
-const gradientMetrics = ["tokens/l1", "tokens/l2", "tokens/nll", "tokens/policy", "tokens/actions"];
+const gradientMetrics = [
+  "tokens/l1",
+  "tokens/l2",
+  "tokens/rehearsal",
+  "tokens/nll",
+  "tokens/policy",
+  "tokens/actions",
+];
 
 /** The metrics of the run in `path`, up to the first row of a later iteration than reached `budget` steps. */
 export function readFigures(path: string, budget: number): RunFigures {

@@ -184,7 +184,9 @@ export class Schedule {
     clearInterval(clock);
     this.#children.delete(child);
     if (ended === undefined) {
-      return { state: saysStopped(output) ? "stopped" : "finished", reason: null, peakBytes };
+      const stopped = saysStopped(output);
+      if (stopped === undefined) return { state: "failed", reason: "ended without a result", peakBytes };
+      return { state: stopped ? "stopped" : "finished", reason: null, peakBytes };
     }
     if (this.#stopping) return { state: "stopped", reason: null, peakBytes };
     return { state: "failed", reason: fault(log, logged) ?? ended, peakBytes };
@@ -198,12 +200,13 @@ function clear(path: string): void {
   onDisk(path, () => rmSync(path, { recursive: true }));
 }
 
-/** Whether a training's result says that it is to be gone on with. */
-function saysStopped(output: string): boolean {
+/** Whether a training's result, the last line it wrote, says that it is to be gone on with; undefined without one. */
+function saysStopped(output: string): boolean | undefined {
   try {
-    return (JSON.parse(output) as { stopped?: unknown }).stopped === true;
+    const { stopped } = JSON.parse(output.trim().split("\n").at(-1)!) as { stopped?: unknown };
+    return typeof stopped === "boolean" ? stopped : undefined;
   } catch {
-    return false;
+    return undefined;
   }
 }
 

@@ -60,7 +60,7 @@ export function explanations({ comparison, measure }: Report): string[] {
   const steps = formatCount(comparison.environmentSteps);
   const measured =
     measure === "evaluated"
-      ? "Success: the share of held-out tasks that are solved when the policy is evaluated during training (eval/success)"
+      ? "Success: the share of episodes that succeed when the policy is evaluated during training (eval/success)"
       : `Success: the share of training episodes that are solved as they are collected (rollout/success), averaged over the last ${100 * smoothing} % of the steps`;
   return [
     `${measured}; at ${steps} environment steps.`,

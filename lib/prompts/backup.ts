@@ -7,10 +7,10 @@ import type { Message } from "../environments/contract.ts";
 import { actionFreeNotes, correctnessForm, optimalityForm } from "./forms.ts";
 import type { ActionFormat } from "./policy.ts";
 
-/** The observation and the request for the bootstrapped future d'. */
-export function futureRequest(observation: readonly Message[]): string {
+/** The observation, the reward if there was one, and the request for the bootstrapped future d'. */
+export function futureRequest(observation: readonly Message[], reward = 0): string {
   return [
-    ...answered(observation),
+    ...answered(observation, reward),
     "Starting from this point, describe one course that events may take, as far as the point where the task is",
     "achieved or lost. Keep to a few short sentences.",
   ].join("\n");
@@ -27,16 +27,23 @@ export function targetRequest(withVerdict: boolean): string {
 }
 
 /** The same without d': the answer alone is joined with what it leads to. */
-export function observedTargetRequest(observation: readonly Message[], withVerdict: boolean): string {
+export function observedTargetRequest(
+  observation: readonly Message[],
+  withVerdict: boolean,
+  reward = 0,
+): string {
   return joinRequest(
-    [...answered(observation), "Now judge your latest action."].join("\n"),
+    [...answered(observation, reward), "Now judge your latest action."].join("\n"),
     "<The answer you saw and what it leads to, as one course of events up to success or failure at the whole task;" +
       " what comes first matters most.>",
     withVerdict,
   );
 }
 
-/** The same at the end of an episode: the outcome stands in the place of a bootstrapped future. */
+/**
+ * The same at the end of an episode: the outcome stands in the place of a bootstrapped future.
+ * @param reward of the whole episode
+ */
 export function terminalTargetRequest(
   observation: readonly Message[],
   reward: number,
@@ -73,12 +80,13 @@ export function solutionTargetRequest(
   ].join("\n");
 }
 
-function answered(observation: readonly Message[]): string[] {
+function answered(observation: readonly Message[], reward = 0): string[] {
   return [
     "Your latest action was answered as follows (by a tool, or by the person you are dealing with):",
     "",
     observationText(observation),
     "",
+    ...(reward === 0 ? [] : [`It was rewarded with ${formatReward(reward)}.`, ""]),
   ];
 }
 

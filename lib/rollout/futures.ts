@@ -4,6 +4,7 @@
  * target policy takes an action a' at s' and the successor foretells d' from (s', a'), as L1 trains it to.
  */
 
+import type { Message } from "../environments/contract.ts";
 import type { Generation } from "../model.ts";
 import { futureRequest } from "../prompts/backup.ts";
 import { criticRequest, parseCritique } from "../prompts/critic.ts";
@@ -28,7 +29,7 @@ export async function foresee(
   transitions: readonly Transition[],
 ): Promise<(Future | undefined)[]> {
   if (roles.config.bootstrap === "successor") return foretell(roles, chains, transitions);
-  const asked = chains.map((chain, i) => chain?.append(user(futureRequest(transitions[i]!.observation))));
+  const asked = chains.map((chain, i) => chain?.append(requestAfter(transitions[i]!)));
   const written = await roles.write("future", "target", asked);
   return written.map(
     (generation) => generation && { generation, text: answerOf(generation.text, roles.config) },
@@ -55,7 +56,11 @@ async function foretell(
     );
     if (!parsed.ok) return undefined;
     const text = parsed.future!;
-    chains[i]!.append(user(futureRequest(transitions[i]!.observation))).appendAssistantText(text);
+    chains[i]!.append(requestAfter(transitions[i]!)).appendAssistantText(text);
     return { generation, text };
   });
+}
+
+function requestAfter({ observation, reward }: Transition): Message {
+  return user(futureRequest(observation, reward));
 }

@@ -28,14 +28,16 @@ export interface RehearsalOptions<Task> {
 /**
  * Adds the gradient of the texts' mean negative log-likelihood, each text's being the mean over its tokens.
  *
- * @returns that mean, nats; NaN when nothing is rehearsed
+ * @returns that mean, nats, NaN when nothing is rehearsed; and the tokens it is of
  * @throws NlacError ERR_CONFIG when the environment demonstrates nothing of it, ERR_ABORTED
  */
-export async function rehearse<Task>(options: RehearsalOptions<Task>): Promise<number> {
+export async function rehearse<Task>(
+  options: RehearsalOptions<Task>,
+): Promise<{ nll: number; tokens: number }> {
   const texts = await rehearsalTexts(options);
   const weighted = texts.map((text) => ({ ...text, weight: 1 / (text.response.length * texts.length) }));
   const losses = await inGroups(weighted, options.signal, (group) => options.model.tokenNll(group));
-  return mean(losses.map(mean));
+  return { nll: mean(losses.map(mean)), tokens: losses.reduce((sum, { length }) => sum + length, 0) };
 }
 
 /** Most texts that one scripted episode gives: those of one episode are much alike. */

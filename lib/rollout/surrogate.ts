@@ -4,11 +4,33 @@ import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../mod
 import type { EpisodeText } from "./episodes.ts";
 import { inGroups } from "./losses.ts";
 
-/** Of one episode under θ as it wrote it. Plain arrays, [response tokens], so that a checkpoint can hold them. */
+/** Of one episode under θ as it wrote it, [response tokens]; 0 where the policy did not write. */
 export interface Scores {
-  oldLogProbs: number[];
-  referenceLogProbs?: number[];
-  oldValues?: number[];
+  oldLogProbs: Float32Array;
+  referenceLogProbs?: Float32Array;
+  oldValues?: Float32Array;
+}
+
+/** The same as a checkpoint holds them: the bytes of each list in base64, a third of what decimals would take. */
+export type SavedScores = Record<keyof Scores, string | undefined>;
+
+export function saveScores({ oldLogProbs, referenceLogProbs, oldValues }: Scores): SavedScores {
+  const text = (list: Float32Array | undefined) =>
+    list && Buffer.from(list.buffer, list.byteOffset, list.byteLength).toString("base64");
+  return {
+    oldLogProbs: text(oldLogProbs),
+    referenceLogProbs: text(referenceLogProbs),
+    oldValues: text(oldValues),
+  };
+}
+
+export function restoreScores({ oldLogProbs, referenceLogProbs, oldValues }: SavedScores): Scores {
+  const list = (text: string) => new Float32Array(new Uint8Array(Buffer.from(text, "base64")).buffer);
+  return {
+    oldLogProbs: list(oldLogProbs!),
+    ...(referenceLogProbs === undefined ? {} : { referenceLogProbs: list(referenceLogProbs) }),
+    ...(oldValues === undefined ? {} : { oldValues: list(oldValues) }),
+  };
 }
 
 export interface ScoreOptions {
@@ -33,7 +55,7 @@ export async function scoreEpisodes(
   const referred = reference ? await logProbs("reference") : undefined;
   const valued = values ? await inGroups(texts, signal, (group) => model.values(group)) : undefined;
   return texts.map(({ weight }, i) => {
-    const own = (list: Float32Array) => Array.from(list, (value, t) => (weight[t] === 0 ? 0 : value));
+    const own = (list: Float32Array) => list.map((value, t) => (weight[t] === 0 ? 0 : value));
     return {
       oldLogProbs: own(old[i]!),
       ...(referred === undefined ? {} : { referenceLogProbs: own(referred[i]!) }),

@@ -44,10 +44,10 @@ export async function writeTargets(
   const futures = bootstrapping ? await foresee(roles, going, transitions) : [];
 
   const backups = chains.map((chain, i) => {
-    const { done, observation, reward } = transitions[i]!;
+    const { done, observation, reward, received } = transitions[i]!;
     if (singleStep) return chain.append(user(solutionTargetRequest(reward, observation, actionFormat)));
-    if (done) return chain.append(user(terminalTargetRequest(observation, reward, withVerdict)));
-    if (!bootstrapping) return chain.append(user(observedTargetRequest(observation, withVerdict)));
+    if (done) return chain.append(user(terminalTargetRequest(observation, received, withVerdict)));
+    if (!bootstrapping) return chain.append(user(observedTargetRequest(observation, withVerdict, reward)));
     return futures[i] === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
   });
   const teachers = backups.map((chain) => chain?.prompt());

@@ -56,6 +56,8 @@ export interface Transition {
   action: readonly number[];
   observation: readonly Message[];
   reward: number;
+  /** All that the episode has brought so far, this turn's reward included. */
+  received: number;
   done: boolean;
 }
 
@@ -67,15 +69,12 @@ export function isFaulty({ outcome }: Trajectory): boolean {
 /** The transitions of an episode. A fault's last turn has no known outcome, so it is left out. */
 export function transitionsOf(trajectory: Trajectory): Transition[] {
   const turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
-  return turns.map((turn, i) => ({
-    trajectory: trajectory.id,
-    turn: i,
-    state: turn.state,
-    action: turn.tokens,
-    observation: turn.observation,
-    reward: turn.reward,
-    done: turn.done,
-  }));
+  let received = 0;
+  return turns.map((turn, i) => {
+    received += turn.reward;
+    const { state, tokens: action, observation, reward, done } = turn;
+    return { trajectory: trajectory.id, turn: i, state, action, observation, reward, received, done };
+  });
 }
 
 /** Those of many episodes, one episode at a time. */

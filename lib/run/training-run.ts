@@ -38,6 +38,8 @@ export interface Counters {
   updates: number;
   episodes: number;
   environmentSteps: number;
+  /** Of them, those before the iteration. */
+  stepsBefore: number;
   skippedInARow: number;
   /** Iterations that were over when the policy was last measured. */
   evaluated?: number;
@@ -51,8 +53,17 @@ export function newCounters(): Counters {
     updates: 0,
     episodes: 0,
     environmentSteps: 0,
+    stepsBefore: 0,
     skippedInARow: 0,
   };
+}
+
+/** Ends an iteration: the next one's episodes are to be played. */
+export function endIteration(counters: Counters): void {
+  counters.iteration++;
+  counters.collected = false;
+  counters.updatesDone = 0;
+  counters.stepsBefore = counters.environmentSteps;
 }
 
 /** When a training ends; every field is explained in the methods' configurations. */
@@ -61,10 +72,11 @@ export interface Length {
   environmentSteps: number;
 }
 
-type Passed = Pick<Counters, "iteration" | "collected" | "environmentSteps">;
-
 /** Whether the last iteration is over: there are no more, or the environment steps were reached in it. */
-export function isOver({ iteration, collected, environmentSteps }: Passed, length: Length): boolean {
+export function isOver(
+  { iteration, collected, environmentSteps }: Pick<Counters, "iteration" | "collected" | "environmentSteps">,
+  length: Length,
+): boolean {
   if (iteration >= length.iterations) return true;
   return !collected && length.environmentSteps > 0 && environmentSteps >= length.environmentSteps;
 }
@@ -74,13 +86,19 @@ export function isOver({ iteration, collected, environmentSteps }: Passed, lengt
  * @param ofIteration how much of the iteration's updates, 0 to 1
  */
 export function shareOver(
-  { iteration, environmentSteps }: Passed,
+  {
+    iteration,
+    environmentSteps,
+    stepsBefore,
+  }: Pick<Counters, "iteration" | "environmentSteps" | "stepsBefore">,
   length: Length,
   ofIteration: number,
 ): number {
   const iterations = (iteration + ofIteration) / length.iterations;
   if (length.environmentSteps === 0) return iterations;
-  return Math.min(1, Math.max(iterations, environmentSteps / length.environmentSteps));
+  // An iteration's steps count as its updates learn from them; the last one may go beyond the bound.
+  const steps = stepsBefore + ofIteration * (environmentSteps - stepsBefore);
+  return Math.max(iterations, steps / Math.max(length.environmentSteps, environmentSteps));
 }
 
 /** What a training says at its end. */

@@ -4,7 +4,7 @@ import { defineComparison } from "nlac";
 export default defineComparison({
   name: "quickstart",
   description: "NLAC on eight errands with three seeds, on the CPU",
-  environmentSteps: 3000,
+  environmentSteps: 2000,
   seeds: [0, 1, 2],
   methods: [{ name: "nlac", recipe: "quickstart" }],
 });

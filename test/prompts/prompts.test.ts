@@ -52,6 +52,8 @@ test("every prompt reads as it did when it was last reviewed", () => {
 
 test("the final reward is in the terminal target and nowhere in the others", () => {
   expect(terminalTargetRequest(observation, 0.5, true)).toContain("Final score: 0.5");
+  expect(futureRequest(observation, 0.25)).toContain("It was rewarded with 0.25.");
+  expect(observedTargetRequest(observation, true, 0.25)).toContain("It was rewarded with 0.25.");
   expect(solutionTargetRequest(1)).toContain("Final score: 1");
   for (const text of [
     futureRequest(observation),

@@ -10,12 +10,18 @@ const { signal } = new AbortController();
 
 async function texts(count: number, seed: number) {
   const model = new ScriptedModel(() => "");
-  const nll = await rehearse({ model, environment, tasks, count, seed, signal });
-  return { model, nll, texts: model.events.flatMap((event) => (event.kind === "nll" ? event.texts : [])) };
+  const { nll, tokens } = await rehearse({ model, environment, tasks, count, seed, signal });
+  return {
+    model,
+    nll,
+    tokens,
+    texts: model.events.flatMap((event) => (event.kind === "nll" ? event.texts : [])),
+  };
 }
 
 test("what is rehearsed are the backup's and the refiner's texts, drawn anew by each seed", async () => {
-  const { model, nll, texts: first } = await texts(12, 1);
+  const { model, nll, tokens, texts: first } = await texts(12, 1);
+  expect(tokens).toBe(first.reduce((sum, { response }) => sum + response.length, 0));
   expect(first).toHaveLength(12);
   expect(new Set(first.map(({ response }) => model.decode(response))).size).toBeGreaterThan(6);
   for (const { prompt } of first) {
@@ -33,7 +39,10 @@ test("what is rehearsed are the backup's and the refiner's texts, drawn anew by 
 test("nothing is asked of an environment where nothing is rehearsed, and one that cannot show it says so", async () => {
   const model = new ScriptedModel(() => "");
   const options = { model, tasks: [{ word: "key" }], seed: 0, signal };
-  expect(await rehearse({ ...options, environment: errandEnvironment(), count: 0 })).toBeNaN();
+  expect(await rehearse({ ...options, environment: errandEnvironment(), count: 0 })).toEqual({
+    nll: Number.NaN,
+    tokens: 0,
+  });
   expect(model.events).toEqual([]);
   await expect(rehearse({ ...options, environment: errandEnvironment(), count: 1 })).rejects.toMatchObject({
     code: "ERR_CONFIG",

@@ -33,15 +33,16 @@ test("a cosine is half way down in the middle, and falls slowly at both ends", (
 });
 
 test("a training that ends by its environment steps falls with them", () => {
-  const at = (iteration: number, environmentSteps: number) =>
-    shareOver(
-      { iteration, environmentSteps, collected: true },
-      { iterations: 100, environmentSteps: 400 },
-      0.5,
-    );
-  expect(at(0, 100)).toBe(0.25);
-  expect(at(3, 500)).toBe(1);
-  expect(at(50, 100)).toBe(0.505);
+  const length = { iterations: 100, environmentSteps: 400 };
+  const at = (iteration: number, stepsBefore: number, environmentSteps: number, ofIteration: number) =>
+    shareOver({ iteration, stepsBefore, environmentSteps }, length, ofIteration);
+  expect(at(0, 0, 100, 0)).toBe(0);
+  expect(at(0, 0, 100, 0.5)).toBe(0.125);
+  expect(at(1, 100, 100, 0)).toBe(0.25); // between two rounds
+  // The last round begins where the one before ended, although its steps go beyond the bound.
+  expect(at(3, 300, 500, 0)).toBe(0.6);
+  expect(at(3, 300, 500, 1)).toBe(1);
+  expect(at(50, 80, 100, 0.5)).toBe(0.505);
 });
 
 test.each([{ shape: "step" }, { floor: 2 }, { warmupSteps: -1 }, { warmup: 3 }])(

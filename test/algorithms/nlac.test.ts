@@ -190,6 +190,25 @@ describe("the critic's step (line 8)", () => {
     }
   });
 
+  test("rewards before the last turn are told, and the final score is the whole episode's", async () => {
+    const model = script();
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      const step: typeof episode.step = async (action) => ({ ...(await episode.step(action)), reward: 0.25 });
+      return { ...episode, step };
+    };
+    await train(model, {}, environment);
+    const teachers = kls(model).map(({ teacher }) => model.decode(teacher));
+    const last = teachers.filter((text) => text.includes("Final score"));
+    expect(last.length).toBeGreaterThan(0);
+    for (const text of last) expect(text).toContain("Final score: 0.75");
+    const before = teachers.filter((text) => !text.includes("Final score"));
+    expect(before.length).toBeGreaterThan(0);
+    for (const text of before) expect(text).toContain("It was rewarded with 0.25.");
+  });
+
   test("without bootstrap the target rests on what was observed, and no future is written", async () => {
     const model = script();
     await train(model, { bootstrap: "none" });

@@ -93,6 +93,19 @@ describe("the buffer", () => {
     );
   });
 
+  test("an unreadable action of a successful episode is not imitated", async () => {
+    const model = new ScriptedPolicy((prompt) =>
+      prompt.includes("OBSERVED") || prompt.includes("could not be read")
+        ? luckyReply(() => 1)(prompt, undefined, 0, { seed: 1 })
+        : "no form at all",
+    );
+    const { texts, run } = await train({ batchSize: 100, successReward: 0 }, undefined, model);
+    const turns = run.trajectories.flatMap((trajectory) => trajectory.turns);
+    expect(turns.some(({ action }) => action === undefined)).toBe(true);
+    expect(texts.length).toBeGreaterThan(0);
+    for (const { response } of texts) expect(model.decode(response)).not.toContain("no form at all");
+  });
+
   test("successReward draws the line", async () => {
     const { run, rounds } = await train({ successReward: 0 });
     expect(rounds[0]!["buffer/kept"]).toBe(run.trajectories.length);

@@ -87,13 +87,15 @@ test("a run that fails says why, and the others go on; it is tried again from th
       any: "finish",
       "a-0": "crash",
       "b-0": "kill",
+      "c-0": "mute",
     });
-    const runs = findRuns([run("a", 0), run("b", 0), run("a", 1)], out);
+    const runs = findRuns([run("a", 0), run("b", 0), run("a", 1), run("c", 0)], out);
     await schedule(1).train(runs);
     expect(runs.map(({ state, outcome }) => [state, outcome!.reason])).toEqual([
       ["failed", "ERR_NOT_FINITE: ten steps in a row"],
       ["failed", "ended by SIGKILL"],
       ["finished", null],
+      ["failed", "ended without a result"],
     ]);
     expect(readFileSync(join(out, "a", "0.log"), "utf8")).toBe(
       "working …\nnlac: ERR_NOT_FINITE: ten steps in a row\n",

@@ -1,5 +1,5 @@
 // Stands for `nlac train` in tests of what starts it: node fake-train.mjs MODE… train … --run DIR --json. What it does is
-// said by the file MODE/METHOD-SEED, or else MODE/any: finish, crash, kill, hang (until it is told to stop).
+// said by the file MODE/METHOD-SEED, or else MODE/any: finish, crash, kill, hang (until it is told to stop), mute.
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
@@ -15,6 +15,7 @@ const say = (what) =>
   );
 
 say("begin");
+process.stdout.write("what a recipe may print\n");
 process.stderr.write("working …\n");
 mkdirSync(directory, { recursive: true });
 const checkpoint = () => writeFileSync(join(directory, "latest"), "000000");
@@ -30,6 +31,7 @@ process.on("SIGTERM", () => {
 });
 let hanging;
 if (mode === "finish") setTimeout(() => end({ stopped: false }), 100);
+else if (mode === "mute") say("end");
 else if (mode === "crash") {
   say("end");
   process.stderr.write("nlac: ERR_NOT_FINITE: ten steps in a row\n");

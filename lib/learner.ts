@@ -214,7 +214,9 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     const addon = openAddon(settings);
     const path = await resolveModel(model);
     const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
-    const base = settings.adapter && (existsSync(model) ? path : model);
+    // A run's checkpoints give way to later ones; the core keeps such a base with the adapter.
+    const lasting = !existsSync(join(path, "learner.json"));
+    const base = settings.adapter && lasting ? (existsSync(model) ? path : model) : undefined;
     return Learner.#assemble(native, readTokenizer(addon, path), settings, 0, base);
   }
 
@@ -595,7 +597,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     return this.#run(() => this.#native.updateTarget(tau));
   }
 
-  /** ‖θ̄ - θ‖ / ‖θ‖. Throws ERR_VALUE when θ has moved and there is no θ̄. */
+  /** ‖θ̄ - θ‖ / ‖θ‖, of what is trained. Throws ERR_VALUE when θ has moved and there is no θ̄. */
   async targetDistance(): Promise<number> {
     return this.#run(() => this.#native.targetDistance());
   }
@@ -816,6 +818,9 @@ function checkSettings(options: LearnerOptions): Settings {
   checkKeys(options, "A learner's options", Object.keys(defaults), "ERR_CONFIG");
   const settings = withDefaults<Settings>(defaults, options as Partial<Settings>);
   if (settings.adapter !== undefined) {
+    if (typeof settings.adapter !== "object" || settings.adapter === null) {
+      throw new NlacError("ERR_CONFIG", `adapter must be an object; it is ${shown(settings.adapter)}.`);
+    }
     checkKeys(settings.adapter, "adapter", ["rank", "alpha", "targets"], "ERR_CONFIG");
   }
   try {

@@ -144,7 +144,7 @@ export interface LanguageModel {
   discardMoments(state: string): Promise<void>;
   /** θ̄ ← τ θ + (1 - τ) θ̄. */
   updateTarget(tau: number): Promise<void>;
-  /** ‖θ̄ - θ‖ / ‖θ‖. */
+  /** ‖θ̄ - θ‖ / ‖θ‖, of what is trained. */
   targetDistance(): Promise<number>;
   save(directory: string): Promise<void>;
 }

@@ -199,6 +199,24 @@ describe("what is kept of it", () => {
     });
   });
 
+  it("carries a base that was a checkpoint, which may be gone when it is gone on with", () =>
+    inDirectory(async (directory) => {
+      const earlier = join(directory, "earlier");
+      {
+        await using whole = await tinyLearner();
+        await whole.save(earlier);
+      }
+      const kept = join(directory, "kept");
+      await using model = await Learner.load(earlier, { adapter, dtype: "float32", threads: 1 });
+      await train(model, 2);
+      await model.save(kept);
+      renameSync(earlier, join(directory, "pruned"));
+      await using resumed = await Learner.resume(kept, { dtype: "float32", threads: 1 });
+      expect((await resumed.logits([ids("abcd")]))[0]).toEqual((await model.logits([ids("abcd")]))[0]);
+      // Beside a whole model an adapter would not be found.
+      expect(await codeOf(model.save(join(directory, "pruned")))).toBe("ERR_VALUE");
+    }));
+
   it("exports the merged model, and the adapter alone for peft", async () => {
     await inDirectory(async (directory) => {
       await using model = await tinyLearner({ adapter: { ...adapter, targets: ["v_proj", "q_proj"] } });

@@ -304,7 +304,9 @@ std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOpt
   return guarded([&] {
     std::unique_ptr<Learner> learner(
         new Learner(load_model(path, loaded_type(options), options.device, options.heads), options));
-    if (options.adapter) learner->base_checksum_ = checksum_of(path);
+    // A checkpoint gives way to later ones: such a base goes into this learner's own.
+    if (options.adapter && !fs::exists(fs::path(path) / "learner.json"))
+      learner->base_checksum_ = checksum_of(path);
     return learner;
   });
 }
@@ -688,6 +690,16 @@ void Learner::reset_q_heads() {
         weights->q[i].value.copy_(master_.q[i].value);
       }
     }
+    // What was learned of the old ones moves the new ones no more. Heads end every list.
+    const auto forget = [&](const std::vector<at::Tensor>& list) {
+      for (size_t i = list.size() - 2 * master_.q.size(); i < list.size(); ++i) list[i].zero_();
+    };
+    if (gradients_) forget(gradients_->list());
+    for (auto& [name, state] : moments_) {
+      if (state.m.empty()) continue;
+      forget(state.m);
+      forget(state.v);
+    }
   });
 }
 
@@ -790,6 +802,10 @@ void Learner::save(const std::string& directory) {
   guarded([&] {
     const fs::path root(directory);
     const std::string config = config_.to_json("float32");
+    // The adapter would not be found beside it.
+    NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
+                             fs::exists(root / "model.safetensors.index.json")),
+                 "ERR_VALUE", directory, " holds a whole model: save the adapter elsewhere");
     // Gone first and written last: a save over an older one that is cut short is no checkpoint.
     fs::remove(root / "learner.json");
     write_file_atomically((root / "config.json").string(), config.data(), config.size());

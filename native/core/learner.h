@@ -147,7 +147,8 @@ class Learner {
   // Soft actor-critic on tokens (core/loss/soft_q.h), θ̄ giving the targets; needs Heads::q. A micro batch is of
   // whole texts. Gradients add up, and show what is not finite, as above.
   std::vector<SoftQOutput> soft_q(const std::vector<SoftQText>& texts, const SoftQOptions& options);
-  // The Q heads hold θ's policy again, as new ones do, and θ̄'s with them: other losses may have moved it.
+  // The Q heads hold θ's policy again, as new ones do, and θ̄'s are the same: other losses may have moved it. Their
+  // gradients and moments are forgotten.
   void reset_q_heads();
 
   // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
@@ -163,7 +164,8 @@ class Learner {
   }
 
   void update_target(double tau);  // counts its calls; drops θ̄'s caches
-  double target_distance();        // relative distance of θ̄ from θ; makes no θ̄ to find that it is 0
+  // Relative distance of θ̄ from θ, of what is trained; makes no θ̄ to find that it is 0.
+  double target_distance();
   // Keeps θ as it now is as the reference, in place of an earlier one.
   void keep_reference();
 
@@ -174,8 +176,9 @@ class Learner {
   // says what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
   //
   // With an adapter, adapter_model.safetensors stands in model.safetensors' place, and the base is not written:
-  // resume() wants its path and refuses another model than the one that was loaded. Only the base of create(),
-  // which lies nowhere else, is in the checkpoint. resume() may leave `options.adapter` out, and throws
+  // resume() wants its path and refuses another model than the one that was loaded. A base that lies
+  // nowhere else, create()'s or one loaded from a checkpoint, is in the checkpoint. ERR_VALUE for a directory that
+  // holds a whole model. resume() may leave `options.adapter` out, and throws
   // ERR_CONFIG where it is not the saved one.
   void save(const std::string& directory);
   static std::unique_ptr<Learner> resume(const std::string& directory, const LearnerOptions& options,

@@ -33,9 +33,9 @@ import {
   completionMetrics,
   deviation,
   type EpisodeText,
-  episodesFrom,
   episodeText,
   minibatch,
+  restoreRound,
   stepsOf,
   updatesPerRound,
 } from "../rollout/episodes.ts";
@@ -59,7 +59,7 @@ import {
   endIteration,
   isOver,
   memoryRun,
-  newCounters,
+  rollBack,
   shareOver,
   type TrainingResult,
   type TrainingRun,
@@ -169,7 +169,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
   const run = options.run ?? memoryRun();
   const tasks = await environment.tasks("train");
   if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
-  let { state, trajectories } = await restore(run, config);
+  let { state, trajectories } = await restoreRound<State>(run, config);
   const training: Training<Task> = { model, environment, tasks, state, config, run };
   const updatesPerIteration = updatesPerRound(config);
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -223,23 +223,10 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
     await checkpoint(true);
     return trainingResult(state, false);
   } catch (error) {
-    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
-    await model.discardGradients();
-    await model.dropCaches();
+    await rollBack(model, run, error);
     await checkpoint(true);
     return trainingResult(state, true);
   }
-}
-
-async function restore(
-  run: TrainingRun,
-  config: GrpoConfig,
-): Promise<{ state: State; trajectories: Trajectory[] }> {
-  const saved = await run.restore();
-  if (saved === undefined) return { state: newCounters(), trajectories: [] };
-  const state = saved.state as unknown as State;
-  const first = state.episodes - config.episodesPerIteration;
-  return { state, trajectories: state.collected ? episodesFrom(saved.trajectories, first) : [] };
 }
 
 // ---------------------------------------------------------------------------------------- advantages

@@ -51,6 +51,7 @@ import {
   isOver,
   memoryRun,
   newCounters,
+  rollBack,
   shareOver,
   type TrainingResult,
   type TrainingRun,
@@ -233,9 +234,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     await checkpoint(true);
     return result(state, false);
   } catch (error) {
-    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
-    await model.discardGradients();
-    await model.dropCaches();
+    await rollBack(model, run, error);
     await checkpoint(true);
     return result(state, true);
   } finally {

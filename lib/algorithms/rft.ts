@@ -38,6 +38,7 @@ import {
   isOver,
   memoryRun,
   newCounters,
+  rollBack,
   shareOver,
   type TrainingResult,
   type TrainingRun,
@@ -184,9 +185,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
     await checkpoint(true);
     return trainingResult(state, false);
   } catch (error) {
-    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
-    await model.discardGradients();
-    await model.dropCaches();
+    await rollBack(model, run, error);
     await checkpoint(true);
     return trainingResult(state, true);
   }

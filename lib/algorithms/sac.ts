@@ -43,6 +43,7 @@ import {
   isOver,
   memoryRun,
   newCounters,
+  rollBack,
   shareOver,
   type TrainingResult,
   type TrainingRun,
@@ -202,9 +203,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
     await checkpoint(true);
     return trainingResult(state, false);
   } catch (error) {
-    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
-    await model.discardGradients();
-    await model.dropCaches();
+    await rollBack(model, run, error);
     await checkpoint(true);
     return trainingResult(state, true);
   }

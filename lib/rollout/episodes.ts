@@ -3,7 +3,7 @@
 import type { Environment } from "../environments/contract.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
-import type { Counters, TrainingRun } from "../run/training-run.ts";
+import { type Counters, newCounters, type TrainingRun } from "../run/training-run.ts";
 import { collectTrajectories, taskIndex } from "./collect.ts";
 import { mean } from "./losses.ts";
 import { isFaulty, type Trajectory } from "./trajectory.ts";
@@ -68,6 +68,22 @@ export async function playEpisodes<Task>(
   const faults = trajectories.filter(isFaulty).length;
   if (faults > 0) run.progress.show({ faults });
   return trajectories;
+}
+
+/** Where an on-policy method goes on: its counters, and its round's episodes, the run's last, if they have been played. */
+export async function restoreRound<State extends Counters>(
+  run: TrainingRun,
+  { episodesPerIteration }: Pick<PlayConfig, "episodesPerIteration">,
+): Promise<{ state: State; trajectories: Trajectory[] }> {
+  const saved = await run.restore();
+  if (saved === undefined) return { state: newCounters() as State, trajectories: [] };
+  const state = saved.state as unknown as State;
+  return {
+    state,
+    trajectories: state.collected
+      ? episodesFrom(saved.trajectories, state.episodes - episodesPerIteration)
+      : [],
+  };
 }
 
 /** Of all the episodes of a run, those from number `first` on. */

@@ -3,6 +3,7 @@
  * `memoryRun` serves library use and tests; run/directory.ts writes everything to disk.
  */
 
+import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { ReplayBuffer } from "../replay/buffer.ts";
 import type { Trajectory } from "../rollout/trajectory.ts";
@@ -99,6 +100,16 @@ export function shareOver(
   // An iteration's steps count as its updates learn from them; the last one may go beyond the bound.
   const steps = stepsBefore + ofIteration * (environmentSteps - stepsBefore);
   return Math.max(iterations, steps / Math.max(length.environmentSteps, environmentSteps));
+}
+
+/**
+ * Takes a training back to its last boundary after `error`, if that is the run's own stop.
+ * @throws the error, if it is another
+ */
+export async function rollBack(model: LanguageModel, run: TrainingRun, error: unknown): Promise<void> {
+  if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
+  await model.discardGradients();
+  await model.dropCaches();
 }
 
 /** What a training says at its end. */

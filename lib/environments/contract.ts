@@ -22,6 +22,7 @@ export interface Action {
   /** What the environment acts on: the utterance, question or answer, without the thought. */
   text: string;
   thought?: string;
+  /** The function called; absent where something is said. */
   tool?: { name: string; arguments: Record<string, unknown> };
 }
 
@@ -31,7 +32,17 @@ export interface StepResult {
   /** Reward of this step; sparse tasks give 0 until the end and a value in [0, 1] then. */
   reward: number;
   done: boolean;
+  /** For logs, as JSON. `toolError: true` marks a call that was refused or failed. */
   info: Record<string, unknown>;
+}
+
+/** What the LLM services behind an environment were asked so far. */
+export interface Usage {
+  requests: number;
+  promptTokens: number;
+  completionTokens: number;
+  /** US dollars, by the prices that were given; 0 without any. */
+  cost: number;
 }
 
 /** One episode in progress. Made by `Environment.start`, so that many episodes of one environment can run. */
@@ -105,6 +116,8 @@ export interface Environment<Task = unknown> {
    * instead of foreseeing what follows. Needs `maxTurns` 1. Default: whether `actionFormat` is "solution".
    */
   readonly singleStep?: boolean;
+  /** What an agent does, turn by turn, that does nothing: its success is the floor that a policy must beat. */
+  readonly idle?: Action;
   tasks(split: "train" | "test"): Promise<Task[]>;
   /** A short name of a task, for logs and for keys. */
   taskId(task: Task): string;
@@ -125,5 +138,7 @@ export interface Environment<Task = unknown> {
    * was right, undefined where nothing is told. For relabelling in hindsight.
    */
   hindsight?(action: Action, observation: readonly Message[]): Action | undefined;
+  /** Of all episodes so far; absent where no LLM service is behind the environment. */
+  usage?(): Usage;
   close(): Promise<void>;
 }

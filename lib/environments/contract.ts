@@ -32,7 +32,10 @@ export interface StepResult {
   /** Reward of this step; sparse tasks give 0 until the end and a value in [0, 1] then. */
   reward: number;
   done: boolean;
-  /** For logs, as JSON. `toolError: true` marks a call that was refused or failed. */
+  /**
+   * For logs, as JSON. Two keys have a meaning: `toolError: true` marks a call that was refused or failed; `success`, on the
+   * last step, says whether the episode succeeded where a total reward of 1 does not.
+   */
   info: Record<string, unknown>;
 }
 
@@ -116,6 +119,8 @@ export interface Environment<Task = unknown> {
    * instead of foreseeing what follows. Needs `maxTurns` 1. Default: whether `actionFormat` is "solution".
    */
   readonly singleStep?: boolean;
+  /** The smallest and the largest total reward of an episode. Default [0, 1]. */
+  readonly rewardRange?: readonly [low: number, high: number];
   /** What an agent does, turn by turn, that does nothing: its success is the floor that a policy must beat. */
   readonly idle?: Action;
   tasks(split: "train" | "test"): Promise<Task[]>;

@@ -1,12 +1,13 @@
 /**
  * From a model's name to the file or directory it is read from: a Hugging Face directory, a .gguf file, a model that
- * this package ships, or a name known here, which is downloaded once to the cache and checked.
+ * this package ships, a name known here, which is downloaded once to the cache and checked, or a name on the hub.
  */
 
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { NlacError } from "./errors.ts";
+import { parseHubName, resolveHubModel } from "./hub.ts";
 import { hashFile } from "./native/download.ts";
 import { installWheels } from "./native/install.ts";
 import { withLock } from "./native/lock.ts";
@@ -53,7 +54,7 @@ export interface ResolveOptions {
 
 /**
  * The absolute path of a directory or a .gguf file. Throws ERR_MODEL_NOT_FOUND for a name that is neither
- * there nor known, ERR_DOWNLOAD where a known one cannot be had.
+ * there nor known nor on the hub (hub.ts), ERR_DOWNLOAD where it cannot be had.
  */
 export async function resolveModel(name: string, options: ResolveOptions = {}): Promise<string> {
   const known = options.known ?? KNOWN_MODELS;
@@ -67,10 +68,15 @@ export async function resolveModel(name: string, options: ResolveOptions = {}): 
   if (model) return fetchModel(model, options);
   const own = shippedModel(name);
   if (own !== undefined) return own;
+  const onHub = parseHubName(name);
+  if (onHub !== undefined) {
+    const { offline = false, env = process.env, report = stderrReporter() } = options;
+    return resolveHubModel(onHub, { offline, env, report });
+  }
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
-    `There is no model "${name}": it is no directory or .gguf file, and the names known are ` +
-      `${[...known.map((candidate) => candidate.name), ...readdirSync(shipped).sort()].join(", ")}.`,
+    `There is no model "${name}": it is no directory or .gguf file, no name on the hub (organisation/model), and the ` +
+      `names known are ${[...known.map((candidate) => candidate.name), ...readdirSync(shipped).sort()].join(", ")}.`,
   );
 }
 

@@ -1,9 +1,9 @@
 /**
  * Downloads one file over HTTP(S), resuming after a cut connection or a former run, and gives it its final
- * name only once its SHA-256 is the expected one.
+ * name only once its checksum is the expected one.
  */
 
-import { createHash } from "node:crypto";
+import { createHash, type Hash } from "node:crypto";
 import {
   createReadStream,
   createWriteStream,
@@ -26,7 +26,10 @@ export interface DownloadOptions {
   url: string;
   /** The file's final path. While it grows it is called `path`.part. */
   path: string;
-  sha256: string;
+  /** What the file must be: its SHA-256, or the name that git gives its contents (40 digits of SHA-1). */
+  checksum: string;
+  /** Sent to the address's own host, and to no other that it redirects to. */
+  authorization?: string;
   /** Known size; a longer reply is refused. */
   bytes?: number;
   onProgress?: (received: number, total: number | undefined) => void;
@@ -38,29 +41,33 @@ export interface DownloadOptions {
   retryMs?: number;
 }
 
-/** Downloads unless `path` is there already with the right checksum. Throws ERR_DOWNLOAD. */
+/**
+ * Downloads unless `path` is there already with the right checksum. Throws ERR_DOWNLOAD; where the server refuses, the
+ * error's cause has the `status`.
+ */
 export async function download(options: DownloadOptions): Promise<void> {
-  const { path, sha256 } = options;
+  const { path, checksum } = options;
+  const [kind, hash] = checksum.length === 40 ? ["git's name", gitName] : ["SHA-256", hashFile];
   if (existsSync(path)) {
-    if ((await hashFile(path)) === sha256) return;
+    if ((await hash(path)) === checksum) return;
     rmSync(path);
   }
   mkdirSync(dirname(path), { recursive: true });
   const part = `${path}.part`;
   const resumed = sizeOf(part) > 0;
   await receive(options, part);
-  let actual = await hashFile(part);
-  if (actual !== sha256 && resumed) {
+  let actual = await hash(part);
+  if (actual !== checksum && resumed) {
     // The bytes of the former run may be of another file: once more from the start.
     rmSync(part);
     await receive(options, part);
-    actual = await hashFile(part);
+    actual = await hash(part);
   }
-  if (actual !== sha256) {
+  if (actual !== checksum) {
     rmSync(part);
     throw new NlacError(
       "ERR_DOWNLOAD",
-      `${redact(options.url)}: SHA-256 is ${actual}, expected ${sha256}. The file was discarded.`,
+      `${redact(options.url)}: ${kind} is ${actual}, expected ${checksum}. The file was discarded.`,
     );
   }
   renameSync(part, path);
@@ -91,8 +98,16 @@ export function redact(url: string): string {
   return url.replace(/\/\/[^/@]*@/, "//");
 }
 
-export async function hashFile(path: string): Promise<string> {
-  const hash = createHash("sha256");
+export function hashFile(path: string): Promise<string> {
+  return digest(path, createHash("sha256"));
+}
+
+/** What git calls a file of these contents. */
+function gitName(path: string): Promise<string> {
+  return digest(path, createHash("sha1").update(`blob ${sizeOf(path)}\0`));
+}
+
+async function digest(path: string, hash: Hash): Promise<string> {
   await pipeline(createReadStream(path, { highWaterMark: 1 << 20 }), hash);
   return hash.digest("hex");
 }
@@ -121,7 +136,10 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
   const { stallMs = 30_000, onProgress } = options;
   const have = sizeOf(part);
   if (have > 0 && have === options.bytes) return true;
-  const headers: Record<string, string> = have > 0 ? { range: `bytes=${have}-` } : {};
+  const headers = {
+    ...(have > 0 ? { range: `bytes=${have}-` } : {}),
+    ...(options.authorization === undefined ? {} : { authorization: options.authorization }),
+  };
   const { reply } = await request(options.url, headers, stallMs);
   const status = reply.statusCode ?? 0;
   if (status === 416 && have > 0) {
@@ -132,7 +150,7 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
   if (status !== 200 && status !== 206) {
     reply.destroy();
     if (status >= 500 || status === 408 || status === 429) throw new Error(`HTTP ${status}`);
-    throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: HTTP ${status}`);
+    throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: HTTP ${status}`, { cause: { status } });
   }
   const offset = status === 206 ? have : 0;
   if (status === 206 && !reply.headers["content-range"]?.startsWith(`bytes ${have}-`)) {
@@ -174,8 +192,10 @@ async function request(
   stallMs: number,
 ): Promise<{ reply: IncomingMessage; url: string }> {
   let address = new URL(url);
+  const own = address.origin;
+  const { authorization: _, ...forOthers } = headers;
   for (let hop = 0; hop < 6; hop++) {
-    const reply = await requestOnce(address, headers, stallMs);
+    const reply = await requestOnce(address, address.origin === own ? headers : forOthers, stallMs);
     const location = reply.headers.location;
     if (location === undefined || ![301, 302, 303, 307, 308].includes(reply.statusCode ?? 0))
       return { reply, url: address.href };

@@ -213,7 +213,7 @@ async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallO
     await withLock(`${path}.lock`, async () => {
       const url = existsSync(path) ? "" : await locate(index, wheel);
       await download({
-        ...{ url, path, sha256: wheel.sha256, bytes: wheel.bytes },
+        ...{ url, path, checksum: wheel.sha256, bytes: wheel.bytes },
         onProgress: (done, total) => report.progress(label, done, total, "bytes"),
       });
     });

@@ -9,7 +9,7 @@ const data = randomBytes(300_000);
 
 function target() {
   const directory = temporaryDirectory();
-  return { directory, path: join(directory, "file.bin"), sha256: sha256(data), retryMs: 1 };
+  return { directory, path: join(directory, "file.bin"), checksum: sha256(data), retryMs: 1 };
 }
 
 describe("download", () => {
@@ -76,7 +76,7 @@ describe("download", () => {
   it("refuses a wrong checksum and leaves nothing behind", async () => {
     const { url } = await serve(respondWithRange(data));
     const { directory, ...options } = target();
-    const wrong = download({ url: `${url}/f`, ...options, sha256: sha256(Buffer.from("other")) });
+    const wrong = download({ url: `${url}/f`, ...options, checksum: sha256(Buffer.from("other")) });
     await expectFailure(wrong, "ERR_DOWNLOAD", /SHA-256 is .* expected/);
     expect(readdirSync(directory)).toEqual([]);
   });

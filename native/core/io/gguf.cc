@@ -161,13 +161,18 @@ StoredType tensor_type(uint32_t number, const std::string& where) {
     case 1: return StoredType::f16;
     case 2: return StoredType::q4_0;
     case 3: return StoredType::q4_1;
+    case 6: return StoredType::q5_0;
+    case 7: return StoredType::q5_1;
     case 8: return StoredType::q8_0;
+    case 12: return StoredType::q4_k;
+    case 13: return StoredType::q5_k;
+    case 14: return StoredType::q6_k;
     case 30: return StoredType::bf16;
   }
   const bool known = number < std::size(tensor_type_names);
   fail("ERR_MODEL_FORMAT", where, " has type ", known ? tensor_type_names[number] : "number ",
        known ? "" : std::to_string(number),
-       ", which is not supported (F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are)");
+       ", which is not supported (F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1 and Q4_0 are)");
 }
 
 struct PlacedTensor {

@@ -1,5 +1,5 @@
 // Reading GGUF v3 (little-endian): metadata and tensors. Same promises as safetensors.h. Tensor types F32,
-// F16, BF16, Q8_0, Q4_0 and Q4_1; another type is ERR_MODEL_FORMAT that names it.
+// F16, BF16, Q8_0, Q6_K, Q5_K, Q5_1, Q5_0, Q4_K, Q4_1 and Q4_0; another type is ERR_MODEL_FORMAT that names it.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ float half_to_float(uint16_t half) {
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-// The block types. Nibble i of a block is value i in the low half of byte i, value i + 16 in the high half.
+// The block types. In a block of 32, byte i has value i in its low nibble and value i + 16 in its high one.
 void q8_0_block(const uint8_t* block, float* out) {
   const float scale = half_to_float(load<uint16_t>(block));
   for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<float>(static_cast<int8_t>(block[2 + i]));
@@ -58,11 +58,86 @@ void q4_1_block(const uint8_t* block, float* out) {
   }
 }
 
+// Q5: the fifth bit of value i is bit i of a 32-bit word.
+void q5_0_block(const uint8_t* block, float* out) {
+  const float scale = half_to_float(load<uint16_t>(block));
+  const uint32_t fifth = load<uint32_t>(block + 2);
+  for (int i = 0; i < 16; ++i) {
+    const int low = (block[6 + i] & 0x0f) | static_cast<int>(fifth >> i & 1) << 4;
+    const int high = (block[6 + i] >> 4) | static_cast<int>(fifth >> (i + 16) & 1) << 4;
+    out[i] = scale * static_cast<float>(low - 16);
+    out[i + 16] = scale * static_cast<float>(high - 16);
+  }
+}
+
+void q5_1_block(const uint8_t* block, float* out) {
+  const float scale = half_to_float(load<uint16_t>(block));
+  const float minimum = half_to_float(load<uint16_t>(block + 2));
+  const uint32_t fifth = load<uint32_t>(block + 4);
+  for (int i = 0; i < 16; ++i) {
+    const int low = (block[8 + i] & 0x0f) | static_cast<int>(fifth >> i & 1) << 4;
+    const int high = (block[8 + i] >> 4) | static_cast<int>(fifth >> (i + 16) & 1) << 4;
+    out[i] = scale * static_cast<float>(low) + minimum;
+    out[i + 16] = scale * static_cast<float>(high) + minimum;
+  }
+}
+
+// Of the K types' 12 bytes: scale (0 to 63) and minimum of the group of 32 values `group`, 0 to 7. The first four groups
+// have theirs in six bits of a byte each; the last four in a nibble, and in the two bits that these bytes have left.
+struct GroupScale {
+  float scale, minimum;
+};
+GroupScale group_scale(const uint8_t* packed, int group) {
+  if (group < 4)
+    return {static_cast<float>(packed[group] & 0x3f), static_cast<float>(packed[group + 4] & 0x3f)};
+  const int scale = (packed[group + 4] & 0x0f) | packed[group - 4] >> 6 << 4;
+  const int minimum = packed[group + 4] >> 4 | packed[group] >> 6 << 4;
+  return {static_cast<float>(scale), static_cast<float>(minimum)};
+}
+
+// Two groups share 32 bytes, the even one in the low nibbles; `fifth`, where there is one, has group g's in bit g. All
+// products are exact in float32 (11 + 6 + 5 bits), so that the one subtraction rounds as it does everywhere.
+void groups_of_k(const uint8_t* block, const uint8_t* fifth, const uint8_t* nibbles, float* out) {
+  const float scales = half_to_float(load<uint16_t>(block));
+  const float minima = half_to_float(load<uint16_t>(block + 2));
+  for (int group = 0; group < 8; ++group, out += 32) {
+    const GroupScale of = group_scale(block + 4, group);
+    const float scale = scales * of.scale;
+    const float minimum = minima * of.minimum;
+    for (int i = 0; i < 32; ++i) {
+      int value = nibbles[group / 2 * 32 + i] >> group % 2 * 4 & 0x0f;
+      if (fifth != nullptr) value |= (fifth[i] >> group & 1) << 4;
+      out[i] = scale * static_cast<float>(value) - minimum;
+    }
+  }
+}
+
+void q4_k_block(const uint8_t* block, float* out) { groups_of_k(block, nullptr, block + 16, out); }
+void q5_k_block(const uint8_t* block, float* out) { groups_of_k(block, block + 16, block + 48, out); }
+
+// Halves of 128 values: 64 bytes whose low nibbles are the first 64 values and whose high ones the rest; 32 bytes with two
+// further bits of value i of each 32 in byte i. A scale for every 16 values.
+void q6_k_block(const uint8_t* block, float* out) {
+  const uint8_t* scales = block + 192;
+  const float scale = half_to_float(load<uint16_t>(block + 208));
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* nibbles = block + half * 64;
+    const uint8_t* upper = block + 128 + half * 32;
+    for (int i = 0; i < 128; ++i, ++out) {
+      const int nibble = nibbles[i % 64] >> i / 64 * 4 & 0x0f;
+      const int value = (nibble | (upper[i % 32] >> i / 32 * 2 & 3) << 4) - 32;
+      const float group = scale * static_cast<float>(static_cast<int8_t>(scales[half * 8 + i / 16]));
+      *out = group * static_cast<float>(value);
+    }
+  }
+}
+
 template <typename Block>
-void expand_blocks(const uint8_t* data, int64_t block_bytes, int64_t elements, float* out, Block block) {
-  for (; elements >= 32; elements -= 32, data += block_bytes, out += 32) block(data, out);
+void expand_blocks(const uint8_t* data, BlockSize size, int64_t elements, float* out, Block block) {
+  for (; elements >= size.values; elements -= size.values, data += size.bytes, out += size.values)
+    block(data, out);
   if (elements > 0) {
-    float last[32];
+    float last[256];
     block(data, last);
     std::copy_n(last, elements, out);
   }
@@ -82,6 +157,11 @@ const char* stored_type_name(StoredType type) {
     case StoredType::q8_0: return "Q8_0";
     case StoredType::q4_0: return "Q4_0";
     case StoredType::q4_1: return "Q4_1";
+    case StoredType::q5_0: return "Q5_0";
+    case StoredType::q5_1: return "Q5_1";
+    case StoredType::q4_k: return "Q4_K";
+    case StoredType::q5_k: return "Q5_K";
+    case StoredType::q6_k: return "Q6_K";
   }
   return "?";
 }
@@ -111,9 +191,14 @@ void dequantize(const TensorEntry& entry, int64_t first, int64_t elements, float
         std::memcpy(out + i, &bits, 4);
       }
       return;
-    case StoredType::q8_0: return expand_blocks(data, block.bytes, elements, out, q8_0_block);
-    case StoredType::q4_0: return expand_blocks(data, block.bytes, elements, out, q4_0_block);
-    case StoredType::q4_1: return expand_blocks(data, block.bytes, elements, out, q4_1_block);
+    case StoredType::q8_0: return expand_blocks(data, block, elements, out, q8_0_block);
+    case StoredType::q4_0: return expand_blocks(data, block, elements, out, q4_0_block);
+    case StoredType::q4_1: return expand_blocks(data, block, elements, out, q4_1_block);
+    case StoredType::q5_0: return expand_blocks(data, block, elements, out, q5_0_block);
+    case StoredType::q5_1: return expand_blocks(data, block, elements, out, q5_1_block);
+    case StoredType::q4_k: return expand_blocks(data, block, elements, out, q4_k_block);
+    case StoredType::q5_k: return expand_blocks(data, block, elements, out, q5_k_block);
+    case StoredType::q6_k: return expand_blocks(data, block, elements, out, q6_k_block);
     case StoredType::i64:
     case StoredType::i32:
     case StoredType::u8: break;

@@ -8,8 +8,8 @@
 
 namespace nlac {
 
-// Element or block types that nlac reads. Block types hold 32 values a block.
-enum class StoredType { f64, f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1 };
+// Element or block types that nlac reads. A block type holds 32 values a block, one that ends in _k 256.
+enum class StoredType { f64, f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
 
 struct TensorEntry {
   std::string name;
@@ -26,7 +26,7 @@ struct TensorEntry {
 
 const char* stored_type_name(StoredType type);
 
-// Expands `elements` values of `entry` starting at element `first` (a multiple of 32 for block types) into
+// Expands `elements` values of `entry` starting at element `first` (for block types the first of a block) into
 // float32, exactly as the format defines (bit-equal to the `gguf` Python package). Float types only.
 void dequantize(const TensorEntry& entry, int64_t first, int64_t elements, float* out);
 

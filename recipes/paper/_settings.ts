@@ -48,3 +48,13 @@ export const grpo = { ...onPolicy, groupSize: 4 };
 
 /** Monte-Carlo returns: λ = 1. */
 export const ppo = { ...onPolicy, lambda: 1 };
+
+/** The ablation: twin soft Q heads, their target by the same average as NLAC's. */
+export const sac = {
+  iterations: 30,
+  updatesPerIteration: 1024,
+  batchSize: 1024,
+  targetRate: 0.005,
+  learningRate: 5e-6,
+  ...limits,
+};

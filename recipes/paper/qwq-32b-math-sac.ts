@@ -1,0 +1,13 @@
+/** Table 1, SAC with QwQ-32B on MATH: 64.7 % of its 500 hard problems. */
+import { defineRecipe } from "nlac";
+import { learner, sac } from "./_settings.ts";
+
+export default defineRecipe({
+  name: "qwq-32b-math-sac",
+  description: "the paper's ablation by SAC on MATH with QwQ-32B",
+  model: "QwQ-32B",
+  learner,
+  environment: { name: "math" },
+  algorithm: "sac",
+  config: sac,
+});

@@ -1,11 +1,14 @@
+import { readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { checkEnvironment } from "../../lib/environments/check.ts";
-import { gradeMathSync } from "../../lib/environments/math/grade.ts";
-import { math } from "../../lib/environments/math/index.ts";
+import { gradeMath } from "../../lib/environments/math/grade.ts";
+import { type MathProblem, math } from "../../lib/environments/math/index.ts";
 import { ownProblems } from "../../lib/environments/math/problems.ts";
+import { evaluate } from "../../lib/rollout/evaluate.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
 import { dataFile } from "./data.ts";
 
 let directory: string;
@@ -43,19 +46,19 @@ describe("math", () => {
     }
   });
 
-  it("has own problems whose arithmetic holds", () => {
+  it("has own problems whose arithmetic holds", async () => {
     const answers = new Map([...ownProblems.train, ...ownProblems.test].map((p) => [p.problem, p.answer]));
-    const check = (problem: string, value: string) => {
+    const check = async (problem: string, value: string) => {
       const answer = answers.get(problem);
       expect(answer, problem).toBeDefined();
-      expect(gradeMathSync(answer!, value), problem).toBe(true);
+      expect(await gradeMath(answer!, value), problem).toBe(true);
     };
-    check("What is $17 \\cdot 6$?", "17\\cdot 6");
-    check("What is $\\frac{5}{6} - \\frac{1}{4}$, as a fraction in lowest terms?", "5/6-1/4");
-    check("Simplify $\\sqrt{98}$.", "\\sqrt{98}");
-    check("Compute $(2 + 3i)(1 - i)$.", "(2+3i)(1-i)");
-    check("Write $(2x - 1)(x + 5)$ as a polynomial in $x$.", "(2x-1)(x+5)");
-    check("What is the sum of the whole numbers from 1 to 40?", "40 \\cdot 41 / 2");
+    await check("What is $17 \\cdot 6$?", "17\\cdot 6");
+    await check("What is $\\frac{5}{6} - \\frac{1}{4}$, as a fraction in lowest terms?", "5/6-1/4");
+    await check("Simplify $\\sqrt{98}$.", "\\sqrt{98}");
+    await check("Compute $(2 + 3i)(1 - i)$.", "(2+3i)(1-i)");
+    await check("Write $(2x - 1)(x + 5)$ as a polynomial in $x$.", "(2x-1)(x+5)");
+    await check("What is the sum of the whole numbers from 1 to 40?", "40 \\cdot 41 / 2");
   });
 
   it("wants the answer in a box, unless told otherwise", async () => {
@@ -84,6 +87,69 @@ describe("math", () => {
     await expect(none.tasks("train")).rejects.toMatchObject({ code: "ERR_CONFIG" });
   });
 
+  it("splits off the hardest problems of MATH's test split, the same ones each time", async () => {
+    const row = (id: string, level: number) => ({
+      problem: `What is ${id}?`,
+      answer: "1",
+      level,
+      unique_id: id,
+    });
+    const train = [...Array(6).keys()].flatMap((i) => [
+      row(`test/algebra/${i}.json`, 5),
+      row(`train/algebra/${i}.json`, 5),
+    ]);
+    const test = [row("test/geometry/1.json", 5), row("test/geometry/2.json", 4)];
+    const lines = (rows: object[]) => rows.map((each) => JSON.stringify(each)).join("\n");
+    await writeFile(join(directory, "train12000.jsonl"), lines(train));
+    await writeFile(join(directory, "test500.jsonl"), lines(test));
+    const ids = async (hard: number, split: "train" | "test") =>
+      (await math({ data: directory, hard }).tasks(split)).map((task) => task.id);
+    const three = await ids(3, "test");
+    expect(three).toHaveLength(3);
+    expect(await ids(7, "test")).toEqual(expect.arrayContaining(["test/geometry/1.json"]));
+    expect((await ids(7, "test")).slice(0, 3)).toEqual(three);
+    const rest = await ids(3, "train");
+    expect(rest).toHaveLength(11);
+    expect(rest.filter((id) => three.includes(id))).toEqual([]);
+    await expect(ids(8, "test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
+    await expect(math({ hard: 1 }).tasks("test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
+    expect(() => math({ hard: 0 })).toThrowError(expect.objectContaining({ code: "ERR_VALUE" }));
+  });
+
+  it("scores an idle answer 0", async () => {
+    const environment = math();
+    for (const task of await environment.tasks("test")) {
+      const episode = await environment.start(task, { seed: 0 });
+      expect((await episode.step(environment.idle!)).reward).toBe(0);
+    }
+  });
+
+  it("takes many samples a problem as trials of one task, each with a seed of its own", async () => {
+    const environment = math();
+    const problems = (await environment.tasks("train")).slice(0, 2);
+    const samples = 4;
+    const model = new ScriptedModel((prompt, _weights, index) => {
+      const { answer } = problems.find(({ problem }) => prompt.includes(problem))!;
+      return `So \\boxed{${index % 2 === 0 ? answer : "-987"}}.`;
+    });
+    const { trajectories, passHatK } = await evaluate({
+      model,
+      environment,
+      tasks: problems.flatMap((problem) => Array<MathProblem>(samples).fill(problem)),
+      trials: samples,
+      seed: 0,
+      concurrency: 2 * samples,
+      maxActionTokens: 100,
+      maxPromptTokens: 10_000,
+      temperature: 1,
+    });
+    expect(trajectories.map(({ reward }) => reward)).toEqual([1, 0, 1, 0, 1, 0, 1, 0]);
+    expect(new Set(model.calls.map(({ request }) => request.seed)).size).toBe(2 * samples);
+    expect(passHatK.map(({ estimate }) => estimate)).toEqual(
+      [1 / 2, 1 / 6, 0, 0].map((p) => expect.closeTo(p)),
+    );
+  });
+
   it("says what is wrong with options and files", async () => {
     expect(() => math({ dta: "x" } as never)).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
     await expect(math({ data: join(directory, "absent") }).tasks("train")).rejects.toMatchObject({
@@ -101,5 +167,21 @@ describe("math", () => {
     const environment = math();
     expect(await environment.tasks("train")).toHaveLength(12_000);
     expect(await environment.tasks("test")).toHaveLength(500);
+  });
+
+  const hardest = dataFile("math/level5_test_ids.json");
+  it.skipIf(train === undefined || hardest === undefined)("knows MATH's hardest test problems", async () => {
+    const data = join(train!, "..");
+    const ids = JSON.parse(readFileSync(hardest!, "utf8")) as string[];
+    const all = await math({ data, hard: ids.length }).tasks("test");
+    expect(all.map((task) => task.id).sort()).toEqual([...ids].sort());
+    expect(await math({ data, hard: ids.length }).tasks("train")).toHaveLength(12_500 - ids.length);
+    const paper = math({ data, hard: 500 });
+    const test = new Set((await paper.tasks("test")).map((task) => task.id));
+    expect(test.size).toBe(500);
+    const rest = await paper.tasks("train");
+    expect(rest).toHaveLength(12_000);
+    expect(rest.filter((task) => test.has(task.id))).toEqual([]);
+    await expect(math({ data, hard: 1325 }).tasks("test")).rejects.toThrow(/holds 1324/);
   });
 });

@@ -1,8 +1,12 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { gradeMath, gradeMathSync } from "../../lib/environments/math/grade.ts";
+import { gradeMath } from "../../lib/environments/math/grade.ts";
+import { judge } from "../../lib/environments/math/judge.ts";
 import { dataFile } from "./data.ts";
+
+/** A million were run once: see docs/environments/math.md. */
+const hostileRuns = Number(process.env.NLAC_HOSTILE_RUNS ?? 20_000);
 
 const equal: [gold: string, prediction: string][] = [
   // layout
@@ -20,6 +24,10 @@ const equal: [gold: string, prediction: string][] = [
   ["10\\%", "10"],
   ["\\text{(A)}", "A"],
   ["\\text{Monday}", "monday"],
+  ["049", "\\mathbf{49}"],
+  ["\\mathbf{\\frac12}", "0.5"],
+  ["\\begin{pmatrix} 1 & \\phantom -1 \\end{pmatrix}", "\\begin{bmatrix} 1 & 1 \\end{bmatrix}"],
+  ["\\frac{1}{7}\\triangle ABC", "\\frac17 \\cdot \\triangle ABC"],
   // numbers
   ["\\frac{1}{2}", "0.5"],
   ["2\\frac{1}{2}", "5/2"],
@@ -62,6 +70,9 @@ const equal: [gold: string, prediction: string][] = [
   ["-2 \\le x \\le 7", "x \\in [-2,7]"],
   ["x \\leq 5", "5 \\geq x"],
   ["[0,1]\\cup(2,3)", "(2,3)\\cup[0,1]"],
+  ["(-\\infty,3)\\cup(3,\\infty)", "x \\ne 3"],
+  ["(-\\infty,3)\\cup(3,\\infty)", "\\mathbb{R} \\setminus \\{3\\}"],
+  ["(-\\infty,\\infty)", "x \\in \\mathbb{R}"],
   ["\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{bmatrix} 1 \\\\ 2 \\end{bmatrix}"],
   [
     "\\begin{pmatrix} 1 & 1/2 \\\\ 3 & 4 \\end{pmatrix}",
@@ -101,8 +112,150 @@ const different: [gold: string, prediction: string][] = [
   ["12:00", "1:00"],
   ["34", "\\frac34"],
   ["23", "2^3"],
+  ["12", "1 2"],
+  ["[-36,104]", "(-36,104)"],
+  ["(36,104)", "36104"],
+  ["x \\in [36,104]", "x \\in (36,104)"],
+  ["2300", "2,\\,300, 5"],
+  ["2^{4950}", "-2^{4950}"],
+  ["2^{16000}", "2^{16000} + 1"],
+  ["(-\\infty,3)\\cup(3,\\infty)", "\\mathbb{R} \\setminus \\{3, 4\\}"],
   ["", "5"],
   ["5", ""],
+];
+
+/** What only values tell: identities of algebra, logarithms, angles, sums and complex numbers. */
+const identities: [gold: string, prediction: string][] = [
+  ["\\frac{x^2-1}{x-1}", "x+1"],
+  ["\\frac{x^3-8}{x-2}", "x^2+2x+4"],
+  ["\\sin^2 x+\\cos^2 x", "1"],
+  ["\\sin 2x", "2\\sin x\\cos x"],
+  ["\\cos 2x", "1-2\\sin^2 x"],
+  ["\\cos 2x", "2\\cos^2 x-1"],
+  ["\\tan x", "\\frac{\\sin x}{\\cos x}"],
+  ["1+\\tan^2 x", "\\sec^2 x"],
+  ["\\cos 3x", "4\\cos^3 x-3\\cos x"],
+  ["\\sin(a+b)", "\\sin a\\cos b+\\cos a\\sin b"],
+  ["\\cosh x", "\\frac{e^x+e^{-x}}{2}"],
+  ["\\ln(ab)", "\\ln a+\\ln b"],
+  ["\\ln\\frac{a}{b}", "\\ln a-\\ln b"],
+  ["\\log_2 8", "3"],
+  ["\\log_4 x", "\\frac{1}{2}\\log_2 x"],
+  ["\\log_{10} 2+\\log_{10} 5", "1"],
+  ["\\frac{\\ln 8}{\\ln 2}", "3"],
+  ["e^{2\\ln 3}", "9"],
+  ["\\sqrt{8}", "2\\sqrt2"],
+  ["\\sqrt{50}+\\sqrt{18}", "8\\sqrt2"],
+  ["\\frac{1}{\\sqrt2+1}", "\\sqrt2-1"],
+  ["\\sqrt{3+2\\sqrt2}", "1+\\sqrt2"],
+  ["\\sqrt{4+2\\sqrt3}", "1+\\sqrt3"],
+  ["\\sqrt[3]{2+\\sqrt5}+\\sqrt[3]{2-\\sqrt5}", "1"],
+  ["\\sqrt[3]{16}", "2\\sqrt[3]{2}"],
+  ["\\sqrt[4]{4}", "\\sqrt2"],
+  ["2^{3/2}", "2\\sqrt2"],
+  ["\\cos 36^\\circ", "\\frac{1+\\sqrt5}{4}"],
+  ["\\sin 15^\\circ", "\\frac{\\sqrt6-\\sqrt2}{4}"],
+  ["\\tan 75^\\circ", "2+\\sqrt3"],
+  ["\\sin\\frac{\\pi}{3}", "\\frac{\\sqrt3}{2}"],
+  ["\\arctan 1", "\\frac{\\pi}{4}"],
+  ["\\arcsin\\frac12", "\\frac{\\pi}{6}"],
+  ["(x+1)(x-2)", "x^2-x-2"],
+  ["(x+y)^3", "x^3+3x^2y+3xy^2+y^3"],
+  ["x^4-1", "(x-1)(x+1)(x^2+1)"],
+  ["(x-3)^2(x+2)", "x^3-4x^2-3x+18"],
+  ["(a+b+c)^2", "a^2+b^2+c^2+2ab+2bc+2ca"],
+  ["\\frac{1}{x}+\\frac{1}{y}", "\\frac{x+y}{xy}"],
+  ["\\frac{2x+4}{6}", "\\frac{x+2}{3}"],
+  ["\\frac{1}{x-1}-\\frac{1}{x+1}", "\\frac{2}{x^2-1}"],
+  ["-\\frac{a-b}{c}", "\\frac{b-a}{c}"],
+  ["\\sqrt{x^2y}", "|x|\\sqrt y"],
+  ["\\sqrt{x}\\cdot\\sqrt{x}", "x"],
+  ["x^{-2}", "\\frac{1}{x^2}"],
+  ["x^{\\frac12}", "\\sqrt x"],
+  ["2^{x+1}", "2\\cdot 2^x"],
+  ["4^x", "2^{2x}"],
+  ["5!", "120"],
+  ["\\frac{10!}{8!}", "90"],
+  ["\\binom{5}{2}", "10"],
+  ["\\binom{n}{2}", "\\frac{n(n-1)}{2}"],
+  ["\\binom{10}{3}+\\binom{10}{4}", "\\binom{11}{4}"],
+  ["\\sum_{k=1}^{10}k", "55"],
+  ["\\sum_{i=1}^n i", "\\frac{n(n+1)}{2}"],
+  ["\\sum_{k=0}^{4}2^k", "31"],
+  ["\\prod_{k=1}^{4}k", "24"],
+  ["\\frac{1}{1+i}", "\\frac{1-i}{2}"],
+  ["(2+3i)(1-i)", "5+i"],
+  ["|3+4i|", "5"],
+  ["e^{i\\pi}", "-1"],
+  ["i^{2023}", "-i"],
+  ["(1+i)^8", "16"],
+  ["\\sqrt{-9}", "3i"],
+  ["2\\frac{1}{2}", "\\frac52"],
+  ["-1\\frac{1}{3}", "-\\frac43"],
+  ["(n+1)!", "(n+1)\\cdot n!"],
+  ["\\lfloor 3.7\\rfloor", "3"],
+  ["\\lceil -1.2\\rceil", "-1"],
+  ["\\pi r^2+2\\pi rh", "2\\pi r\\left(h+\\frac r2\\right)"],
+  ["\\frac{4}{3}\\pi r^3", "\\frac{4\\pi r^3}{3}"],
+  ["0.\\overline{142857}", "\\frac17"],
+  ["3\\times 10^{-4}", "0.0003"],
+  ["\\sqrt{\\frac{2}{3}}", "\\frac{\\sqrt6}{3}"],
+  ["\\frac{1}{\\sqrt[3]{2}}", "\\frac{\\sqrt[3]{4}}{2}"],
+  ["\\frac{\\sqrt5-1}{2}", "\\frac{2}{1+\\sqrt5}"],
+  ["\\frac{\\frac12+\\frac13}{\\frac14}", "\\frac{10}{3}"],
+  ["\\frac{3^{2n}}{9^n}", "1"],
+  ["\\sin\\frac{\\pi}{10}", "\\frac{\\sqrt5-1}{4}"],
+  ["\\sec^2 x-\\tan^2 x", "1"],
+  ["\\sqrt{2+\\sqrt3}", "\\frac{\\sqrt6+\\sqrt2}{2}"],
+  ["\\gcd(12,18)", "6"],
+  ["\\operatorname{lcm}(4,6)", "12"],
+  ["\\max(2,7,5)", "7"],
+  ["17\\bmod 5", "2"],
+  ["\\frac{n!}{(n-2)!}", "n(n-1)"],
+];
+
+/** Near misses that values tell apart, by rules one might get wrong or by little. */
+const falseIdentities: [gold: string, prediction: string][] = [
+  ["\\frac{x^2-1}{x-1}", "x-1"],
+  ["\\sin^2 x+\\cos^2 x", "2"],
+  ["\\sin 2x", "2\\sin x"],
+  ["\\cos 2x", "1-2\\cos^2 x"],
+  ["\\ln(a+b)", "\\ln a+\\ln b"],
+  ["\\log_2 8", "4"],
+  ["\\sqrt{8}", "2\\sqrt3"],
+  ["\\sqrt{3+2\\sqrt2}", "2+\\sqrt2"],
+  ["\\sqrt[3]{16}", "4\\sqrt[3]{2}"],
+  ["(x+1)(x-2)", "x^2+x-2"],
+  ["(x+y)^2", "x^2+y^2"],
+  ["\\sqrt{x^2}", "x"],
+  ["|x|", "x"],
+  ["\\frac{1}{x}+\\frac{1}{y}", "\\frac{2}{x+y}"],
+  ["2^{x+1}", "2^x+1"],
+  ["5!", "125"],
+  ["\\binom{5}{2}", "\\binom{5}{1}"],
+  ["\\frac{1}{1+i}", "\\frac{1+i}{2}"],
+  ["i^{2023}", "i"],
+  ["\\sqrt{-9}", "-3i"],
+  ["2\\frac12", "1"],
+  ["\\pi", "\\frac{22}{7}"],
+  ["\\pi", "\\frac{355}{113}"],
+  ["e^{\\pi\\sqrt{163}}", "262537412640768744"],
+  ["e^{\\pi}", "\\pi^e"],
+  ["x^2", "x^3"],
+  ["\\arctan x", "\\frac{1}{\\tan x}"],
+  ["\\lfloor x\\rfloor", "x"],
+  ["n!", "n"],
+  ["\\cos 36^\\circ", "\\frac{\\sqrt5-1}{4}"],
+  ["\\sin x", "\\cos x"],
+  ["\\frac{a}{b+c}", "\\frac{a}{b}+\\frac{a}{c}"],
+  ["-x^2", "(-x)^2"],
+  ["10^{-20}", "0"],
+  ["10^{-20}x", "0"],
+  ["x+10^{-14}", "x"],
+  ["10^{40}+1", "10^{40}"],
+  ["3^{100}", "3^{100}+1"],
+  ["\\frac{4}{3}\\pi r^2", "\\frac{4}{3}\\pi r^3"],
+  ["\\sin(10^{-9})", "10^{-9}"],
 ];
 
 describe("gradeMath", () => {
@@ -115,78 +268,118 @@ describe("gradeMath", () => {
     expect(await gradeMath(gold, `So it is $\\boxed{${prediction}}$.`)).toBe(false);
   });
 
-  it("reads the last box, with nested braces, an unclosed one, fbox and no braces", () => {
-    expect(gradeMathSync("2", "first \\boxed{1}, no: \\boxed{2}")).toBe(true);
-    expect(gradeMathSync("1", "first \\boxed{1}, no: \\boxed{2}")).toBe(false);
-    expect(gradeMathSync("\\frac{1}{2}", "\\boxed{\\frac{1}{2}} as said")).toBe(true);
-    expect(gradeMathSync("7", "\\boxed{7")).toBe(true);
-    expect(gradeMathSync("7", "\\fbox{7}")).toBe(true);
-    expect(gradeMathSync("5", "\\boxed 5.")).toBe(true);
+  it.each(identities)("knows that %s is %s, either way", async (a, b) => {
+    expect(await gradeMath(a, `\\boxed{${b}}`)).toBe(true);
+    expect(await gradeMath(b, `\\boxed{${a}}`)).toBe(true);
   });
 
-  it("reads boxes joined by commas or words as one list", () => {
-    expect(gradeMathSync("1, 2, 3", "\\boxed{1},\\boxed{2},\\boxed{3}")).toBe(true);
-    expect(gradeMathSync("(1,2), (3,4)", "\\boxed{(1,2)} \\text{ and } \\boxed{(3,4)}")).toBe(true);
+  it.each(falseIdentities)("knows that %s is not %s, either way", async (a, b) => {
+    expect(await gradeMath(a, `\\boxed{${b}}`)).toBe(false);
+    expect(await gradeMath(b, `\\boxed{${a}}`)).toBe(false);
   });
 
-  it("reads a text without a box as a person would", () => {
-    expect(gradeMathSync("1000.99", "the number is not 10 which is 1,000.99€")).toBe(true);
-    expect(gradeMathSync("5", "Hence the final answer is 5. I hope it is correct.")).toBe(true);
-    expect(gradeMathSync("x \\ge 5", "Therefore $x \\geq 5$ is the solution.")).toBe(true);
-    expect(gradeMathSync("2", "AZYUK2A")).toBe(false);
+  it("reads the last box, with nested braces, an unclosed one, fbox and no braces", async () => {
+    expect(await gradeMath("2", "first \\boxed{1}, no: \\boxed{2}")).toBe(true);
+    expect(await gradeMath("1", "first \\boxed{1}, no: \\boxed{2}")).toBe(false);
+    expect(await gradeMath("\\frac{1}{2}", "\\boxed{\\frac{1}{2}} as said")).toBe(true);
+    expect(await gradeMath("7", "\\boxed{7")).toBe(true);
+    expect(await gradeMath("7", "\\fbox{7}")).toBe(true);
+    expect(await gradeMath("5", "\\boxed 5.")).toBe(true);
   });
 
-  it("is reflexive on what it can read", () => {
+  it("reads boxes joined by commas or words as one list", async () => {
+    expect(await gradeMath("1, 2, 3", "\\boxed{1},\\boxed{2},\\boxed{3}")).toBe(true);
+    expect(await gradeMath("(1,2), (3,4)", "\\boxed{(1,2)} \\text{ and } \\boxed{(3,4)}")).toBe(true);
+  });
+
+  it("reads a text without a box as a person would", async () => {
+    expect(await gradeMath("1000.99", "the number is not 10 which is 1,000.99€")).toBe(true);
+    expect(await gradeMath("5", "Hence the final answer is 5. I hope it is correct.")).toBe(true);
+    expect(await gradeMath("x \\ge 5", "Therefore $x \\geq 5$ is the solution.")).toBe(true);
+    expect(await gradeMath("12", "With $d = 90/n$ there are 12 such sequences.")).toBe(true);
+    expect(await gradeMath("2", "AZYUK2A")).toBe(false);
+  });
+
+  it("is reflexive on what it can read", async () => {
     for (const [gold, prediction] of [...equal, ...different]) {
-      if (gold !== "") expect(gradeMathSync(gold, `\\boxed{${gold}}`), gold).toBe(true);
-      if (prediction !== "") expect(gradeMathSync(prediction, prediction), prediction).toBe(true);
+      if (gold !== "") expect(await gradeMath(gold, `\\boxed{${gold}}`), gold).toBe(true);
+      if (prediction !== "") expect(await gradeMath(prediction, prediction), prediction).toBe(true);
     }
   });
 
-  it("compares fractions exactly", () => {
+  it("compares fractions exactly and at once", () => {
     const fraction = fc.tuple(fc.integer({ min: -999, max: 999 }), fc.integer({ min: 1, max: 999 }));
     fc.assert(
       fc.property(fraction, fraction, fc.integer({ min: 1, max: 50 }), ([a, b], [c, d], k) => {
-        expect(gradeMathSync(`\\frac{${a}}{${b}}`, `\\boxed{${a * k}/${b * k}}`)).toBe(true);
-        expect(gradeMathSync(`\\frac{${a}}{${b}}`, `\\boxed{\\frac{${c}}{${d}}}`)).toBe(a * d === b * c);
+        expect(judge(`\\frac{${a}}{${b}}`, `\\boxed{${a * k}/${b * k}}`)).toBe(true);
+        expect(judge(`\\frac{${a}}{${b}}`, `\\boxed{\\frac{${c}}{${d}}}`)).toBe(a * d === b * c);
       }),
       { numRuns: 300 },
     );
   });
 
-  it("survives 100,000 hostile strings, in bounded time each", () => {
+  it("survives hostile strings, in bounded time each", async () => {
     const pieces = fc.constantFrom(
       ..."\\frac \\sqrt { } ( ) [ ] \\{ \\} | ^ _ , ; : $ % ! & \\\\ + - * / = < > \\le \\cup \\pm \\pi \\infty e i x 1 9 0. .5".split(
         " ",
       ),
-      ..."\\boxed{ \\text{ \\begin{pmatrix} \\end{pmatrix} \\left( \\right) \\sin \\log_ \\binom \\overline{3} and cm ∞ − ½ \u0000".split(
+      ..."\\boxed{ \\text{ \\begin{pmatrix} \\end{pmatrix} \\left( \\right) \\sin \\log_ \\binom \\overline{3} and cm ∞ − ½ \u0000 \ud800".split(
         " ",
       ),
       "999999999999",
+      "99999!",
+      "9^9^9^9",
+      "9^{9^{9^{9}}}",
+      "\\frac{1}{3}",
+      "\\sum_{k=1}^{9999}",
       "\\times 10^{",
       "!".repeat(20),
       "^9".repeat(12),
       "(".repeat(80),
+      "\\sqrt{".repeat(30),
+      "1,".repeat(60),
       " ",
       "\n",
     );
     const hostile = fc.oneof(
       fc.array(pieces, { maxLength: 40 }).map((parts) => parts.join("")),
+      // What can be read gets further.
+      fc
+        .array(
+          fc.constantFrom(
+            ..."+ - \\cdot / ^ x n 2 9 99999 \\pi i (1+x) \\sqrt{2} n! \\sin \\frac{x}{3} ,".split(" "),
+          ),
+          {
+            maxLength: 12,
+          },
+        )
+        .map((parts) => parts.join(" ")),
       fc.string({ unit: "binary", maxLength: 60 }),
     );
+    await gradeMath("\\pi", "\\pi+0");
+    let slowestHere = 0;
     let slowest = 0;
-    fc.assert(
-      fc.property(hostile, hostile, (gold, prediction) => {
+    let asked = 0;
+    await fc.assert(
+      fc.asyncProperty(hostile, hostile, async (gold, prediction) => {
         const start = performance.now();
-        const verdict = gradeMathSync(gold, prediction);
+        const verdict = judge(gold, prediction);
+        slowestHere = Math.max(slowestHere, performance.now() - start);
+        if (verdict !== undefined) return;
+        asked++;
+        expect(await gradeMath(gold, prediction)).toBeTypeOf("boolean");
         slowest = Math.max(slowest, performance.now() - start);
-        return typeof verdict === "boolean";
       }),
-      { numRuns: 100_000 },
+      { numRuns: hostileRuns, seed: 1 },
     );
-    // A bound on hangs, far above what a loaded machine needs; not a measurement.
-    expect(slowest).toBeLessThan(5000);
-  });
+    console.info(
+      `${hostileRuns} hostile pairs: ${asked} needed the library; slowest ${slowestHere.toFixed(0)} ms on this thread, ` +
+        `${slowest.toFixed(0)} ms in all`,
+    );
+    // Bounds on hangs, far above what a loaded machine needs; not a measurement.
+    expect(slowestHere).toBeLessThan(2000);
+    expect(slowest).toBeLessThan(15_000);
+  }, 3_600_000);
 
   it("is not slowed by long input", () => {
     const long = [
@@ -205,17 +398,38 @@ describe("gradeMath", () => {
       "x=".repeat(900),
       "9^{9^{9^{9^9}}}",
       "999999!",
+      `\\binom{${"9".repeat(1900)}}{600}`,
       "\\begin{pmatrix}".repeat(120),
+      "\\begin{pmatrix}1&1\\\\1&1\\end{pmatrix}".repeat(50),
+      "7^{999}/9^{999},".repeat(48),
+      Array.from({ length: 40 }, (_, i) => `7^{${900 + i}}/9^{${990 - i}}`).join("+"),
+      "x^2".repeat(600),
+      "x!".repeat(900),
+      `x${"!".repeat(1900)}`,
+      `\\{${"0.1234567,".repeat(47)}1\\}`,
     ];
     const start = performance.now();
     for (const prediction of long) {
-      for (const gold of ["5", prediction.slice(0, 1999), prediction]) gradeMathSync(gold, prediction);
+      for (const gold of ["5", prediction.slice(0, 1999), prediction]) judge(gold, prediction);
     }
     expect(performance.now() - start).toBeLessThan(20_000);
   });
 });
 
 describe("agreement with other graders' suites", () => {
+  it("tells rewritings from near misses, as scripts/fixtures/math_pairs.py made them", async () => {
+    const pairs = JSON.parse(
+      readFileSync(new URL("../fixtures/math/pairs.json", import.meta.url), "utf8"),
+    ) as { kind: string; gold: string; prediction: string; equal: boolean; mathVerify: boolean }[];
+    const wrong: string[] = [];
+    for (const { kind, gold, prediction, equal } of pairs) {
+      if ((await gradeMath(gold, `\\boxed{${prediction}}`)) !== equal)
+        wrong.push(`${kind}: ${gold} and ${prediction}`);
+    }
+    expect(wrong).toEqual([]);
+    expect(pairs.length).toBeGreaterThan(600);
+  });
+
   const suites: [file: string, floor: number][] = [
     ["math/grader_pairs_math_verify.json", 0.96],
     ["math/grader_pairs_hendrycks.json", 1],
@@ -223,28 +437,31 @@ describe("agreement with other graders' suites", () => {
   ];
   for (const [file, floor] of suites) {
     const path = dataFile(file);
-    it.skipIf(path === undefined)(`${file}: at least ${100 * floor} %`, () => {
+    it.skipIf(path === undefined)(`${file}: at least ${100 * floor} %`, async () => {
       const pairs = JSON.parse(readFileSync(path!, "utf8")) as {
         gold: string;
         prediction: string;
         expected: boolean;
       }[];
-      const agreeing = pairs.filter((pair) => gradeMathSync(pair.gold, pair.prediction) === pair.expected);
-      console.info(`${file}: ${agreeing.length} of ${pairs.length}`);
-      expect(agreeing.length / pairs.length).toBeGreaterThanOrEqual(floor);
+      let agreeing = 0;
+      for (const { gold, prediction, expected } of pairs) {
+        if ((await gradeMath(gold, prediction)) === expected) agreeing++;
+      }
+      console.info(`${file}: ${agreeing} of ${pairs.length}`);
+      expect(agreeing / pairs.length).toBeGreaterThanOrEqual(floor);
     });
   }
 
   const files = ["math/train12000.jsonl", "math/test500.jsonl"].map(dataFile);
   it.skipIf(files.includes(undefined))(
     "finds every gold answer of MATH in itself and in its solution",
-    () => {
+    async () => {
       let count = 0;
       for (const path of files) {
         for (const line of readFileSync(path!, "utf8").trim().split("\n")) {
           const { answer, solution } = JSON.parse(line) as { answer: string; solution: string };
-          expect(gradeMathSync(answer, `\\boxed{${answer}}`), answer).toBe(true);
-          expect(gradeMathSync(answer, solution), answer).toBe(true);
+          expect(await gradeMath(answer, `\\boxed{${answer}}`), answer).toBe(true);
+          expect(await gradeMath(answer, solution), answer).toBe(true);
           count++;
         }
       }

@@ -5,160 +5,86 @@
  * when it is rounded right to four digits or more.
  */
 
-import { magnitude, subtract } from "./complex.ts";
-import { burn, evaluate, exact, type Fuel, probes } from "./evaluate.ts";
-import type { Node } from "./parse.ts";
-import type { Rational } from "./rational.ts";
-import * as rational from "./rational.ts";
+import { burn, exact, type Fuel, roundsTo } from "./exact.ts";
+import { hasName, type Node } from "./parse.ts";
+
+/** What is left to a library: see values.ts. */
+export interface Values {
+  sameValue(a: Node, b: Node): boolean;
+  proportional(a: Node, b: Node): boolean;
+}
+
+/** One comparison in progress. */
+export interface Comparison extends Fuel {
+  readonly values: Values;
+}
 
 type Of<Kind extends Node["kind"]> = Extract<Node, { kind: Kind }>;
 
 /** Longer bare lists and sets must agree in order. */
 const mostUnordered = 48;
+/** Longer products of matrices are not worked out: an entry would have as many terms as there are ways through them. */
+const mostFactors = 4;
 
-export function same(a: Node, b: Node, fuel: Fuel): boolean {
-  burn(fuel, 4);
+export function same(a: Node, b: Node, comparison: Comparison): boolean {
+  burn(comparison, 4);
   if (a.kind === "unit" && b.kind === "unit" && unitsConflict(a.unit, b.unit)) return false;
-  if (a.kind === "unit") return same(a.of, b, fuel);
-  if (b.kind === "unit") return same(a, b.of, fuel);
+  if (a.kind === "unit") return same(a.of, b, comparison);
+  if (b.kind === "unit") return same(a, b.of, comparison);
 
-  if (a.kind === "relation" && b.kind === "relation" && sameRelation(a, b, fuel)) return true;
+  if (a.kind === "relation" && b.kind === "relation" && sameRelation(a, b, comparison)) return true;
   const left = meaning(a);
   const right = meaning(b);
   if (left !== a || right !== b) {
     const namedDifferently =
       a.kind === "relation" && b.kind === "relation" && isEquation(a) && isEquation(b) && !sameSubject(a, b);
-    return !namedDifferently && same(left, right, fuel);
+    return !namedDifferently && same(left, right, comparison);
   }
 
   const signsA = bothSigns(a);
   const signsB = bothSigns(b);
-  if (signsA !== a || signsB !== b) return same(signsA, signsB, fuel);
+  if (signsA !== a || signsB !== b) return same(signsA, signsB, comparison);
 
-  if (isCollection(a) || isCollection(b)) return sameCollections(a, b, fuel);
+  if (isCollection(a) || isCollection(b)) return sameCollections(a, b, comparison);
   if (a.kind === "union" || b.kind === "union") {
-    return a.kind === "union" && b.kind === "union" && sameUnordered(a.items, b.items, fuel);
+    return a.kind === "union" && b.kind === "union" && sameUnordered(a.items, b.items, comparison);
   }
-  if (isMatrix(a) || isMatrix(b)) return sameMatrices(a, b, fuel);
+  if (isMatrix(a) || isMatrix(b)) return sameMatrices(a, b, comparison);
   if (a.kind === "tuple" || b.kind === "tuple") {
     return (
       a.kind === "tuple" &&
       b.kind === "tuple" &&
       a.open === b.open &&
       a.close === b.close &&
-      sameInOrder(a.items, b.items, fuel)
+      sameInOrder(a.items, b.items, comparison)
     );
   }
   if (a.kind === "relation" || b.kind === "relation") return false;
-  if (a.kind === "ratio" || b.kind === "ratio") return sameRatio(a, b, fuel);
+  if (a.kind === "ratio" || b.kind === "ratio") return sameRatio(a, b, comparison);
   if (a.kind === "based" || b.kind === "based") {
     return a.kind === "based" && b.kind === "based" && a.base === b.base && a.digits === b.digits;
   }
   if (a.kind === "text" && b.kind === "text") return sameText(a.text, b.text);
   if (isInfinity(a) || isInfinity(b)) return infinity(a) !== 0 && infinity(a) === infinity(b);
-  return sameValue(a, b, fuel);
+  return sameValue(a, b, comparison);
 }
 
 // ---------------------------------------------------------------------------------------------- expressions
 
-function sameValue(a: Node, b: Node, fuel: Fuel): boolean {
+function sameValue(a: Node, b: Node, comparison: Comparison): boolean {
   if (a.kind === "percent" || b.kind === "percent") {
-    if (a.kind === "percent" && b.kind === "percent") return sameValue(a.of, b.of, fuel);
+    if (a.kind === "percent" && b.kind === "percent") return sameValue(a.of, b.of, comparison);
     const [percent, plain] = a.kind === "percent" ? [a, b] : [b as Of<"percent">, a];
-    return sameNumber(percent.of, plain, fuel) || sameNumber(percent, plain, fuel);
+    return sameNumber(percent.of, plain, comparison) || sameNumber(percent, plain, comparison);
   }
-  return sameNumber(a, b, fuel);
+  return sameNumber(a, b, comparison);
 }
 
-function sameNumber(a: Node, b: Node, fuel: Fuel): boolean {
-  const exactA = exact(a, fuel);
-  const exactB = exact(b, fuel);
-  if (exactA !== undefined && exactB !== undefined) {
-    if (rational.equal(exactA, exactB)) return true;
-    return roundsTo(rational.toNumber(exactA), exactA, b) || roundsTo(rational.toNumber(exactB), exactB, a);
-  }
-  let agreed = 0;
-  for (let point = 0; point < probes; point++) {
-    const valueA = evaluate(a, point, fuel);
-    const valueB = evaluate(b, point, fuel);
-    if (valueA === undefined && valueB === undefined) continue;
-    if (valueA === undefined || valueB === undefined) return false;
-    const scale = Math.max(magnitude(valueA), magnitude(valueB));
-    if (magnitude(subtract(valueA, valueB)) <= 1e-10 * scale || scale < 1e-13) {
-      agreed++;
-      continue;
-    }
-    // A rounded decimal for an irrational number: no names, so that the first point says it all.
-    return (
-      point === 0 &&
-      valueA.im === 0 &&
-      valueB.im === 0 &&
-      !hasName(a) &&
-      !hasName(b) &&
-      ((exactB !== undefined && roundsTo(valueA.re, undefined, b)) ||
-        (exactA !== undefined && roundsTo(valueB.re, undefined, a)))
-    );
-  }
-  return agreed >= 2;
-}
-
-/**
- * Whether `literal` is a decimal that `value` rounds or truncates to. Of an irrational number four digits are
- * enough; a fraction can be written exactly, so its decimals must go on to six, and must not terminate sooner.
- */
-function roundsTo(value: number, fraction: Rational | undefined, literal: Node): boolean {
-  let negative = false;
-  let node = literal;
-  while (node.kind === "negative") {
-    negative = !negative;
-    node = node.of;
-  }
-  if (node.kind !== "number" || !node.digits.includes(".")) return false;
-  const places = node.digits.length - node.digits.indexOf(".") - 1;
-  const significant = node.digits.replace(".", "").replace(/^0+/, "").length;
-  if (fraction === undefined ? significant < 4 : significant < 5 || places < 6) return false;
-  if (fraction !== undefined && terminates(fraction)) return false;
-  const written = rational.toNumber(node.value) * (negative ? -1 : 1);
-  const unit = 10 ** -places;
-  const off = value - written;
-  return (
-    Math.abs(off) <= 0.5 * unit * (1 + 1e-6) ||
-    (Math.abs(off) < unit && off * written > 0 && significant >= 6)
-  );
-}
-
-function terminates(fraction: Rational): boolean {
-  let d = fraction.d;
-  for (let i = 0; d % 10n === 0n && i < 64; i++) d /= 10n;
-  for (let i = 0; d % 2n === 0n && i < 64; i++) d /= 2n;
-  for (let i = 0; d % 5n === 0n && i < 64; i++) d /= 5n;
-  return d === 1n;
-}
-
-function hasName(node: Node): boolean {
-  switch (node.kind) {
-    case "name":
-    case "text":
-      return true;
-    case "sum":
-    case "product":
-      return node.items.some(hasName);
-    case "negative":
-    case "factorial":
-    case "percent":
-    case "degrees":
-    case "plusMinus":
-    case "unit":
-      return hasName(node.of);
-    case "quotient":
-    case "power":
-    case "root":
-      return hasName(node.left) || hasName(node.right);
-    case "call":
-      return node.name.includes(":") || node.arguments.some(hasName);
-    default:
-      return false;
-  }
+function sameNumber(a: Node, b: Node, comparison: Comparison): boolean {
+  const left = exact(a, comparison);
+  const right = left && exact(b, comparison);
+  if (left === undefined || right === undefined) return comparison.values.sameValue(a, b);
+  return left.equals(right) || roundsTo(left, false, b) || roundsTo(right, false, a);
 }
 
 function isInfinity(node: Node): boolean {
@@ -223,42 +149,44 @@ function isCollection(node: Node): boolean {
   return node.kind === "list" || node.kind === "set";
 }
 
-function sameCollections(a: Node, b: Node, fuel: Fuel): boolean {
+function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
   if ((a.kind === "list" || a.kind === "set") && (b.kind === "list" || b.kind === "set")) {
     const left = flatten(a);
     const right = flatten(b);
     if (a.kind === "list" && b.kind === "list" && isSystem(a) !== isSystem(b)) {
       // x = 1, y = 2 against 1, 2: the names give the order.
       const [system, plain] = isSystem(a) ? [left, right] : [right, left];
-      return sameInOrder(system.map(meaning), plain, fuel);
+      return sameInOrder(system.map(meaning), plain, comparison);
     }
-    if (a.kind === "list" && b.kind === "list" && orderCounts(left, fuel))
-      return sameInOrder(left, right, fuel);
-    return sameUnordered(left, right, fuel);
+    if (a.kind === "list" && b.kind === "list" && orderCounts(left, comparison))
+      return sameInOrder(left, right, comparison);
+    return sameUnordered(left, right, comparison);
   }
   const [collection, other] = (isCollection(a) ? [a, b] : [b, a]) as [Collection, Node];
   const items = flatten(collection);
   if (collection.kind === "list" && other.kind === "tuple" && other.open === "(" && other.close === ")") {
-    return sameInOrder(items.map(meaning), other.items, fuel);
+    return sameInOrder(items.map(meaning), other.items, comparison);
   }
-  if (items.length === 1) return same(items[0]!, other, fuel);
+  if (items.length === 1) return same(items[0]!, other, comparison);
   // x < -1 or x > 3 against a union of intervals.
   if (collection.kind === "list" && other.kind === "union") {
-    return sameUnordered(items.map(meaning), other.items, fuel);
+    return sameUnordered(items.map(meaning), other.items, comparison);
   }
   if (collection.kind === "list" && other.kind === "matrix") return false;
-  return items.length > 1 && items.length <= mostUnordered && items.every((item) => same(item, other, fuel));
+  return (
+    items.length > 1 && items.length <= mostUnordered && items.every((item) => same(item, other, comparison))
+  );
 }
 
 /**
  * Three or more plain numbers that neither rise nor fall: a gold list in no order of its own states an order
  * ("list the terms"), while one from least to greatest merely enumerates.
  */
-function orderCounts(gold: readonly Node[], fuel: Fuel): boolean {
+function orderCounts(gold: readonly Node[], comparison: Comparison): boolean {
   if (gold.length < 3) return false;
-  const values = gold.map((item) => exact(item, fuel));
+  const values = gold.map((item) => exact(item, comparison));
   if (values.some((value) => value === undefined)) return false;
-  const numbers = values.map((value) => rational.toNumber(value!));
+  const numbers = values.map(Number);
   const monotone = (sign: number) =>
     numbers.every((value, i) => i === 0 || sign * (value - numbers[i - 1]!) >= 0);
   return !monotone(1) && !monotone(-1);
@@ -285,14 +213,15 @@ function isSystem(list: Collection): boolean {
   );
 }
 
-function sameInOrder(a: readonly Node[], b: readonly Node[], fuel: Fuel): boolean {
-  return a.length === b.length && a.every((item, i) => same(item, b[i]!, fuel));
+function sameInOrder(a: readonly Node[], b: readonly Node[], comparison: Comparison): boolean {
+  return a.length === b.length && a.every((item, i) => same(item, b[i]!, comparison));
 }
 
 /** As sets: each has a partner in the other. */
-function sameUnordered(a: readonly Node[], b: readonly Node[], fuel: Fuel): boolean {
-  if (a.length > mostUnordered || b.length > mostUnordered) return sameInOrder(a, b, fuel);
-  const partner = (item: Node, others: readonly Node[]) => others.some((other) => same(item, other, fuel));
+function sameUnordered(a: readonly Node[], b: readonly Node[], comparison: Comparison): boolean {
+  if (a.length > mostUnordered || b.length > mostUnordered) return sameInOrder(a, b, comparison);
+  const partner = (item: Node, others: readonly Node[]) =>
+    others.some((other) => same(item, other, comparison));
   return a.every((item) => partner(item, b)) && b.every((item) => partner(item, a));
 }
 
@@ -300,21 +229,21 @@ function isMatrix(node: Node): boolean {
   return node.kind === "matrix" || (node.kind === "product" && node.items.some(isMatrix));
 }
 
-function sameMatrices(a: Node, b: Node, fuel: Fuel): boolean {
+function sameMatrices(a: Node, b: Node, comparison: Comparison): boolean {
   const left = asMatrix(a);
   const right = asMatrix(b);
   if (left === undefined || right === undefined) return false;
   if ((left.style === "vmatrix") !== (right.style === "vmatrix")) return false;
   return (
     left.rows.length === right.rows.length &&
-    left.rows.every((row, i) => sameInOrder(row, right.rows[i]!, fuel))
+    left.rows.every((row, i) => sameInOrder(row, right.rows[i]!, comparison))
   );
 }
 
 /** A matrix, a product of matrices worked out, or a tuple as a column. */
 function asMatrix(node: Node): Of<"matrix"> | undefined {
   if (node.kind === "matrix") return node;
-  if (node.kind === "product") {
+  if (node.kind === "product" && node.items.length <= mostFactors) {
     return node.items.map(asMatrix).reduce((left, right) => {
       const inner = right?.rows.length;
       if (left === undefined || right === undefined || left.rows.some((row) => row.length !== inner))
@@ -339,13 +268,14 @@ function asMatrix(node: Node): Of<"matrix"> | undefined {
   return undefined;
 }
 
-function sameRatio(a: Node, b: Node, fuel: Fuel): boolean {
+function sameRatio(a: Node, b: Node, comparison: Comparison): boolean {
   const left = a.kind === "ratio" ? a.items : [a];
   const right = b.kind === "ratio" ? b.items : [b];
-  if (left.length === right.length && isClock(left) && isClock(right)) return sameInOrder(left, right, fuel);
+  if (left.length === right.length && isClock(left) && isClock(right))
+    return sameInOrder(left, right, comparison);
   const divided = (items: readonly Node[]): Node =>
     items.length === 1 ? items[0]! : { kind: "quotient", left: items[0]!, right: items[1]! };
-  if (left.length <= 2 && right.length <= 2) return sameNumber(divided(left), divided(right), fuel);
+  if (left.length <= 2 && right.length <= 2) return sameNumber(divided(left), divided(right), comparison);
   return (
     left.length === right.length &&
     left
@@ -354,7 +284,7 @@ function sameRatio(a: Node, b: Node, fuel: Fuel): boolean {
         sameNumber(
           { kind: "product", items: [left[0]!, right[i + 1]!] },
           { kind: "product", items: [item, right[0]!] },
-          fuel,
+          comparison,
         ),
       )
   );
@@ -388,9 +318,10 @@ function meaning(node: Node): Node {
       });
     if (approx === 0) return isSubject(parts[0]!) ? parts[1]! : parts[0]!;
     if (operators.every((operator) => operator === "=") && isSubject(parts[0]!)) return parts.at(-1)!;
-    if (operators[0] === "in" && operators.length === 1 && isSubject(parts[0]!)) return parts[1]!;
-    return asInterval(node) ?? node;
+    if (operators.length === 1 && operators[0] === "in" && isSubject(parts[0]!)) return meaning(parts[1]!);
+    return asInterval(node) ?? allBut(node) ?? node;
   }
+  if (isRealLine(node)) return interval("(", negativeInfinity, infinite, ")");
   if (node.kind === "list" && node.items.length > 1 && node.items.every((item) => item.kind === "relation")) {
     const intervals = node.items.map((item) => asInterval(item as Of<"relation">));
     if (intervals.every((interval) => interval !== undefined)) {
@@ -451,6 +382,32 @@ function bigintAsText(_key: string, value: unknown): unknown {
 
 const mirrored: Record<string, string> = { "<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=" };
 
+const infinite: Node = { kind: "constant", name: "infinity" };
+const negativeInfinity: Node = { kind: "negative", of: infinite };
+
+function interval(open: "(" | "[", low: Node, high: Node, close: ")" | "]"): Node {
+  return { kind: "tuple", open, close, items: [low, high] };
+}
+
+function isRealLine(node: Node): boolean {
+  return node.kind === "name" && node.name === "mathbb:R";
+}
+
+/** x ≠ 3 and ℝ without {3} as what lies on its two sides. */
+function allBut({ operators, parts }: Of<"relation">): Node | undefined {
+  if (operators.length !== 1) return undefined;
+  const [left, right] = parts as [Node, Node];
+  let point: Node | undefined;
+  if (operators[0] === "!=" && isSubject(left)) point = right;
+  if (operators[0] === "setminus" && isRealLine(left) && right.kind === "set") point = right.items[0];
+  if (point === undefined || !isBound(point)) return undefined;
+  if (right.kind === "set" && right.items.length > 1) return undefined;
+  return {
+    kind: "union",
+    items: [interval("(", negativeInfinity, point, ")"), interval("(", point, infinite, ")")],
+  };
+}
+
 function asInterval(relation: Of<"relation">): Node | undefined {
   let operators = relation.operators;
   let parts = relation.parts;
@@ -460,44 +417,24 @@ function asInterval(relation: Of<"relation">): Node | undefined {
     operators = operators.map((operator) => mirrored[operator]!).reverse();
     parts = [...parts].reverse();
   } else if (operators.some((operator) => !operator.startsWith("<"))) return undefined;
-  const infinite: Node = { kind: "constant", name: "infinity" };
   const openBracket = (operator: string) => (operator === "<=" ? "[" : "(");
   const closeBracket = (operator: string) => (operator === "<=" ? "]" : ")");
   if (parts.length === 2) {
     const [low, high] = parts as [Node, Node];
-    if (isSubject(low) && isBound(high)) {
-      return {
-        kind: "tuple",
-        open: "(",
-        close: closeBracket(operators[0]!),
-        items: [{ kind: "negative", of: infinite }, high],
-      };
-    }
-    if (isSubject(high) && isBound(low)) {
-      return { kind: "tuple", open: openBracket(operators[0]!), close: ")", items: [low, infinite] };
-    }
+    if (isSubject(low) && isBound(high))
+      return interval("(", negativeInfinity, high, closeBracket(operators[0]!));
+    if (isSubject(high) && isBound(low)) return interval(openBracket(operators[0]!), low, infinite, ")");
     return undefined;
   }
   const [low, middle, high] = parts as [Node, Node, Node];
   if (parts.length !== 3 || !isBound(low) || !isBound(high)) return undefined;
-  const items = [low, high];
-  const open = openBracket(operators[0]!);
-  const close = closeBracket(operators[1]!);
-  if (isSubject(middle)) return { kind: "tuple", open, close, items };
+  const [first, second] = operators as [string, string];
+  const above = interval(openBracket(first), low, high, closeBracket(second));
+  if (isSubject(middle)) return above;
   if (middle.kind === "call" && middle.name === "abs" && isSubject(middle.arguments[0]!)) {
     const negative = (of: Node): Node => ({ kind: "negative", of });
-    return {
-      kind: "union",
-      items: [
-        {
-          kind: "tuple",
-          open: openBracket(operators[1]!),
-          close: closeBracket(operators[0]!),
-          items: [negative(high), negative(low)],
-        },
-        { kind: "tuple", open, close, items },
-      ],
-    };
+    const below = interval(openBracket(second), negative(high), negative(low), closeBracket(first));
+    return { kind: "union", items: [below, above] };
   }
   return undefined;
 }
@@ -509,11 +446,11 @@ function isBound(node: Node): boolean {
   );
 }
 
-function sameRelation(a: Of<"relation">, b: Of<"relation">, fuel: Fuel): boolean {
+function sameRelation(a: Of<"relation">, b: Of<"relation">, comparison: Comparison): boolean {
   const inOrder = (x: Of<"relation">, y: Of<"relation">) =>
     x.operators.length === y.operators.length &&
     x.operators.every((operator, i) => operator === y.operators[i]) &&
-    x.parts.every((part, i) => same(part, y.parts[i]!, fuel));
+    x.parts.every((part, i) => same(part, y.parts[i]!, comparison));
   if (inOrder(a, b)) return true;
   if (b.operators.every((operator) => Object.hasOwn(mirrored, operator))) {
     const turned: Of<"relation"> = {
@@ -524,32 +461,16 @@ function sameRelation(a: Of<"relation">, b: Of<"relation">, fuel: Fuel): boolean
     if (inOrder(a, turned)) return true;
   }
   const single = a.operators.length === 1 && b.operators.length === 1;
-  return single && a.operators[0] === "=" && b.operators[0] === "=" && proportional(a, b, fuel);
+  return single && a.operators[0] === "=" && b.operators[0] === "=" && proportional(a, b, comparison);
 }
 
 /** L₁ - R₁ = c (L₂ - R₂) for one constant c: the same line, circle or plane. */
-function proportional(a: Of<"relation">, b: Of<"relation">, fuel: Fuel): boolean {
+function proportional(a: Of<"relation">, b: Of<"relation">, comparison: Comparison): boolean {
   const difference = (relation: Of<"relation">): Node => ({
     kind: "sum",
     items: [relation.parts[0]!, { kind: "negative", of: relation.parts[1]! }],
   });
-  const left = difference(a);
-  const right = difference(b);
-  if (!hasName(left) || !hasName(right)) return false;
-  // a(L₂ - R₂)|₀ = b(L₁ - R₁)|₀ with the values at the first point as the constants.
-  let ratio: { re: number; im: number } | undefined;
-  let agreed = 0;
-  for (let point = 0; point < probes; point++) {
-    const x = evaluate(left, point, fuel);
-    const y = evaluate(right, point, fuel);
-    if (x === undefined || y === undefined || magnitude(y) < 1e-9 || magnitude(x) < 1e-9) continue;
-    const scale = y.re * y.re + y.im * y.im;
-    const quotient = { re: (x.re * y.re + x.im * y.im) / scale, im: (x.im * y.re - x.re * y.im) / scale };
-    if (ratio === undefined) ratio = quotient;
-    else if (magnitude(subtract(ratio, quotient)) > 1e-9 * magnitude(ratio)) return false;
-    agreed++;
-  }
-  return agreed >= 3;
+  return comparison.values.proportional(difference(a), difference(b));
 }
 
 // ----------------------------------------------------------------------------------------------- text, units

@@ -1,6 +1,6 @@
 /**
  * Which part of a solution is its answer: the last `\boxed{…}`, and where there is none the whole text, read
- * the way a person would: what follows "final answer is", else the last formula, else the last number.
+ * the way a person would: what follows "final answer is", else the last formula or number.
  * Every scan is linear in the text.
  */
 
@@ -101,19 +101,20 @@ function fromProse(text: string): string | undefined {
       .slice(after, after + 4 * longestAnswer)
       .replace(/\.?\s*I hope it is correct[\s\S]*/, "");
     const formula = lastFormula(rest);
-    if (formula !== undefined) return formula;
+    if (formula !== undefined) return formula.content;
     const line = /^\s*\**\s*([^\n]+)/.exec(rest)?.[1]?.replace(/[\s.*]+$/, "");
     if (line !== undefined && line !== "") {
       if (!/[A-Za-z]{2,}/.test(line)) return line;
       return lastNumber(line) ?? line;
     }
   }
-  return lastFormula(text) ?? lastNumber(text);
+  const formula = lastFormula(text);
+  return lastNumber(text.slice(formula?.end)) ?? formula?.content;
 }
 
 /** The last non-empty `$…$`, `$$…$$`, `\(…\)` or `\[…\]`. */
-function lastFormula(text: string): string | undefined {
-  let last: string | undefined;
+function lastFormula(text: string): { content: string; end: number } | undefined {
+  let last: { content: string; end: number } | undefined;
   const unclosed = new Set<string>();
   const opening = /\$\$?|\\\(|\\\[/g;
   for (let match = opening.exec(text); match !== null; match = opening.exec(text)) {
@@ -127,7 +128,8 @@ function lastFormula(text: string): string | undefined {
     const content = text.slice(from, end).trim();
     if (content !== "" && content.length <= longestAnswer) {
       const after = /^\s*(%|pct\b|percent\b)/.exec(text.slice(end + close.length, end + close.length + 12));
-      last = after === null ? content : `${content}%`;
+      const past = end + close.length + (after?.[0].length ?? 0);
+      last = { content: after === null ? content : `${content}%`, end: past };
     }
     opening.lastIndex = end + close.length;
   }

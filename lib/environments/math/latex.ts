@@ -59,9 +59,9 @@ export function clean(answer: string): string {
       .replace(/\\(?:left|right)(?![a-zA-Z])\s*(?:\.|)/g, " ")
       .replace(/\\(?:[bB]igg?[lrm]?)(?![a-zA-Z])/g, " ")
       .replace(/\\(?:displaystyle|textstyle|limits|nolimits|strut|hfill|centering)(?![a-zA-Z])/g, " ")
-      .replace(/\\h?phantom\s*\{[^{}]*\}/g, " ")
+      .replace(/\\h?phantom\s*(?:\{[^{}]*\}|[^\\{}])/g, " ")
       // Thousands: 12,\!000 and 12{,}000 are one number, and so is 12\,000.
-      .replace(/(?<=\d)(?:,\s*\\!|\{,\}|,\\,)\s*(?=\d{3})/g, "")
+      .replace(/(?<=\d)(?:,\s*\\!|\{,\})\s*(?=\d{3})/g, "")
       .replace(/(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))/g, "")
       .replace(/\\[!]/g, "")
       .replace(/\\q?quad(?![a-z]{3})/g, " ")
@@ -79,40 +79,28 @@ export function clean(answer: string): string {
 export function bare(answer: string): string {
   return clean(answer)
     .replace(/\\(?:text|mbox|mathrm|textrm|mathbf|textbf|mathit|textnormal)\s*\{([^{}]*)\}/g, "$1")
-    .replace(/\s+/g, "")
+    .replace(/(?<=\d) (?=\d{3}(?!\d))/g, "")
+    .replace(/(?<!\d)\s+|\s+(?!\d)/g, "")
     .replace(/\^\{([\da-zA-Z])\}/g, "^$1")
     .replace(/_\{([\da-zA-Z])\}/g, "_$1");
 }
 
-/** Names that a person writes without a backslash. */
+/** Names that a person writes without a backslash, and the commands they are. */
 const plainWords: Record<string, string> = {
-  sqrt: "sqrt",
-  cbrt: "cbrt",
-  pi: "pi",
+  ...Object.fromEntries(
+    (
+      "sqrt cbrt pi sin cos tan cot sec csc arcsin arccos arctan sinh cosh ln log exp abs gcd lcm max min mod theta " +
+      "alpha beta"
+    )
+      .split(" ")
+      .map((word) => [word, word]),
+  ),
   infinity: "infty",
   inf: "infty",
   oo: "infty",
-  sin: "sin",
-  cos: "cos",
-  tan: "tan",
-  cot: "cot",
-  sec: "sec",
-  csc: "csc",
-  arcsin: "arcsin",
-  arccos: "arccos",
-  arctan: "arctan",
   asin: "arcsin",
   acos: "arccos",
   atan: "arctan",
-  sinh: "sinh",
-  cosh: "cosh",
-  ln: "ln",
-  log: "log",
-  exp: "exp",
-  abs: "abs",
-  theta: "theta",
-  alpha: "alpha",
-  beta: "beta",
   union: "cup",
 };
 
@@ -125,8 +113,9 @@ const unitWords = new Set(
   ).split(" "),
 );
 
-const styles =
-  /^(?:mathrm|mathbf|mathit|mathsf|boldsymbol|bm|operatorname|mathbb|mathcal|mathscr|overline|vec|hat)$/;
+/** Fonts are looks alone; the other styles say something. */
+const fonts = /^(?:mathrm|mathbf|mathit|mathsf|boldsymbol|bm|operatorname)$/;
+const styles = /^(?:mathbb|mathcal|mathscr|overline|vec|hat)$/;
 const textCommands = /^(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mbox|hbox)$/;
 
 /** Undefined when the answer holds more tokens than any answer has. */
@@ -200,17 +189,21 @@ export function tokenize(answer: string, commas: Commas): Token[] | undefined {
         pushText(tokens, group() ?? "");
         continue;
       }
-      if (styles.test(command)) {
-        const content = (group() ?? take(/\s*[a-zA-Z]/y) ?? "").trim();
-        if (/^[a-zA-Z]$/.test(content)) {
-          tokens.push({ kind: "name", text: command === "mathbb" ? `mathbb:${content}` : content });
-        } else if (content in plainWords) tokens.push({ kind: "command", text: plainWords[content]! });
-        else if (/^[a-zA-Z ]+$/.test(content) && /^(?:mathrm|mathbf|operatorname)$/.test(command)) {
-          pushText(tokens, content);
-        } else {
-          // A segment, a repeating decimal, a vector: opaque, but for its letters and digits.
-          tokens.push({ kind: "name", text: `${command}:${content.replace(/\s+/g, "")}` });
+      if (fonts.test(command)) {
+        const content = (group() ?? take(/\s*[a-zA-Z\d]/y) ?? "").trim();
+        if (Object.hasOwn(plainWords, content)) tokens.push({ kind: "command", text: plainWords[content]! });
+        else if (/^[a-zA-Z ]*$/.test(content)) pushText(tokens, content);
+        else {
+          source = `{${content}}${source.slice(at)}`;
+          at = 0;
         }
+        continue;
+      }
+      if (styles.test(command)) {
+        const content = (group() ?? take(/\s*[a-zA-Z]/y) ?? "").replace(/\s+/g, "");
+        // A segment, a repeating decimal, a vector: opaque, but for its letters and digits.
+        const plain = /^[a-zA-Z]$/.test(content) && command !== "mathbb";
+        tokens.push({ kind: "name", text: plain ? content : `${command}:${content}` });
         continue;
       }
       if (command === "begin" || command === "end") {
@@ -237,8 +230,7 @@ function repeatingDecimal(whole: string, fixed: string, cycle: string): string {
 }
 
 function pushWord(tokens: Token[], word: string): void {
-  if (word in plainWords && Object.hasOwn(plainWords, word))
-    tokens.push({ kind: "command", text: plainWords[word]! });
+  if (Object.hasOwn(plainWords, word)) tokens.push({ kind: "command", text: plainWords[word]! });
   else if (word === "and" || word === "or") tokens.push({ kind: "symbol", text: "," });
   else if (word === "percent" || word === "pct") tokens.push({ kind: "symbol", text: "%" });
   else if (unitWords.has(word.toLowerCase()) || (word.length >= 4 && /[aeiouy]/i.test(word)))

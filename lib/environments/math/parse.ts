@@ -1,13 +1,13 @@
 /** A small parser of answers: from tokens to a tree, by recursive descent with bounded depth. No `eval`. */
 
+import Fraction from "fraction.js";
 import type { Token } from "./latex.ts";
-import { parseDecimal, type Rational } from "./rational.ts";
 
 /** One variant of the union for each kind, so that `kind` narrows. */
 type Each<Kind extends string, Fields> = Kind extends string ? { kind: Kind } & Fields : never;
 
 export type Node =
-  | { kind: "number"; value: Rational; digits: string }
+  | { kind: "number"; value: Fraction; digits: string }
   | { kind: "based"; digits: string; base: string }
   | { kind: "constant"; name: "pi" | "e" | "i" | "infinity" }
   | { kind: "name"; name: string }
@@ -86,6 +86,8 @@ class Parser {
   private readonly tokens: readonly Token[];
   private at = 0;
   private depth = 0;
+  /** The indices of the sums and products that are open: there i is no imaginary unit. */
+  private readonly indices: string[] = [];
   /** How many |…| are open: inside one, a bar closes. */
   private bars = 0;
 
@@ -147,7 +149,9 @@ class Parser {
   private union(): Node {
     const items = [this.ratio()];
     while (this.acceptCommand("cup")) items.push(this.ratio());
-    return items.length === 1 ? items[0]! : { kind: "union", items };
+    const union: Node = items.length === 1 ? items[0]! : { kind: "union", items };
+    if (!this.acceptCommand("setminus")) return union;
+    return { kind: "relation", operators: ["setminus"], parts: [union, this.ratio()] };
   }
 
   private ratio(): Node {
@@ -193,6 +197,8 @@ class Parser {
         left = joinProduct(left, this.signedFactor());
       } else if (this.accept("/") || this.acceptCommand("div")) {
         left = { kind: "quotient", left, right: this.signedFactor() };
+      } else if (this.acceptCommand("bmod") || this.acceptCommand("mod")) {
+        left = { kind: "call", name: "mod", arguments: [left, this.signedFactor()] };
       } else if (this.startsFactor()) {
         left = this.mixed(left) ?? joinProduct(left, this.factor());
       } else if (this.tokens[this.at]?.kind === "text") {
@@ -243,7 +249,7 @@ class Parser {
     if (token === undefined) return false;
     if (token.kind === "number" || token.kind === "name") return true;
     if (token.kind === "command")
-      return startsFactor.has(token.text) || functions.has(token.text) || greek.has(token.text);
+      return [startsFactor, functions, greek, opaque].some((commands) => commands.has(token.text));
     if (token.kind === "text") return false;
     if (token.text === "|") return this.bars === 0;
     return token.text === "(" || token.text === "{" || token.text === "[" || token.text.startsWith("begin:");
@@ -360,8 +366,8 @@ class Parser {
       }
       if (token.kind === "name") {
         this.at++;
-        if (token.text === "e") return { kind: "constant", name: "e" };
-        if (token.text === "i") return { kind: "constant", name: "i" };
+        if ((token.text === "e" || token.text === "i") && !this.indices.includes(token.text))
+          return { kind: "constant", name: token.text };
         if (this.sees("(") && /^[f-hF-HP-Qp-q]$/.test(token.text)) return this.applied(token.text);
         return { kind: "name", name: token.text };
       }
@@ -409,6 +415,9 @@ class Parser {
         const left = this.argument();
         return { kind: "call", name: "binomial", arguments: [left, this.argument()] };
       }
+      case "sum":
+      case "prod":
+        return this.series(name);
       case "lfloor":
         return this.enclosed("rfloor", "floor");
       case "lceil":
@@ -453,12 +462,31 @@ class Parser {
       argument = this.factor();
       while (this.startsFactor() && !this.seesFunction()) argument = joinProduct(argument, this.factor());
     }
-    const parameters = argument.kind === "list" ? argument.items : [argument];
+    const parameters = argument.kind === "list" || argument.kind === "set" ? argument.items : [argument];
     if (exponent?.kind === "negative" && exponent.of.kind === "number" && exponent.of.digits === "1") {
       return { kind: "call", name: `arc${name}`, arguments: parameters };
     }
     const called: Node = { kind: "call", name, arguments: [...parameters, ...extra] };
     return exponent === undefined ? called : { kind: "power", left: called, right: exponent };
+  }
+
+  /** \sum_{k=1}^{n} and what it is over: up to the next sign. */
+  private series(name: string): Node {
+    let range: Node | undefined;
+    let high: Node | undefined;
+    for (;;) {
+      if (this.accept("_")) range = this.argument();
+      else if (this.accept("^")) high = this.argument();
+      else break;
+    }
+    if (range?.kind !== "relation" || range.operators.join() !== "=" || high === undefined)
+      throw new Unreadable();
+    const [index, low] = range.parts as [Node, Node];
+    if (!("name" in index)) throw new Unreadable();
+    this.indices.push(index.name);
+    const body = this.product();
+    this.indices.pop();
+    return { kind: "call", name, arguments: [{ kind: "name", name: index.name }, low, high, body] };
   }
 
   private seesFunction(): boolean {
@@ -575,7 +603,7 @@ class Parser {
 
 const startsFactor = new Set(
   (
-    "frac sqrt cbrt pi infty binom dbinom tbinom lfloor lceil lvert boxed fbox emptyset varnothing dots ldots cdots " +
+    "frac sqrt cbrt pi infty binom dbinom tbinom sum prod lfloor lceil lvert boxed fbox emptyset varnothing dots ldots cdots " +
     "langle lbrace"
   ).split(" "),
 );
@@ -585,15 +613,15 @@ const greek = new Set(
     "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
   ).split(" "),
 );
-const opaque = new Set("triangle angle square bot top setminus backslash prime star dagger".split(" "));
+const opaque = new Set("triangle angle square bot top backslash prime star dagger".split(" "));
 
 function own<T>(table: Record<string, T>, key: string): T | undefined {
   return Object.hasOwn(table, key) ? table[key] : undefined;
 }
 
 function number(digits: string): Node {
-  const value = parseDecimal(digits);
-  if (value === undefined) throw new Unreadable();
+  const [whole = "", decimals = ""] = digits.split(".");
+  const value = new Fraction(BigInt(whole + decimals), 10n ** BigInt(decimals.length));
   return { kind: "number", value, digits };
 }
 
@@ -641,5 +669,32 @@ function printed(node: Node): string | undefined {
     }
     default:
       return undefined;
+  }
+}
+
+/** Whether a value depends on what a name stands for. */
+export function hasName(node: Node): boolean {
+  switch (node.kind) {
+    case "name":
+    case "text":
+      return true;
+    case "sum":
+    case "product":
+      return node.items.some(hasName);
+    case "negative":
+    case "factorial":
+    case "percent":
+    case "degrees":
+    case "plusMinus":
+    case "unit":
+      return hasName(node.of);
+    case "quotient":
+    case "power":
+    case "root":
+      return hasName(node.left) || hasName(node.right);
+    case "call":
+      return node.name.includes(":") || node.arguments.some(hasName);
+    default:
+      return false;
   }
 }

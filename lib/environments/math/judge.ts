@@ -1,0 +1,67 @@
+/** From two texts to a verdict: the readings of both and every comparison that needs no library. */
+
+import { type Comparison, same, type Values } from "./compare.ts";
+import { OutOfFuel } from "./exact.ts";
+import { answerCandidates, longestAnswer } from "./extract.ts";
+import { bare, type Commas, clean, tokenize } from "./latex.ts";
+import { type Node, parse } from "./parse.ts";
+
+/** Nodes one judgement may visit: milliseconds, and far more than answers need. */
+const fuelOfOneJudgement = 300_000;
+
+/**
+ * Whether `prediction` gives the answer `gold`. Without `values`, undefined where that hangs on the values of
+ * expressions that are no fractions. Never throws, whatever the texts.
+ */
+export function judge(gold: string, prediction: string, values: Values): boolean;
+export function judge(gold: string, prediction: string): boolean | undefined;
+export function judge(gold: string, prediction: string, values?: Values): boolean | undefined {
+  let asked = false;
+  const ask = () => {
+    asked = true;
+    return false;
+  };
+  const comparison: Comparison = {
+    left: fuelOfOneJudgement,
+    values: values ?? { sameValue: ask, proportional: ask },
+  };
+  const golds = answerCandidates(gold);
+  const predictions = answerCandidates(prediction);
+  try {
+    if (golds.some((right) => predictions.some((answer) => agrees(right, answer, comparison)))) return true;
+  } catch (error) {
+    if (error instanceof OutOfFuel) return false;
+    throw error;
+  }
+  // What was asked counted as no: every comparison that said yes did so without it.
+  return asked ? undefined : false;
+}
+
+function agrees(gold: string, answer: string, comparison: Comparison): boolean {
+  if (gold.length > longestAnswer || answer.length > longestAnswer) return gold.trim() === answer.trim();
+  const bareGold = bare(gold);
+  const bareAnswer = bare(answer);
+  if (bareGold === bareAnswer) return true;
+  if (bareGold === "" || bareAnswer === "") return false;
+  // Braces are the last thing that does not show.
+  if (
+    bareGold.replace(/[{}]/g, "") === bareAnswer.replace(/[{}]/g, "") &&
+    !/\\frac|\\sqrt|[\^_]|\\[{}]/.test(bareGold + bareAnswer)
+  )
+    return true;
+  const goldReadings = readings(gold);
+  const answerReadings = goldReadings.length === 0 ? [] : readings(answer);
+  return goldReadings.some((a) => answerReadings.some((b) => same(a, b, comparison)));
+}
+
+/** What an answer can mean: commas between digits are read in three ways, unless they are in a bracket. */
+function readings(answer: string): Node[] {
+  const looks = clean(answer);
+  const ambiguous = /\d,\d/.test(looks) && !/(?:[([]|\\\{)[^()[\]{}]*\d,\d/.test(looks);
+  const kinds: Commas[] = ambiguous ? ["list", "thousands", "decimal"] : ["list"];
+  return kinds.flatMap((commas) => {
+    const tokens = tokenize(answer, commas);
+    const node = tokens && parse(tokens);
+    return node === undefined ? [] : [node];
+  });
+}

@@ -1,0 +1,285 @@
+/**
+ * Whether two expressions are one function of their names, by their values as mathjs computes them: at many points, to
+ * 64 digits where they are real, else in double precision. The first comparison loads mathjs and none has a bound in
+ * time, so only the grader's own thread does this: see worker.ts.
+ */
+
+import { createHash } from "node:crypto";
+import Fraction from "fraction.js";
+import type { BigNumber, Complex } from "mathjs";
+import mathjs from "mathjs/lib/browser/math.js";
+import { roundsTo } from "./exact.ts";
+import { hasName, type Node } from "./parse.ts";
+
+const math = mathjs.create(mathjs.all!, { number: "BigNumber", precision: 64 });
+
+type Value = BigNumber | Complex;
+/** mathjs decides by the values which arithmetic it is. */
+const compute = math as unknown as Record<string, (...values: Value[]) => Value>;
+
+/**
+ * The values that names take at a point: real, whole (what factorials and binomials need) or complex. The latter only
+ * where the others leave two expressions undecided.
+ */
+interface Point {
+  kind: "real" | "whole" | "complex";
+  number: number;
+}
+
+const pointsOf = (kind: Point["kind"], count: number): Point[] =>
+  Array.from({ length: count }, (_, number) => ({ kind, number }));
+const realPoints = [...pointsOf("real", 5), ...pointsOf("whole", 5)];
+const complexPoints = pointsOf("complex", 4);
+/** At so many points two expressions with names must have a value. */
+const enough = 3;
+/** Sums and products of more terms have no value here, nor have factorials of larger numbers. */
+const mostTerms = 1000;
+const largestFactorial = 5000;
+
+/** Whether a and b have the same value wherever both have one; for a number, b may be its decimals and the reverse. */
+export function sameValue(a: Node, b: Node): boolean {
+  const named = hasName(a) || hasName(b);
+  for (const points of [realPoints, complexPoints]) {
+    let agreed = 0;
+    for (const [x, y] of valuesAt(points, a, b)) {
+      if (!close(x, y)) return !named && (isRounded(x, b) || isRounded(y, a));
+      agreed++;
+      if (!named) return true;
+    }
+    if (agreed >= enough) return true;
+  }
+  return false;
+}
+
+/** Whether a = c · b for one number c other than 0. */
+export function proportional(a: Node, b: Node): boolean {
+  if (!hasName(a) || !hasName(b)) return false;
+  const quotient: Node = { kind: "quotient", left: a, right: b };
+  for (const points of [realPoints, complexPoints]) {
+    let ratio: Value | undefined;
+    let agreed = 0;
+    for (const [x] of valuesAt(points, quotient, b)) {
+      ratio ??= x;
+      if (!close(x, ratio)) return false;
+      agreed++;
+    }
+    if (agreed >= enough && !close(ratio!, math.bignumber(0))) return true;
+  }
+  return false;
+}
+
+/** The values of a and b where both have one. */
+function* valuesAt(points: readonly Point[], a: Node, b: Node): Generator<[Value, Value]> {
+  for (const point of points) {
+    const x = valueAt(point, a);
+    const y = x && valueAt(point, b);
+    if (x && y) yield [x, y];
+  }
+}
+
+function close(x: Value, y: Value): boolean {
+  if (isComplex(x) || isComplex(y)) {
+    const size = Math.max(Number(math.abs(x)), Number(math.abs(y)));
+    return Number(math.abs(compute.subtract!(x, y))) <= 1e-10 * size || size < 1e-13;
+  }
+  const distance = x.minus(y).abs();
+  return distance.lte(x.abs().times(1e-40)) || distance.lt(1e-50);
+}
+
+function isRounded(value: Value, literal: Node): boolean {
+  if (isComplex(value) || value.abs().gt(1e300)) return false;
+  return roundsTo(new Fraction(value.toFixed(60)), true, literal);
+}
+
+function isComplex(value: Value): value is Complex {
+  return math.isComplex(value);
+}
+
+class NoValue extends Error {}
+
+function valueAt(point: Point, node: Node): Value | undefined {
+  try {
+    return new Evaluation(point).of(node);
+  } catch {
+    // Ours, or mathjs's where a function is not defined: there is no value in any case.
+    return undefined;
+  }
+}
+
+/** One expression's value at one point. Throws where it has none: sets, tuples, infinity, division by zero. */
+class Evaluation {
+  private readonly point: Point;
+  /** The indices of the sums and products that `of` is in. */
+  private readonly indices = new Map<string, Value>();
+  /** Whether `of` is in a sine or its like: there degrees are angles. */
+  private inAngle = false;
+
+  constructor(point: Point) {
+    this.point = point;
+  }
+
+  of(node: Node): Value {
+    const value = this.compute(node);
+    if (!isComplex(value)) {
+      if (!value.isFinite()) throw new NoValue();
+      return value;
+    }
+    // Between real values nothing is complex: there √a √b = √(ab) wherever both have a value.
+    if (this.point.kind !== "complex") throw new NoValue();
+    if (!Number.isFinite(value.re) || !Number.isFinite(value.im)) throw new NoValue();
+    // Roots and logarithms of a negative number lie on one side: its imaginary part is never -0.
+    return math.complex(value.re, value.im + 0);
+  }
+
+  private compute(node: Node): Value {
+    switch (node.kind) {
+      case "number":
+        return this.number(`${node.value.n}`, `${node.value.d}`);
+      case "constant":
+        return this.constant(node.name);
+      case "name":
+        return this.indices.get(node.name) ?? this.valueOfName(node.name);
+      case "text":
+        return this.valueOfName(`text ${node.text}`);
+      case "unit":
+        return this.of(node.of);
+      case "negative":
+        return compute.unaryMinus!(this.of(node.of));
+      case "percent":
+        return compute.divide!(this.of(node.of), this.number("100"));
+      case "degrees": {
+        const degrees = this.of(node.of);
+        if (!this.inAngle) return degrees;
+        return compute.divide!(compute.multiply!(degrees, this.constant("pi")), this.number("180"));
+      }
+      case "sum":
+        return node.items.map((item) => this.of(item)).reduce((total, item) => compute.add!(total, item));
+      case "product":
+        return node.items
+          .map((item) => this.of(item))
+          .reduce((total, item) => compute.multiply!(total, item));
+      case "quotient":
+        return compute.divide!(this.of(node.left), this.of(node.right));
+      case "power":
+        return compute.pow!(this.of(node.left), this.of(node.right));
+      case "root":
+        return this.root(this.of(node.left), this.of(node.right));
+      case "factorial":
+        return this.factorial(this.real(this.of(node.of)));
+      case "call":
+        return this.call(node.name, node.arguments);
+      default:
+        throw new NoValue();
+    }
+  }
+
+  private number(numerator: string, denominator = "1"): Value {
+    return this.lift(math.bignumber(numerator).div(math.bignumber(denominator)));
+  }
+
+  /** A real number in this point's arithmetic. */
+  private lift(value: Value): Value {
+    return this.point.kind === "complex" && !isComplex(value) ? math.complex(Number(value), 0) : value;
+  }
+
+  /** A real number out of this point's arithmetic. */
+  private real(value: Value): BigNumber {
+    if (!isComplex(value)) return value;
+    if (value.im !== 0) throw new NoValue();
+    return math.bignumber(value.re);
+  }
+
+  private constant(name: string): Value {
+    if (name === "pi") return this.lift(math.acos(math.bignumber(-1)) as Value);
+    if (name === "e") return this.lift(math.exp(math.bignumber(1)));
+    if (name === "i" && this.point.kind === "complex") return math.complex(0, 1);
+    throw new NoValue();
+  }
+
+  private factorial(of: BigNumber): Value {
+    if (of.gt(largestFactorial)) throw new NoValue();
+    return this.lift(compute.factorial!(of));
+  }
+
+  /** The n-th root; of a negative number with odd n the real one. */
+  private root(of: Value, n: Value): Value {
+    const value = isComplex(of) && of.im !== 0 ? undefined : this.real(of);
+    const degree = this.real(n);
+    if (value !== undefined && degree.isInteger() && (!value.isNegative() || !degree.mod(2).isZero()))
+      return this.lift(math.nthRoot(value, degree) as Value);
+    return compute.pow!(of, compute.divide!(this.number("1"), n));
+  }
+
+  private call(name: string, parameters: readonly Node[]): Value {
+    if (name === "sum" || name === "prod") return this.series(name, parameters);
+    const outer = this.inAngle;
+    this.inAngle ||= /^(?:sin|cos|tan|cot|sec|csc)$/.test(name);
+    const values = parameters.map((parameter) => this.of(parameter));
+    this.inAngle = outer;
+    const [x, second] = values as [Value, Value | undefined];
+    switch (name) {
+      case "log":
+      case "lg":
+        // Without a base: the decimal logarithm.
+        return compute.divide!(compute.log!(x), compute.log!(second ?? this.number("10")));
+      case "floor":
+      case "ceil": {
+        // The logarithm of 8 to base 2 must not become 2.
+        const whole = math.round(this.real(x), 50);
+        return this.lift(name === "floor" ? whole.floor() : whole.ceil());
+      }
+    }
+    const known = Object.hasOwn(functions, name) ? functions[name] : undefined;
+    if (known === undefined) {
+      const written = values.map((value) => math.format(value, isComplex(value) ? 9 : 40));
+      return this.valueOfName(`${name}(${written.join(";")})`);
+    }
+    if (wholeNumbers.test(known))
+      return this.lift(compute[known]!(...values.map((value) => this.real(value))));
+    return this.lift(compute[known]!(...values));
+  }
+
+  /** A sum or product of `body` over whole numbers. */
+  private series(name: "sum" | "prod", [index, low, high, body]: readonly Node[]): Value {
+    if (index?.kind !== "name") throw new NoValue();
+    const from = this.real(this.of(low!));
+    const to = this.real(this.of(high!));
+    if (!from.isInteger() || !to.isInteger() || to.minus(from).gt(mostTerms)) throw new NoValue();
+    const outer = this.indices.get(index.name);
+    let total = this.number(name === "sum" ? "0" : "1");
+    for (let at = from; at.lte(to); at = at.plus(1)) {
+      this.indices.set(index.name, this.lift(at));
+      total = compute[name === "sum" ? "add" : "multiply"]!(total, this.of(body!));
+    }
+    if (outer === undefined) this.indices.delete(index.name);
+    else this.indices.set(index.name, outer);
+    return total;
+  }
+
+  /** A value that looks like chance and is the same for the same name; a function nothing is known of is a name too. */
+  private valueOfName(name: string): Value {
+    const { kind, number } = this.point;
+    const chance = createHash("sha256").update(`${number} ${name}`).digest();
+    const size = 0.4 + 2.2 * (chance.readUInt32BE(0) / 2 ** 32);
+    if (kind === "whole") return math.bignumber(2 + (chance.readUInt32BE(0) % 13));
+    if (kind === "complex") return math.complex(size, 0.3 + chance.readUInt32BE(4) / 2 ** 32);
+    // All names positive, of either sign, all negative.
+    const negative = number >= 4 || (number === 3 && chance.readUInt32BE(4) % 2 === 1);
+    return math.bignumber(negative ? -size : size);
+  }
+}
+
+/** mathjs's names for functions. */
+const functions: Record<string, string> = {
+  ...Object.fromEntries(
+    "sin cos tan cot sec csc sinh cosh tanh exp abs max min gcd lcm mod"
+      .split(" ")
+      .map((name) => [name, name]),
+  ),
+  arcsin: "asin",
+  arccos: "acos",
+  arctan: "atan",
+  ln: "log",
+  binomial: "combinations",
+};
+const wholeNumbers = /^(?:max|min|gcd|lcm|mod|combinations)$/;

@@ -25,6 +25,9 @@ export const streams = {
   bootstrap: 17,
   diagnosis: 18,
   next: 19,
+  person: 20,
+  scenario: 21,
+  probe: 22,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

@@ -1,5 +1,7 @@
 /** What is said of a row's samples. Medians and quartiles, as a busy moment shows in a mean. */
 
+import { quantile } from "../statistics.ts";
+
 export interface Statistics {
   samples: number;
   min: number;
@@ -18,13 +20,4 @@ export function statistics(samples: readonly number[]): Statistics {
     median: quantile(sorted, 0.5),
     q3: quantile(sorted, 0.75),
   };
-}
-
-/** `sorted` must be ascending and not empty. */
-export function quantile(sorted: Float64Array, share: number): number {
-  const place = share * (sorted.length - 1);
-  const below = Math.floor(place);
-  const low = sorted[below]!;
-  const high = sorted[Math.min(below + 1, sorted.length - 1)]!;
-  return low + (high - low) * (place - below);
 }

@@ -4,10 +4,10 @@
  */
 
 import { escaped, round, text } from "../bench/svg.ts";
+import { coverage } from "../statistics.ts";
 import { fontFamily, inThemes, svgImage, themes } from "./image.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
 import { smoothing } from "./report.ts";
-import { coverage } from "./statistics.ts";
 import { formatCount, formatShare } from "./table.ts";
 
 // Pixels.

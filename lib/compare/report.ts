@@ -3,10 +3,11 @@
 import { describeSource, type Source } from "../bench/machine.ts";
 import type { Interval } from "../rollout/evaluate.ts";
 import { mean } from "../rollout/losses.ts";
+import { bootstrap } from "../statistics.ts";
 import type { Comparison } from "./comparison.ts";
 import { type Point, type RunFigures, readFigures, smoothed, valueAt } from "./runs.ts";
 import type { ComparedRun, RunState } from "./schedule.ts";
-import { bootstrap, interquartileMean, median, probabilityOfImprovement } from "./statistics.ts";
+import { interquartileMean, median, probabilityOfImprovement } from "./statistics.ts";
 
 /** What stands for success: the same for all methods. */
 export type Measure = "evaluated" | "collected";

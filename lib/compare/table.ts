@@ -3,8 +3,8 @@
 import { formatBytes } from "../native/report.ts";
 import type { Interval } from "../rollout/evaluate.ts";
 import { formatSeconds } from "../run/progress.ts";
+import { coverage } from "../statistics.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
-import { coverage } from "./statistics.ts";
 
 export interface Table {
   headings: string[];

@@ -24,7 +24,7 @@ export interface TextLengths {
 
 /**
  * Openings and requests are counted in SmolLM2's tokens; actions and critiques of twentyQuestions are those of an hour's
- * run (docs/experiments.md). The other answers are guesses at what an instructed model of some billion parameters
+ * run (docs/experiments.md); tauBench's observations are half of them the records that its retail tasks look up. The other answers are guesses at what an instructed model of some billion parameters
  * writes, and a thought is one at what a reasoning model does.
  */
 const assumed: Readonly<Record<string, TextLengths>> = {
@@ -45,6 +45,15 @@ const assumed: Readonly<Record<string, TextLengths>> = {
     request: 70,
     thought: 4000,
     turns: 1,
+  },
+  tauBench: {
+    opening: 4200,
+    action: 100,
+    observation: 250,
+    critique: 100,
+    request: 120,
+    thought: 2000,
+    turns: 15,
   },
   errands: {
     opening: 24,

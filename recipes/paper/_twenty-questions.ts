@@ -3,18 +3,13 @@
  * oracle and the judge. The words are read from `$NLAC_DATA/dialogue/things_1823.txt`, one a line; where that is missing,
  * the words of nlac's own table take their place.
  */
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 
-const file = join(process.env.NLAC_DATA ?? ".", "dialogue", "things_1823.txt");
+const data = process.env.NLAC_DATA;
+const hasThings = data !== undefined && existsSync(join(data, "dialogue", "things_1823.txt"));
 
 export const environment = {
   name: "twentyQuestions",
-  options: {
-    oracle: { model: "gpt-4.1" },
-    turns: 20,
-    ...(existsSync(file)
-      ? { words: readFileSync(file, "utf8").trim().split("\n"), trainWords: 1000, testWords: 500 }
-      : {}),
-  },
+  options: { oracle: { model: "gpt-4.1" }, turns: 20, words: hasThings ? "things" : "table" },
 };

@@ -1,12 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import {
-  bootstrap,
-  interquartileMean,
-  median,
-  probabilityOfImprovement,
-} from "../../lib/compare/statistics.ts";
+import { interquartileMean, median, probabilityOfImprovement } from "../../lib/compare/statistics.ts";
 import { mean } from "../../lib/rollout/losses.ts";
+import { bootstrap } from "../../lib/statistics.ts";
 
 interface Recorded {
   cases: {

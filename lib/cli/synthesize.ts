@@ -1,0 +1,158 @@
+/** `nlac data synthesize`: makes tasks for an environment whose own are too few. */
+
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { type Command, InvalidArgumentError } from "commander";
+import type { ServiceSource } from "../environments/services.ts";
+import {
+  type RetailSynthesis,
+  type SynthesizeRetailOptions,
+  synthesizeRetail,
+  type TauBenchTaskRecord,
+} from "../environments/tau-bench/synthesize.ts";
+import { readTasks } from "../environments/tau-bench/tasks.ts";
+import { NlacError } from "../errors.ts";
+import { stderrReporter } from "../native/report.ts";
+import { writeAtomically } from "../write-atomically.ts";
+import { collect, jsonObject, wholeNumber } from "./options.ts";
+
+interface SynthesizeFlags {
+  data?: string;
+  out: string;
+  train?: number;
+  test?: number;
+  seed?: number;
+  questions?: number;
+  holdOut: string[];
+  rewrite?: Record<string, unknown>;
+  json?: boolean;
+}
+
+const benchmark = "tau-bench-retail";
+
+/** Adds the command to `data`. */
+export function registerSynthesize(data: Command): void {
+  data
+    .command("synthesize")
+    .description("make checked training and test tasks from an environment's data")
+    .argument("<tasks>", benchmark)
+    .requiredOption("--out <directory>", "where tasks_train.json and tasks_test.json go")
+    .option("--data <directory>", "tau-bench's data (default: $NLAC_DATA/tau-bench)")
+    .option("--train <number>", "tasks for training (default: 2500)", wholeNumber(0))
+    .option("--test <number>", "tasks for testing, of other customers (default: 500)", wholeNumber(0))
+    .option("--seed <number>", "the same seed makes the same tasks (default: 0)", wholeNumber(0))
+    .option("--questions <share>", "share in which something must be answered too (default: 0.2)", share)
+    .option(
+      "--hold-out <file>",
+      "tasks whose customers are kept out of the training tasks; may be repeated",
+      collect,
+      [],
+    )
+    .option("--rewrite <json>", "the service that puts the instructions into other words", jsonObject)
+    .option("--json", "print the figures as JSON")
+    .addHelpText(
+      "after",
+      `
+Examples:
+  nlac data synthesize ${benchmark} --out retail-tasks --hold-out "$NLAC_DATA/tau-bench/retail/tasks_test.json"
+  nlac data synthesize ${benchmark} --out retail-tasks --rewrite '{"model": "gpt-4.1", "record": "rewritten.jsonl"}'
+
+The tasks are for the environment tauBench: { "domain": "retail", "train": "…/tasks_train.json", "test": … }, with
+absolute paths. How they are made and checked: docs/environments/tau-bench-users.md.`,
+    )
+    .action(run);
+}
+
+function share(text: string): number {
+  const value = Number(text);
+  if (text.trim() !== "" && value >= 0 && value <= 1) return value;
+  throw new InvalidArgumentError("It must be a number from 0 to 1.");
+}
+
+async function run(tasks: string, flags: SynthesizeFlags): Promise<void> {
+  if (tasks !== benchmark) {
+    throw new NlacError("ERR_VALUE", `There are tasks to be made for ${benchmark} only, not for "${tasks}".`);
+  }
+  const files = { train: join(flags.out, "tasks_train.json"), test: join(flags.out, "tasks_test.json") };
+  for (const file of Object.values(files)) {
+    if (existsSync(file))
+      throw new NlacError("ERR_VALUE", `${file} is there already; give --out another directory.`);
+  }
+  const { data, train, test, seed, questions } = flags;
+  const heldOut = flags.holdOut.flatMap((file) => readTasks(file, "held-out").map(({ userId }) => userId));
+  const reporter = stderrReporter();
+  const options: SynthesizeRetailOptions = { data, train, test, seed, questions, heldOut };
+  if (flags.rewrite !== undefined) {
+    options.rewrite = flags.rewrite as unknown as ServiceSource;
+    options.onProgress = (done, of) => reporter.progress("rewritten", done, of, "steps");
+  }
+  const start = performance.now();
+  const synthesis = await synthesizeRetail(options);
+  const seconds = (performance.now() - start) / 1000;
+  mkdirSync(flags.out, { recursive: true });
+  for (const split of ["train", "test"] as const) {
+    writeAtomically(files[split], `${JSON.stringify(synthesis[split], undefined, 1)}\n`);
+  }
+  const figures = { seconds, ...figuresOf(synthesis), files };
+  console.log(flags.json ? JSON.stringify(figures) : table(figures));
+}
+
+interface Figures {
+  seconds: number;
+  drawn: number;
+  rejected: Record<string, number>;
+  rewritten: number;
+  splits: Record<"train" | "test", SplitFigures>;
+  files: Record<"train" | "test", string>;
+}
+
+interface SplitFigures {
+  tasks: number;
+  customers: number;
+  /** Tasks with something to be answered. */
+  questions: number;
+  /** Tasks by their number of changes, changes by their tool. */
+  changes: Record<string, number>;
+  tools: Record<string, number>;
+}
+
+function figuresOf({ train, test, ...rest }: RetailSynthesis): Omit<Figures, "seconds" | "files"> {
+  return { ...rest, splits: { train: splitFigures(train), test: splitFigures(test) } };
+}
+
+function splitFigures(tasks: readonly TauBenchTaskRecord[]): SplitFigures {
+  return {
+    tasks: tasks.length,
+    customers: new Set(tasks.map(({ user_id }) => user_id)).size,
+    questions: tasks.filter(({ outputs }) => outputs.length > 0).length,
+    changes: counts(tasks.map(({ actions }) => String(actions.length))),
+    tools: counts(tasks.flatMap(({ actions }) => actions.map(({ name }) => name))),
+  };
+}
+
+/** How often each text occurs, the most frequent first. */
+function counts(texts: readonly string[]): Record<string, number> {
+  const found = new Map<string, number>();
+  for (const text of texts) found.set(text, (found.get(text) ?? 0) + 1);
+  return Object.fromEntries([...found].sort(([, a], [, b]) => b - a));
+}
+
+function table({ seconds, drawn, rejected, rewritten, splits, files }: Figures): string {
+  const made = splits.train.tasks + splits.test.tasks;
+  const shown = (entries: Record<string, number>) =>
+    Object.entries(entries)
+      .map(([name, count]) => `${name} ${count}`)
+      .join(", ");
+  return [
+    `${made} tasks in ${seconds.toFixed(1)} s, of ${drawn} drawn; rejected: ${shown(rejected)}`,
+    ...(rewritten === 0 ? [] : [`${rewritten} instructions are in the service's words`]),
+    ...(["train", "test"] as const).flatMap((split) => {
+      const { tasks, customers, questions, changes, tools } = splits[split];
+      return [
+        `${split}: ${tasks} tasks of ${customers} customers, ${questions} with a question → ${files[split]}`,
+        `  tasks by changes: ${shown(changes)}`,
+        `  changes by tool: ${shown(tools)}`,
+      ];
+    }),
+  ].join("\n");
+}

@@ -1,0 +1,147 @@
+/** Values as text: as Python's `str`, `repr` and `json.dumps` write them, and the two forms that are hashed. */
+
+import { compareText, type Value } from "./values.ts";
+
+/** `str(value)`. */
+export function str(value: Value): string {
+  return typeof value === "string" ? value : repr(value);
+}
+
+/** `repr(value)`. */
+export function repr(value: Value): string {
+  if (Array.isArray(value)) return `[${value.map(repr).join(", ")}]`;
+  if (value instanceof Map) {
+    return `{${Array.from(value, ([key, inner]) => `${textRepr(key)}: ${repr(inner)}`).join(", ")}}`;
+  }
+  return atomRepr(value);
+}
+
+/** How the texts that are hashed are written. Both put a dict's pairs into the order of their keys. */
+export interface HashedForm {
+  atom(value: null | boolean | bigint | number | string): string;
+  list: Brackets;
+  dict: Brackets;
+  /** What stands before and after the value of the pair of `key`. */
+  entry(key: string): readonly [before: string, after: string];
+}
+
+interface Brackets {
+  open: string;
+  separator: string;
+  /** By the number of items. */
+  close(items: number): string;
+}
+
+const tuple: Brackets = { open: "(", separator: ", ", close: (items) => (items === 1 ? ",)" : ")") };
+
+/** What tau-bench itself hashes: `str` of nested tuples, where a dict is the tuple of its pairs. */
+export const referenceForm: HashedForm = {
+  atom: atomRepr,
+  list: tuple,
+  dict: tuple,
+  entry: (key) => [`(${textRepr(key)}, `, ")"],
+};
+
+/** JSON with sorted keys, without spaces, numbers as ECMAScript prints them. */
+export const canonicalForm: HashedForm = {
+  atom: (value) => JSON.stringify(typeof value === "bigint" ? Number(value) : value),
+  list: { open: "[", separator: ",", close: () => "]" },
+  dict: { open: "{", separator: ",", close: () => "}" },
+  entry: (key) => [`${JSON.stringify(key)}:`, ""],
+};
+
+export function hashedText(value: Value, form: HashedForm): string {
+  const write = (inner: Value): string => {
+    if (Array.isArray(inner)) return enclose(inner.map(write), form.list);
+    if (inner instanceof Map) {
+      const keys = [...inner.keys()].sort(compareText);
+      return enclose(
+        keys.map((key) => form.entry(key).join(write(inner.get(key)!))),
+        form.dict,
+      );
+    }
+    return form.atom(inner);
+  };
+  return write(value);
+}
+
+export function enclose(items: readonly string[], { open, separator, close }: Brackets): string {
+  return open + items.join(separator) + close(items.length);
+}
+
+/** `json.dumps(value)` with its defaults. */
+export function dumps(value: Value): string {
+  if (typeof value === "string") return quoted(value);
+  if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
+  if (value instanceof Map) {
+    return `{${Array.from(value, ([key, inner]) => `${quoted(key)}: ${dumps(inner)}`).join(", ")}}`;
+  }
+  if (typeof value !== "number") return String(value);
+  if (Number.isFinite(value)) return floatRepr(value);
+  return Number.isNaN(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+function atomRepr(value: null | boolean | bigint | number | string): string {
+  switch (typeof value) {
+    case "string":
+      return textRepr(value);
+    case "number":
+      return floatRepr(value);
+    case "bigint":
+      return String(value);
+    case "boolean":
+      return value ? "True" : "False";
+    default:
+      return "None";
+  }
+}
+
+/** The shortest text that reads back as `value`, with an exponent below 1e-4 and from 1e16. */
+function floatRepr(value: number): string {
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
+  if (Object.is(value, -0)) return "-0.0";
+  const [digits, exponent] = value.toExponential().split("e") as [string, string];
+  const power = Number(exponent);
+  if (power >= -4 && power < 16) {
+    const text = String(value);
+    return text.includes(".") ? text : `${text}.0`;
+  }
+  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+}
+
+const plainText = /^[ !#-[\]-~]*$/;
+
+function quoted(text: string): string {
+  if (plainText.test(text)) return `"${text}"`;
+  return JSON.stringify(text).replace(
+    /[^ -~]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+const printableAscii = /^[ -&(-[\]-~]*$/;
+// What Python calls not printable, the space apart, and what is escaped besides.
+const escaped = /[\p{C}\p{Z}\\']/gu;
+const named: Readonly<Record<string, string>> = {
+  "\n": "\\n",
+  "\r": "\\r",
+  "\t": "\\t",
+  "\\": "\\\\",
+  " ": " ",
+};
+
+function textRepr(text: string): string {
+  if (printableAscii.test(text)) return `'${text}'`;
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const body = text.replace(escaped, (character) => {
+    if (character === "'") return quote === "'" ? "\\'" : "'";
+    return named[character] ?? codePoint(character.codePointAt(0)!);
+  });
+  return quote + body + quote;
+}
+
+function codePoint(code: number): string {
+  const hex = code.toString(16);
+  if (code < 0x100) return `\\x${hex.padStart(2, "0")}`;
+  return code < 0x10000 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`;
+}

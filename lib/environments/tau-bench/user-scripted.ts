@@ -1,0 +1,114 @@
+/**
+ * A customer by rules: offline, and the same every time. For tests, and for small models where there is no service.
+ *
+ * It opens with all of its instruction, put into the first person: "you" becomes "I" or "me", "your" becomes "my", and
+ * a sentence that lists nothing but traits of character is left out. To what the agent says it answers the first of
+ * these that fits:
+ *
+ * 1. After `mostTurns` turns of the agent: the stop word.
+ * 2. Asked who it is: what the instruction tells of its name, e-mail address, zip code and user id.
+ * 3. Asked to confirm, or whether to go ahead: yes.
+ * 4. Asked whether there is anything else: the stop word.
+ * 5. Asked whether something is right, or wanted: yes.
+ * 6. Asked anything else: all of its request again.
+ * 7. Told that something was done, or that it is handed to a person: the stop word.
+ * 8. Else it asks the agent to go on.
+ *
+ * It knows no order in which things are to be said, takes "if the agent … then …" for a part of its request, and
+ * believes an agent that says it is done. So a success rate with it is not one with a simulated person.
+ */
+
+import { throwIfAborted } from "../../errors.ts";
+import { stopWord, type User } from "./user.ts";
+
+/** Turns of the agent that a conversation takes at most. */
+export const mostTurns = 12;
+
+export const scriptedUser: User = {
+  async start({ instruction }, { signal }) {
+    throwIfAborted(signal);
+    const request = inFirstPerson(instruction) || "Hello.";
+    let turns = 0;
+    return {
+      opening: request,
+      async respond(text) {
+        throwIfAborted(signal);
+        turns++;
+        return turns >= mostTurns ? stopWord : answer(text, instruction, request);
+      },
+    };
+  },
+};
+
+const asksForReply = [/\?/, /\b(?:please|need|reply|tell me|let me know)\b/i];
+// The distance is bounded: what an agent writes may be long and odd.
+const asksIdentity = [
+  /\b(?:verify|confirm|authenticate|validate)\s+(?:who you are|your (?:identity|account))/i,
+  /\b(?:provide|give|share|send|enter|tell me|what(?:'s|’s| is)|need|know)\b[^.?!]{0,60}\byour\b[^.?!]{0,60}\b(?:e-?mail|zip|postal code|user id|name)\b/i,
+];
+const asksToGoAhead = [/\b(?:confirm|proceed|go ahead|yes\/no|yes or no)\b/i];
+const asksForMore = [
+  /\b(?:anything|something) else\b/i,
+  /\b(?:further|more|other) (?:help|assistance|questions?|requests?)\b/i,
+];
+const asksForConsent = [
+  /\bsounds? (?:good|right)\b/i,
+  /\b(?:is|are) (?:this|that|these|those|it|everything) (?:correct|right|okay|ok|all|fine)\b/i,
+  /\b(?:shall|should|may|can) i\b(?! help| assist)/i,
+  /\b(?:do you want|would you like) (?:me )?to\b/i,
+];
+const tellsOutcome = [
+  /\b(?:ha(?:s|ve) been|is now|are now|was|were|done|completed?|successful(?:ly)?|transferr(?:ed|ing))\b/i,
+];
+
+function answer(text: string, instruction: string, request: string): string {
+  const fits = (patterns: readonly RegExp[]) => patterns.some((pattern) => pattern.test(text));
+  if (fits(asksForReply)) {
+    if (fits(asksIdentity)) return identity(instruction);
+    if (fits(asksToGoAhead)) return "Yes, please go ahead.";
+    if (fits(asksForMore)) return stopWord;
+    if (fits(asksForConsent)) return "Yes, please.";
+  }
+  if (text.includes("?")) return request;
+  return fits(tellsOutcome) ? stopWord : "Please go on.";
+}
+
+/** What the instruction tells of who the customer is. */
+function identity(instruction: string): string {
+  const name = /\b(?:name is|[Yy]ou are) ((?:[A-Z][\w'-]+ ?){1,2})\b/.exec(instruction)?.[1]?.trim();
+  const email = /[\w.+-]+@[\w-]+(?:\.[\w-]+)+/.exec(instruction)?.[0];
+  const zip = /\b\d{5}\b/.exec(instruction)?.[0];
+  const userId = /\b(?!(?:credit|gift)_card)[a-z]+_[a-z]+_\d+\b/.exec(instruction)?.[0];
+  const parts = Object.entries({ name, "e-mail address": email, "zip code": zip, "user id": userId }).filter(
+    ([, value]) => value !== undefined,
+  );
+  if (parts.length === 0) return "I do not remember that.";
+  return `${parts.map(([what, value], i) => `${i === 0 ? "My" : "my"} ${what} is ${value}`).join(", ")}.`;
+}
+
+/** The instruction as the customer would say it. */
+export function inFirstPerson(instruction: string): string {
+  const replacements: [RegExp, string][] = [
+    [/(?<=^|[.!?]\s+)you are [a-z-]+(?:,(?: and)? [a-z-]+)*(?:\.\s*|$)/gi, ""],
+    [/\byou name is\b/gi, "my name is"],
+    [/\byourself\b/gi, "myself"],
+    [/\byours\b/gi, "mine"],
+    [/\byour\b/gi, "my"],
+    [/\byou(?:'|’)re\b/gi, "I'm"],
+    [/\byou(['’](?:ve|d|ll))\b/gi, "I$1"],
+    [/\byou are\b/gi, "I am"],
+    [/\byou were\b/gi, "I was"],
+    [/\bare you\b/gi, "am I"],
+    [/\b(for|to|from|with|about|of|at|by|on) you\b/gi, "$1 me"],
+    [
+      /\b(gives?|tells?|told|asks?|offers?|lets?|helps?|refunds?|charges?|shows?|sends?|makes?|saves?) you\b/gi,
+      "$1 me",
+    ],
+    [/\byou\b/gi, "I"],
+  ];
+  const text = replacements.reduce((said, [from, to]) => said.replace(from, to), instruction);
+  // A sentence begins with a capital, as "your" at its beginning had one.
+  return text.replace(/(^|[.!?]\s+)(my|mine|am)\b/g, (_, before: string, word: string) => {
+    return `${before}${word[0]!.toUpperCase()}${word.slice(1)}`;
+  });
+}

@@ -1,0 +1,287 @@
+/**
+ * Customers played by a language model, in the four ways of tau-bench's reference (Yao et al., 2024):
+ *
+ * - `plain`: the model writes what the customer says. tau-bench calls it llm.
+ * - `react`: it writes a thought first, which stays with it.
+ * - `verify`: a supervisor, the same model, judges each reply; one that does not satisfy is written again.
+ * - `reflection`: the supervisor says what was wrong and proposes another reply, with which the customer is asked again;
+ *   where that does not satisfy either, the first reply stands.
+ *
+ * Departures. The thought of `react` never reaches the agent, and ends nothing. The supervisor's transcript calls each
+ * speaker by its own name, where the reference calls the agent the customer. The customer's memory holds what was said
+ * and no more. A reply that cannot be used is asked for again, and what ends a conversation is the stop word standing
+ * by itself, not within a sentence.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../../checks.ts";
+import { NlacError, throwIfAborted } from "../../errors.ts";
+import { malformed, type Parsed, sections } from "../../prompts/parsing.ts";
+import { derivedSeed, streams } from "../../random.ts";
+import type { Message } from "../contract.ts";
+import type { ChatService } from "../service.ts";
+import { openService, type ServiceSource } from "../services.ts";
+import { type Conversation, stopWord, type User } from "./user.ts";
+
+export const strategies = ["plain", "react", "verify", "reflection"] as const;
+
+export type Strategy = (typeof strategies)[number];
+
+export interface SimulatedUserOptions {
+  /** Who plays the customer, and the supervisor of `verify` and `reflection`. */
+  service: ServiceSource;
+  /** Default "plain". */
+  strategy?: Strategy;
+  /** Sampling temperature. Default: the service's own. tau-bench takes 1; at 0 `verify` writes the same reply again. */
+  temperature?: number;
+  /** Replies that `verify` and `reflection` write for one turn at most. Default: tau-bench's, 3 and 2. */
+  attempts?: number;
+}
+
+const optionsSchema = z.strictObject({
+  service: z.custom<ServiceSource>(),
+  strategy: z.enum(strategies).default("plain"),
+  temperature: z.number().nonnegative().optional(),
+  attempts: z.int().min(1).optional(),
+});
+
+/** What the customer wrote: all of it, and the part that the agent hears. */
+interface Reply {
+  written: string;
+  said: string;
+}
+
+type Ask = (messages: readonly Message[]) => Promise<string>;
+
+/** How often one reply is asked for until it can be used. */
+const readings = 3;
+
+const greeting = "Hello! What can I do for you today?";
+
+/** Throws ERR_CONFIG for options that do not validate; nothing is asked yet. */
+export function simulatedUser(options: SimulatedUserOptions): User {
+  const { service: source, strategy, temperature, attempts } = checkConfig(optionsSchema, options);
+  const service = openService(source);
+  const write = writers[strategy](attempts);
+  return {
+    async start({ instruction }, { seed, signal }): Promise<Conversation> {
+      let requests = 0;
+      const ask: Ask = async (messages) => {
+        throwIfAborted(signal);
+        const own = derivedSeed(seed, streams.person, requests++);
+        return withoutThinking(await service.complete(messages, { temperature, seed: own, signal }));
+      };
+      const history: Message[] = [
+        { role: "system", content: customerPrompt(instruction, strategy) },
+        { role: "user", content: greeting },
+      ];
+      const say = async (): Promise<string> => {
+        const { written, said } = await write({ ask, history, service });
+        history.push({ role: "assistant", content: written });
+        return said;
+      };
+      const opening = await say();
+      return {
+        opening,
+        respond(text) {
+          history.push({ role: "user", content: text.trim() || "(The agent says nothing.)" });
+          return say();
+        },
+      };
+    },
+    usage: () => service.usage(),
+    close: async () => {
+      // A service that was made elsewhere is its maker's to close.
+      if (service !== source) await service.close?.();
+    },
+  };
+}
+
+interface Turn {
+  ask: Ask;
+  /** The conversation as the model sees it: the agent speaks as the user. */
+  history: readonly Message[];
+  service: ChatService;
+}
+
+type Write = (turn: Turn) => Promise<Reply>;
+
+const writers: Record<Strategy, (attempts?: number) => Write> = {
+  plain: () => (turn) => usableReply(turn, readPlain),
+  react: () => (turn) => usableReply(turn, readReact),
+  verify:
+    (attempts = 3) =>
+    async (turn) => {
+      for (let attempt = 1; ; attempt++) {
+        const reply = await usableReply(turn, readPlain);
+        if ((await satisfies(turn, reply)) || attempt === attempts) return reply;
+      }
+    },
+  reflection:
+    (attempts = 2) =>
+    async (turn) => {
+      const first = await usableReply(turn, readPlain);
+      if (await satisfies(turn, first)) return first;
+      let reply = first;
+      for (let attempt = 2; attempt <= attempts; attempt++) {
+        const proposal = readProposal(await turn.ask([reflectionRequest(turn, reply)]));
+        if (proposal === undefined) continue;
+        const history: Message[] = [...turn.history, { role: "user", content: proposalNote(proposal) }];
+        reply = await usableReply({ ...turn, history }, readPlain);
+        if (await satisfies(turn, reply)) return reply;
+      }
+      return first;
+    },
+};
+
+/**
+ * A reply that can be used, asked for again with what was wrong with the last one. Throws ERR_SERVICE where none of
+ * `readings` can.
+ */
+async function usableReply(
+  { ask, history, service }: Turn,
+  read: (text: string) => Parsed<{ said: string }>,
+): Promise<Reply> {
+  const messages = [...history];
+  const begins = !history.some(({ role }) => role === "assistant");
+  for (let reading = 1; ; reading++) {
+    const written = await ask(messages);
+    const parsed = read(written);
+    const result =
+      parsed.ok && begins && parsed.said.includes(stopWord)
+        ? malformed("the conversation has only begun")
+        : parsed;
+    if (result.ok) return { written, said: result.said };
+    if (reading === readings) {
+      throw new NlacError(
+        "ERR_SERVICE",
+        `The customer played by ${service.model} gave no usable reply in ${readings} attempts: ${result.reason}.`,
+      );
+    }
+    if (written !== "") messages.push({ role: "assistant", content: written });
+    messages.push({
+      role: "user",
+      content: `(That reply cannot be used: ${result.reason}. Write it again.)`,
+    });
+  }
+}
+
+/** A line that begins or ends with the stop word. Within a sentence it is only spoken of. */
+const stops = /^["'`*(]*#{3} ?STOP ?#{3}|#{3} ?STOP ?#{3}["'`*).!]*$/im;
+const anyStop = /#{3} ?STOP ?#{3}/gi;
+
+/** What the agent hears, with the stop word at its end where the customer means it. */
+function readPlain(text: string): Parsed<{ said: string }> {
+  const stop = stops.test(text);
+  if (!stop && text.search(anyStop) >= 0) {
+    return malformed(`${stopWord} must stand by itself, and only where the conversation is to end`);
+  }
+  // A line break in its place, so that what stands around it does not become another.
+  const said = text.replace(anyStop, "\n").trim();
+  if (stop) return { ok: true, said: /\w/.test(said) ? `${said} ${stopWord}` : stopWord };
+  return said === "" ? malformed("it says nothing") : { ok: true, said };
+}
+
+function readReact(text: string): Parsed<{ said: string }> {
+  const parts = sections(text, ["Thought", "User Response"]);
+  return parts.ok ? readPlain(parts.sections["User Response"]) : parts;
+}
+
+/** The text after a reasoning model's thought; nothing where the thought was cut off. */
+export function withoutThinking(text: string): string {
+  return text.replace(/^[\s\S]*<\/think>|<think>[\s\S]*$/g, "").trim();
+}
+
+/** Whether the supervisor is satisfied. What is neither "true" nor "false" does not satisfy. */
+async function satisfies(turn: Turn, reply: Reply): Promise<boolean> {
+  return /^\W*true\b/i.test(await turn.ask([verificationRequest(turn, reply)]));
+}
+
+function readProposal(text: string): string | undefined {
+  const parts = sections(text, ["Reflection", "Response"]);
+  return parts.ok ? parts.sections.Response : undefined;
+}
+
+function customerPrompt(instruction: string, strategy: Strategy): string {
+  const thinks = strategy === "react";
+  return [
+    "You play a customer who talks to a company's service agent.",
+    "",
+    `Instruction: ${instruction}`,
+    "",
+    "Rules:",
+    ...(thinks
+      ? [
+          "- First write a Thought: what the customer should do next. The agent does not see it.",
+          "- Then write a User Response of one line: what the customer says. The agent sees it.",
+        ]
+      : ["- Write one line at a time: what the customer says next."]),
+    "- Do not tell all of the instruction at once. Say what this step of the conversation needs, no more.",
+    "- Make nothing up. Asked for something that the instruction does not say, an order id for instance, answer that you",
+    "  do not remember it or do not have it.",
+    `- Once all that the instruction wants is done, ${thinks ? "let the User Response be" : "write"} ${stopWord} and nothing else: it ends the conversation.`,
+    "- Put what the instruction says into your own words; do not recite it.",
+    "- Sound like a real person, with the character that the instruction describes.",
+    ...(thinks
+      ? [
+          "",
+          "Format:",
+          "",
+          "Thought:",
+          "<the thought>",
+          "",
+          "User Response:",
+          "<what the customer says; the agent gets this and nothing else>",
+        ]
+      : []),
+  ].join("\n");
+}
+
+/** The conversation so far with each speaker by name, and the customer's instruction at its head. */
+function transcript(history: readonly Message[]): string {
+  const names: Partial<Record<Message["role"], string>> = { user: "Agent", assistant: "Customer" };
+  return history.map(({ role, content }) => `${names[role] ?? "Customer's brief"}: ${content}`).join("\n");
+}
+
+function supervised({ history }: Turn, { said }: Reply): string {
+  return ["# Transcript:", transcript(history), "", "# Response:", said].join("\n");
+}
+
+function verificationRequest(turn: Turn, reply: Reply): Message {
+  const content = [
+    "You supervise a conversation between a Customer and an Agent. Below is its transcript, then the Response that the",
+    "Customer has just written. Classify the Response: true if it is satisfactory, false if it is not.",
+    "Your answer is read by a program: write true or false and nothing else.",
+    "",
+    supervised(turn, reply),
+    "",
+    "-----",
+    "",
+    "Classification:",
+  ].join("\n");
+  return { role: "user", content };
+}
+
+function reflectionRequest(turn: Turn, reply: Reply): Message {
+  const content = [
+    "You supervise a conversation between a simulated Customer and an Agent. Below is its transcript, then the Response",
+    "that the Customer has just written and that you found unsatisfactory.",
+    "Write a Reflection on what went wrong, and a new Response of the Customer that mends it.",
+    "Your answer is read by a program: write these two parts and nothing else.",
+    "",
+    supervised(turn, reply),
+    "",
+    "# Format:",
+    "",
+    "Reflection:",
+    "<the reflection>",
+    "",
+    "Response:",
+    "<what the Customer should say>",
+  ].join("\n");
+  return { role: "user", content };
+}
+
+function proposalNote(proposal: string): string {
+  return `(A supervisor proposes that the customer says: ${JSON.stringify(proposal)} Write what the customer says.)`;
+}

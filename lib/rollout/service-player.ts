@@ -11,7 +11,7 @@ import { bytePairModel, byteVocabulary } from "../tokens/bpe.ts";
 import { Conversation } from "../tokens/conversation.ts";
 import { ChatTemplate } from "../tokens/template.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
-import type { Player } from "./collect.ts";
+import type { Player } from "./batches.ts";
 
 const roles = ["system", "user", "assistant", "tool"] as const;
 /** Ids of the control tokens: the opening of each role's message, and the end of any. */
@@ -21,8 +21,11 @@ const endOfMessage = firstRole + roles.length;
 /** Tools are described in the first message: every model reads the same prompt, whatever its service can do. */
 const template =
   "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}" +
+  "{% for call in message.tool_calls or [] %}\n<tool_call>" +
+  '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}' +
   "{% if loop.first and tools %}\n\nFunctions you can call, with JSON Schemas of their arguments:\n" +
-  "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}{% endif %}<|end|>{% endfor %}" +
+  "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}" +
+  'A call is written <tool_call>{"name": …, "arguments": {…}}</tool_call>.\n{% endif %}<|end|>{% endfor %}' +
   "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 /**
@@ -41,6 +44,7 @@ export function servicePlayer(service: ChatService): Player {
     const text = await service.complete(messagesOf(request.tokens!, tokenizer), {
       ...(request.maxNewTokens === undefined ? {} : { maxTokens: request.maxNewTokens }),
       ...(request.temperature === undefined ? {} : { temperature: request.temperature }),
+      ...(request.seed === undefined ? {} : { seed: Number(request.seed) }),
       ...(signal === undefined ? {} : { signal }),
     });
     const tokens = [...tokenizer.encode(text), endOfMessage];
@@ -50,6 +54,7 @@ export function servicePlayer(service: ChatService): Player {
 
   return {
     maxPositions: Number.MAX_SAFE_INTEGER,
+    unbatched: true,
     conversation: (messages, options) => Conversation.start(tokenizer, chat, messages, options),
     generate: (requests, { signal } = {}) =>
       Promise.all(

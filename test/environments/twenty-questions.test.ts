@@ -1,22 +1,41 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { checkEnvironment } from "../../lib/environments/check.ts";
+import { openService } from "../../lib/environments/services.ts";
 import { attributeNames, attributes } from "../../lib/environments/twenty-questions/attributes.ts";
 import { statement, withArticle } from "../../lib/environments/twenty-questions/guesser.ts";
 import { scriptedGuesser, twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { Names } from "../../lib/environments/twenty-questions/names.ts";
 import { scriptedOracle } from "../../lib/environments/twenty-questions/oracle.ts";
 import {
   answerFrom,
   guessedPhrase,
-  names,
+  namedPhrase,
   readQuestion,
 } from "../../lib/environments/twenty-questions/questions.ts";
-import { byName, table } from "../../lib/environments/twenty-questions/table.ts";
+import { byName, objectNamed, table, tableNames } from "../../lib/environments/twenty-questions/table.ts";
+import { readThings } from "../../lib/environments/twenty-questions/words.ts";
+import { dataFile } from "./data.ts";
 
+const oracle = scriptedOracle(tableNames);
 const ask = async (word: string, question: string): Promise<string> =>
-  (await scriptedOracle.answer(word, question)).verdict;
+  (await oracle.answer(word, question)).verdict;
 
 describe("the table", () => {
+  it("knows the objects of other lists, which have no part in the embedded game", async () => {
+    expect(byName.has("tree")).toBe(false);
+    expect(objectNamed("tree")!.answers.tree).toBe("yes");
+    expect(objectNamed("volleyball")!.answers.ball).toBe("yes");
+    expect(objectNamed("headphone")).toBe(byName.get("headphones"));
+    expect(objectNamed("flux capacitor")).toBeUndefined();
+    const names = new Names(["tree", "boat", "ship"].map((name) => ({ name, aliases: [] })));
+    const oracle = scriptedOracle(names);
+    expect((await oracle.answer("tree", "Is it a tree?")).verdict).toBe("found");
+    expect((await oracle.answer("ship", "Is it a ship?")).verdict).toBe("found");
+    expect((await oracle.answer("ship", "Is it a boat?")).verdict).toBe("yes");
+    expect((await oracle.answer("tree", "Is it a boat?")).verdict).toBe("no");
+  });
+
   it("holds enough objects and attributes", () => {
     expect(table.length).toBeGreaterThanOrEqual(300);
     expect(attributeNames.length).toBeGreaterThanOrEqual(60);
@@ -248,8 +267,8 @@ describe("reading questions", () => {
     expect(guessedPhrase("I guess a fire hydrant")).toBe("fire hydrant");
     expect(guessedPhrase("Is it used by doctors?")).not.toBe("doctors");
     expect(guessedPhrase("Does it bark?")).toBeUndefined();
-    expect(names("fire hydrants", "fire hydrant")).toBe(true);
-    expect(names("hydrant", "fire hydrant")).toBe(false);
+    expect(tableNames.names("fire hydrants", "fire hydrant")).toBe(true);
+    expect(tableNames.names("hydrant", "fire hydrant")).toBe(false);
   });
 
   it("never throws and is never won by noise", () => {
@@ -270,6 +289,105 @@ describe("reading questions", () => {
       }),
       { numRuns: 20_000 },
     );
+  });
+});
+
+describe("names", () => {
+  const words = (...all: string[]) => new Names(all.map((name) => ({ name, aliases: [] })));
+
+  it.each([
+    ["breadbox", "bread", false],
+    ["bread", "breadbox", false],
+    ["bread", "bread", true],
+    ["bread", "  Bread ", true],
+    ["bread", "a loaf", false],
+    ["water wheel", "water  wheel", true],
+    ["t-shirt", "T shirt", true],
+    ["t-shirt", "tee-shirt", true],
+    ["yo-yo", "yoyo", true],
+    ["ice-cream cone", "an ice cream cone", true],
+    ["donut", "doughnuts", true],
+    ["jewelry", "jewellery", true],
+    ["aluminum foil", "aluminium foil", true],
+    ["éclair", "eclair", true],
+    ["eclair", "éclair", true],
+    ["cherry", "cherries", true],
+    ["shelf", "shelves", true],
+    ["foot", "feet", true],
+    ["pants", "a pair of pants", true],
+    ["headphones", "headphone", true],
+    ["bat (animal)", "bat", true],
+    ["glasses", "glass", false],
+    ["glass", "glasses", false],
+    ["dog", "hot dog", false],
+    ["dog", "", false],
+    ["dog", "?!", false],
+    ["conductor's baton", "conductors baton", true],
+  ])("%j is called %j: %s", (hidden, phrase, same) => {
+    expect(words(hidden).names(phrase, hidden)).toBe(same);
+    expect(words("abacus").names(phrase, hidden)).toBe(same);
+  });
+
+  it("takes the very name of another word for that word", () => {
+    expect(words("chip", "chips").names("chips", "chip")).toBe(false);
+    expect(words("chip", "abacus").names("chips", "chip")).toBe(true);
+    expect(words("glass", "glasses").names("glass", "glasses")).toBe(false);
+    const aliased = new Names([
+      { name: "soccer ball", aliases: ["football"] },
+      { name: "football", aliases: [] },
+    ]);
+    expect(aliased.names("football", "soccer ball")).toBe(false);
+    expect(aliased.names("football", "football")).toBe(true);
+  });
+
+  it("has every word called by its own name and by no other's", () => {
+    const things = dataFile("dialogue/things_1823.txt");
+    const lists = [table.map(({ name }) => name)];
+    if (things !== undefined) lists.push(readThings(things).map(({ name }) => name));
+    for (const list of lists) {
+      const names = words(...list);
+      for (const word of list) {
+        for (const spelling of [word, word.toUpperCase(), ` the ${word}  `, word.replace(/[ -]/g, "")]) {
+          expect(names.meaning(spelling), spelling).toBe(word);
+        }
+      }
+    }
+  });
+
+  it("is not won by words strung together", () => {
+    const list = table.map(({ name }) => name);
+    const names = words(...list);
+    const word = fc.constantFrom(...list);
+    const glue = fc.constantFrom(", ", " or ", " and ", "/", "; ", ", a ", " or a ", " | ", " & ", "? ", " ");
+    fc.assert(
+      fc.property(fc.array(word, { minLength: 2, maxLength: 8 }), glue, (listed, between) => {
+        fc.pre(names.meaning(listed.join(" ")) === undefined);
+        for (const opening of ["Is it a ", "I guess ", "", "Are you thinking of a "]) {
+          const named = namedPhrase(`${opening}${listed.join(between)}?`);
+          if (named !== undefined && listed.includes(names.meaning(named) ?? "")) return false;
+        }
+        return true;
+      }),
+      { numRuns: 3000 },
+    );
+  });
+});
+
+describe("the phrase that a text names", () => {
+  it.each([
+    ["Is it a bird?", "bird"],
+    ["Could the hidden object be a bird, by any chance?", "bird"],
+    ["Okay, so I think it is a bird.", "bird"],
+    ["Is it a piñata?", "pinata"],
+    ["Is it not a bird?", undefined],
+    ["Is it a cat, fish?", undefined],
+    ["Is it a cat/fish?", undefined],
+    ["Is it a cat or a fish?", undefined],
+    ["Does it look like a bird?", undefined],
+    ["bird", undefined],
+    ["", undefined],
+  ])("%j: %s", (text, phrase) => {
+    expect(namedPhrase(text)).toBe(phrase);
   });
 });
 
@@ -349,11 +467,109 @@ describe("twentyQuestions", () => {
       { trainWords: 100_000 },
       { oracel: "x" },
       { oracle: 3 },
+      { words: "thnigs" },
+      { words: "things", data: "/nowhere" },
+      { words: "things", data: "/nowhere", oracle: "recorded" },
+      { words: ["dog", " "], oracle: () => "yes" },
+      { testSplit: "validation" },
+      { words: "lmrl", trainWords: 5, data: "/nowhere" },
+      { rules: "hoep" },
+      { reward: 1 },
+      { testSplit: "train" },
+      { splitSeed: -1 },
+      { splitSeed: 0.5 },
     ]) {
       expect(() => twentyQuestions(options as never)).toThrowError(
         expect.objectContaining({ code: "ERR_CONFIG" }),
       );
     }
+  });
+
+  it("has an action that does nothing", async () => {
+    for (const [rules, reward] of [
+      ["nlac", undefined],
+      ["nlac", "turns"],
+      ["hope", undefined],
+      ["hope", "success"],
+    ] as const) {
+      const environment = twentyQuestions({
+        rules,
+        ...(reward === undefined ? {} : { reward }),
+        turns: 3,
+        words: ["dog", "cat", "cow"],
+      });
+      const costs = (reward ?? (rules === "hope" ? "turns" : "success")) === "turns";
+      const episode = await environment.start({ word: "dog" }, { seed: 0 });
+      let total = 0;
+      for (let turn = 0; turn < 3; turn++) {
+        const result = await episode.step(environment.idle!);
+        expect(result.info.verdict).toBe("invalid");
+        total += result.reward;
+      }
+      expect(total).toBe(costs ? -3 : 0);
+      expect(environment.rewardRange).toEqual(costs ? [-3, 0] : [0, 1]);
+    }
+  });
+
+  it("plays by the rules of HOPE", async () => {
+    const few = twentyQuestions({ rules: "hope", words: table.slice(0, 30).map(({ name }) => name) });
+    expect(await checkEnvironment(few, scriptedGuesser())).toEqual([]);
+    const environment = twentyQuestions({ rules: "hope", words: ["dog", "cat", "cow"], turns: 3 });
+    const play = async (...texts: string[]) => {
+      const episode = await environment.start({ word: "dog" }, { seed: 0 });
+      expect(episode.observation.messages[0]!.content).toMatch(/one of these: cat, cow, dog\.$/);
+      const results = [];
+      for (const text of texts) results.push(await episode.step({ text }));
+      return results;
+    };
+    const won = await play("Is it a cat?", "Is it a pet?", "Is it a dog?");
+    expect(won.map(({ reward }) => reward)).toEqual([-1, -1, 0]);
+    expect(won.map(({ observation }) => observation[0]!.content)).toEqual([
+      "No.",
+      "Yes. One question is left: name the word.",
+      'Yes! You found it: the word was "dog".',
+    ]);
+    expect(won[2]!.info).toMatchObject({ success: true });
+    const lost = await play("Is it alive?", "Is it a cow?", "Is it a cat?");
+    expect(lost.map(({ reward }) => reward)).toEqual([-1, -1, -1]);
+    expect(lost[2]!.info).toMatchObject({ success: false });
+    expect(lost[1]!.info).not.toHaveProperty("success");
+  });
+
+  it("changes the split with its seed", async () => {
+    const words = async (splitSeed: number) =>
+      (await twentyQuestions({ splitSeed }).tasks("train")).map(({ word }) => word);
+    expect(await words(0)).toEqual((await twentyQuestions().tasks("train")).map(({ word }) => word));
+    expect(await words(1)).not.toEqual(await words(0));
+    expect(await words(1)).toEqual(await words(1));
+  });
+
+  it("counts what its oracle is asked, and closes it", async () => {
+    expect(twentyQuestions().usage).toBeUndefined();
+    let closed = 0;
+    const service = { ...openService(() => "no"), close: async () => void closed++ };
+    const environment = twentyQuestions({ oracle: service });
+    const episode = await environment.start({ word: "dog" }, { seed: 0 });
+    await episode.step({ text: "Is it alive?" });
+    expect(environment.usage!().requests).toBe(1);
+    await environment.close();
+    // It was made elsewhere.
+    expect(closed).toBe(0);
+    const local = twentyQuestions({ oracle: { local: "no-such-model" } });
+    await local.close();
+    await expect(
+      (await local.start({ word: "dog" }, { seed: 0 })).step({ text: "Is it alive?" }),
+    ).rejects.toMatchObject({ code: "ERR_DISPOSED" });
+  });
+
+  it("is not won at a judge by words strung together", async () => {
+    const environment = twentyQuestions({ oracle: () => "yes" });
+    const step = async (text: string) =>
+      (await environment.start({ word: "dog" }, { seed: 0 }).then((episode) => episode.step({ text })))
+        .reward;
+    expect(await step("Is it a cat cow horse?")).toBe(0);
+    expect(await step("Is it a cat, cow, horse?")).toBe(0);
+    expect(await step("Is it a hound dog?")).toBe(1);
   });
 
   it("takes an oracle of the caller's, for other words", async () => {

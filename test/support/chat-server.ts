@@ -7,9 +7,15 @@ export interface ChatRequest {
   messages: { role: string; content: string }[];
   temperature: number;
   max_tokens: number;
+  seed?: number;
 }
 
-export type Answer = { status?: number; text?: string; delay?: number };
+export type Answer = {
+  status?: number;
+  text?: string;
+  delay?: number;
+  usage?: { prompt_tokens: number; completion_tokens: number };
+};
 
 export interface ChatServer {
   baseURL: string;
@@ -30,7 +36,7 @@ export async function chatServer(handler: (body: ChatRequest, call: number) => A
     response.end(
       JSON.stringify(
         reply.status === undefined
-          ? { choices: [{ message: { role: "assistant", content: reply.text ?? "" } }] }
+          ? { choices: [{ message: { role: "assistant", content: reply.text ?? "" } }], usage: reply.usage }
           : { error: { message: "out of order" } },
       ),
     );

@@ -5,15 +5,30 @@
  * Every turn counts as a question, also a guess, a question nobody can answer and a text that is none. A wrong
  * guess is answered "No." When the turns are used up the word is told: the episode is over, so that nothing
  * leaks, and a critic that is trained on the ending learns what would have been right.
+ *
+ * By the rules of a second paper (Wang and Choudhury, "HOPE", 2025, appendices D and G) a turn costs 1, except the one that
+ * names the word; all words that the oracle may have in mind are listed; and the last question is asked for as a guess.
  */
 
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
 import { driver } from "../driver.ts";
-import { chatService, type ServiceOptions } from "../service.ts";
+import type { ChatService } from "../service.ts";
+import { openService, type ServiceSource } from "../services.ts";
 import { demonstrate } from "./demonstrate.ts";
+import { Names, type Word } from "./names.ts";
 import { type Oracle, scriptedOracle, serviceOracle } from "./oracle.ts";
-import { byName, table } from "./table.ts";
+import { RecordedAnswers, readGames, recordedOracle } from "./recorded.ts";
+import { byName, objectNamed, table } from "./table.ts";
+import {
+  dialogueFile,
+  readCategories,
+  readThings,
+  type Split,
+  shuffled,
+  splitCategories,
+  tidy,
+} from "./words.ts";
 
 export interface TwentyQuestionsTask {
   word: string;
@@ -21,43 +36,70 @@ export interface TwentyQuestionsTask {
 
 export interface TwentyQuestionsOptions {
   /**
-   * Who answers. "scripted" (default): the embedded table, free and the same every time. Or a model behind an
-   * OpenAI-compatible service, who also judges whether a guess names the word.
+   * Who answers. "scripted" (default): the embedded table, free and the same every time. "recorded": games that other
+   * models played about the words of THINGS, read from `data`; offline, the same every time, and noisy. Or whoever
+   * `openService` opens (a model behind an API or in this process, a recording, a script), who also judges whether a
+   * guess names the word.
    */
-  oracle?: "scripted" | ServiceOptions | Oracle;
-  /** Hidden words. Default: the embedded table's. Other words need an oracle other than the scripted one. */
-  words?: readonly string[];
-  /** Which words are for training: their number. The rest is for testing. Default: two thirds. */
+  oracle?: "scripted" | "recorded" | ServiceSource | Oracle;
+  /**
+   * Hidden words. "table": the embedded table's. "things": the 1,823 of THINGS, as in the paper, 1,000 for training and
+   * 500 for testing. "lmrl": the 158 of LMRL-Gym, as in HOPE, 110 for training and 20 of two other categories for
+   * testing. Or a list. Those that the scripted oracle does not know need another. Default "table"; "lmrl" with the
+   * rules of HOPE.
+   */
+  words?: "table" | "things" | "lmrl" | readonly string[];
+  /** Directory of things_1823.txt, selfplay_*.json and lmrl_twenty_questions_objects.json. Default: `$NLAC_DATA/dialogue`. */
+  data?: string;
+  /** Which words are for training: their number; not with "lmrl". The rest is for testing. Default: two thirds. */
   trainWords?: number;
-  /** Words for testing. Default: all that are not for training. */
+  /** Words for testing; not with "lmrl". Default: all that are not for training. */
   testWords?: number;
-  /** Questions a game allows. Default 20, as in the paper. */
+  /** Seed of the split. Default 0. */
+  splitSeed?: number;
+  /** With "lmrl": what `tasks("test")` gives; the validation words are 28 of the categories trained on. Default "test". */
+  testSplit?: "test" | "validation";
+  /** "nlac", or "hope": the words are listed, the last question is asked for as a guess. Default "nlac". */
+  rules?: "nlac" | "hope";
+  /**
+   * "success": 1 for naming the word, else 0. "turns": -1 a turn, but 0 for the one that names it. Default: "success", and
+   * "turns" by the rules of HOPE.
+   */
+  reward?: "success" | "turns";
+  /** Questions a game allows. Default 20, as in both papers. */
   turns?: number;
 }
 
-const knownOptions = new Set(["oracle", "words", "trainWords", "testWords", "turns"]);
+const knownOptions = [
+  "oracle",
+  "words",
+  "data",
+  "trainWords",
+  "testWords",
+  "splitSeed",
+  "testSplit",
+  "rules",
+  "reward",
+  "turns",
+] as const;
 
-/** The environment of Twenty Questions. Throws ERR_CONFIG for options that do not validate. */
+/** The environment of Twenty Questions. Throws ERR_CONFIG for options that do not validate or data that is missing. */
 export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environment<TwentyQuestionsTask> {
   for (const key of Object.keys(options)) {
-    if (!knownOptions.has(key)) fault(`there is no option "${key}"`);
+    if (!knownOptions.includes(key as never)) fault(`there is no option "${key}"`);
   }
   const turns = options.turns ?? 20;
   if (!Number.isInteger(turns) || turns < 1) fault("turns must be a positive whole number");
-  const words = [...new Set(options.words ?? table.map((object) => object.name))];
-  if (words.length < 2) fault("there must be at least two words");
-  for (const word of words) {
-    if (typeof word !== "string" || word.trim() === "" || word.length > 60)
-      fault(`${JSON.stringify(word)} is no word`);
-  }
-  const oracle = openOracle(options.oracle ?? "scripted");
-  if (oracle === scriptedOracle) {
-    const missing = words.filter((word) => !byName.has(word));
-    if (missing.length > 0) {
-      fault(`the scripted oracle does not know ${missing.slice(0, 5).join(", ")}; give a model as oracle`);
-    }
-  }
-  const split = splitWords(words, options.trainWords, options.testWords);
+  const rules = options.rules ?? "nlac";
+  if (rules !== "nlac" && rules !== "hope") fault('rules must be "nlac" or "hope"');
+  const { all, train, test } = splitWords(options);
+  const names = new Names(all);
+  const { oracle, service } = openOracle(options, all, names);
+  // By name, so that the order does not tell the splits apart.
+  const listed = rules === "hope" ? all.map(({ name }) => name).sort() : undefined;
+  const reward = options.reward ?? (rules === "hope" ? "turns" : "success");
+  if (reward !== "success" && reward !== "turns") fault('reward must be "success" or "turns"');
+  const rewards = reward === "turns" ? { found: 0, otherwise: -1 } : { found: 1, otherwise: 0 };
 
   async function start(task: TwentyQuestionsTask, { signal }: ResetOptions): Promise<Episode> {
     throwIfAborted(signal);
@@ -68,7 +110,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     let used = 0;
     let over = false;
     return {
-      observation: { messages: opening(turns) },
+      observation: { messages: opening(turns, listed) },
       async step(action: Action): Promise<StepResult> {
         if (over)
           throw new NlacError("ERR_ENVIRONMENT", "twentyQuestions: the episode is over; start a new one.");
@@ -76,14 +118,19 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         const { verdict, info } = await oracle.answer(word, action.text, signal);
         used++;
         const remaining = turns - used;
-        over = verdict === "found" || remaining === 0;
+        const found = verdict === "found";
+        over = found || remaining === 0;
         const last =
-          over && verdict !== "found" ? ` That was the last question. The word was "${word}".` : "";
+          over && !found
+            ? ` That was the last question. The word was "${word}".`
+            : rules === "hope" && remaining === 1
+              ? " One question is left: name the word."
+              : "";
         return {
           observation: [{ role: "user", content: `${sayings[verdict].replace("{word}", word)}${last}` }],
-          reward: verdict === "found" ? 1 : 0,
+          reward: found ? rewards.found : rewards.otherwise,
           done: over,
-          info: { ...info, verdict, remaining, ...(over ? { word } : {}) },
+          info: { ...info, verdict, remaining, ...(over ? { word, success: found } : {}) },
         };
       },
       async close() {
@@ -92,10 +139,13 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     };
   }
 
+  const driven = driver("twentyQuestions", start);
   return {
     name: "twentyQuestions",
     actionFormat: "text",
     maxTurns: turns,
+    rewardRange: reward === "turns" ? [-turns, 0] : [0, 1],
+    idle: { text: "I have no question." },
     async tasks(which) {
       if (which !== "train" && which !== "test") {
         throw new NlacError(
@@ -103,13 +153,29 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
           `twentyQuestions: split must be "train" or "test", not ${JSON.stringify(which)}.`,
         );
       }
-      return split[which].map((word) => ({ word }));
+      return (which === "train" ? train : test).map(({ name }) => ({ word: name }));
     },
     taskId: (task) => task.word,
     start,
-    demonstrate: async (task, options) =>
-      demonstrate(() => start(task, options), split.train, turns, options),
-    ...driver("twentyQuestions", start),
+    // Who shows how to play knows the words of the table.
+    ...(train.every(({ name }) => objectNamed(name) !== undefined)
+      ? {
+          demonstrate: async (task: TwentyQuestionsTask, options: ResetOptions) =>
+            demonstrate(
+              () => start(task, options),
+              train.map(({ name }) => name),
+              turns,
+              options,
+            ),
+        }
+      : {}),
+    ...(service === undefined ? {} : { usage: () => service.usage() }),
+    ...driven,
+    async close() {
+      await driven.close();
+      // A service that was made elsewhere is closed there.
+      if (service !== options.oracle) await service?.close?.();
+    },
   };
 }
 
@@ -121,7 +187,7 @@ const sayings = {
   invalid: "That is not a question I can answer with yes or no. Please ask one yes-or-no question.",
 };
 
-function opening(turns: number): Message[] {
+function opening(turns: number, listed: readonly string[] | undefined): Message[] {
   return [
     {
       role: "system",
@@ -133,48 +199,100 @@ function opening(turns: number): Message[] {
         'tell." To guess, ask "Is it a ...?" with the name of the thing. You win when you name it, and lose when you',
         `have not named it after ${turns} questions; a guess counts as a question. Begin with questions that rule out`,
         "many things at once, and guess when few are left.",
+        ...(listed === undefined ? [] : ["", `The word is one of these: ${listed.join(", ")}.`]),
       ].join("\n"),
     },
     { role: "user", content: "I have a word in mind. What is your first question?" },
   ];
 }
 
-function openOracle(oracle: NonNullable<TwentyQuestionsOptions["oracle"]>): Oracle {
-  if (oracle === "scripted") return scriptedOracle;
-  if (typeof oracle !== "object" || oracle === null) fault('oracle must be "scripted" or name a model');
-  if ("answer" in oracle) return oracle;
-  return serviceOracle(chatService(oracle));
+/** The game's words: the embedded table's names, a list of a paper's, or the caller's. */
+function splitWords(options: TwentyQuestionsOptions): Split & { all: Word[] } {
+  const {
+    rules,
+    words: given = rules === "hope" ? "lmrl" : "table",
+    data,
+    splitSeed = 0,
+    testSplit = "test",
+  } = options;
+  if (!Number.isSafeInteger(splitSeed) || splitSeed < 0)
+    fault("splitSeed must be a whole number of at least 0");
+  if (testSplit !== "test" && testSplit !== "validation") fault('testSplit must be "test" or "validation"');
+  if (given === "lmrl") {
+    if (options.trainWords !== undefined || options.testWords !== undefined) {
+      fault('the split of "lmrl" is the paper\'s: trainWords and testWords do not apply');
+    }
+    const split = splitCategories(
+      readCategories(dialogueFile("lmrl_twenty_questions_objects.json", data)),
+      splitSeed,
+    );
+    return {
+      all: [...split.train, ...split.validation, ...split.test],
+      train: split.train,
+      test: testSplit === "test" ? split.test : split.validation,
+    };
+  }
+  if (testSplit === "validation") fault('only the words "lmrl" have a validation split');
+  const all = hiddenWords(given, data);
+  const [trainWords = Math.round((all.length * 2) / 3), testWords = all.length - trainWords] =
+    given === "things"
+      ? [options.trainWords ?? 1000, options.testWords ?? 500]
+      : [options.trainWords, options.testWords];
+  if (!Number.isInteger(trainWords) || trainWords < 1 || trainWords >= all.length) {
+    fault(`trainWords must lie between 1 and ${all.length - 1}`);
+  }
+  if (!Number.isInteger(testWords) || testWords < 1 || trainWords + testWords > all.length) {
+    fault(`testWords must lie between 1 and ${all.length - trainWords}`);
+  }
+  const ordered = shuffled(all, ({ name }) => name, splitSeed);
+  return {
+    all,
+    train: ordered.slice(0, trainWords),
+    test: ordered.slice(trainWords, trainWords + testWords),
+  };
 }
 
-/**
- * Words in the order of a hash of their names, so that a word's place does not depend on the list it came in and
- * adding words moves few.
- */
-function splitWords(
-  words: readonly string[],
-  trainWords = Math.round((words.length * 2) / 3),
-  testWords = words.length - trainWords,
-): { train: string[]; test: string[] } {
-  if (!Number.isInteger(trainWords) || trainWords < 1 || trainWords >= words.length) {
-    fault(`trainWords must lie between 1 and ${words.length - 1}`);
+function hiddenWords(given: "table" | "things" | readonly string[], data: string | undefined): Word[] {
+  if (given === "table") return [...table];
+  if (given === "things") return readThings(dialogueFile("things_1823.txt", data)).map(withAliases);
+  if (!Array.isArray(given)) fault('words must be "table", "things", "lmrl" or a list of words');
+  for (const word of given) {
+    if (typeof word !== "string" || word.trim() === "" || word.length > 60)
+      fault(`${JSON.stringify(word)} is no word`);
   }
-  if (!Number.isInteger(testWords) || testWords < 1 || trainWords + testWords > words.length) {
-    fault(`testWords must lie between 1 and ${words.length - trainWords}`);
-  }
-  const ordered = words
-    .map((word) => ({ word, key: hash(word) }))
-    .sort((a, b) => a.key - b.key || (a.word < b.word ? -1 : 1))
-    .map(({ word }) => word);
-  return { train: ordered.slice(0, trainWords), test: ordered.slice(trainWords, trainWords + testWords) };
+  const words = [...new Set(given.map(tidy))];
+  if (words.length < 2) fault("there must be at least two words");
+  return words.map((name) => withAliases({ name, aliases: [] }));
 }
 
-/** FNV-1a with a final scramble: short words would fall near each other. */
-function hash(word: string): number {
-  let value = 0x811c9dc5;
-  for (let i = 0; i < word.length; i++) value = Math.imul(value ^ word.charCodeAt(i), 0x01000193);
-  value = Math.imul(value ^ (value >>> 16), 0x85ebca6b);
-  value = Math.imul(value ^ (value >>> 13), 0xc2b2ae35);
-  return (value ^ (value >>> 16)) >>> 0;
+/** With the other names that the table has for it. */
+function withAliases(word: Word): Word {
+  const known = byName.get(word.name);
+  return known?.name === word.name ? { name: word.name, aliases: known.aliases } : word;
+}
+
+function openOracle(
+  { oracle = "scripted", data }: TwentyQuestionsOptions,
+  words: readonly Word[],
+  names: Names,
+): { oracle: Oracle; service?: ChatService } {
+  if (oracle === "scripted") {
+    const missing = words.filter(({ name }) => objectNamed(name) === undefined);
+    if (missing.length > 0) {
+      const some = missing.slice(0, 5).map(({ name }) => name);
+      fault(`the scripted oracle does not know ${some.join(", ")}; choose another oracle`);
+    }
+    return { oracle: scriptedOracle(names) };
+  }
+  if (oracle === "recorded") {
+    const games = ["selfplay_gpt4.json", "selfplay_gpt35.json"].map((name) =>
+      readGames(dialogueFile(name, data)),
+    );
+    return { oracle: recordedOracle(new RecordedAnswers(games), words, names) };
+  }
+  if (typeof oracle === "object" && oracle !== null && "answer" in oracle) return { oracle };
+  const service = openService(oracle);
+  return { oracle: serviceOracle(service, names), service };
 }
 
 function fault(message: string): never {

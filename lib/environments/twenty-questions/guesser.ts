@@ -8,8 +8,9 @@ import { streams, uniform } from "../../random.ts";
 import type { ScriptedPolicy } from "../check.ts";
 import type { Action } from "../contract.ts";
 import { type Answer, type AttributeName, attributeNames, attributes } from "./attributes.ts";
-import { readQuestion } from "./questions.ts";
-import { byName, type HiddenObject, table } from "./table.ts";
+import { Names } from "./names.ts";
+import { namedPhrase, readQuestion } from "./questions.ts";
+import { type HiddenObject, objectNamed, table } from "./table.ts";
 
 export interface GuesserOptions {
   /** Words it holds possible. Default: all of the table. */
@@ -25,13 +26,16 @@ const nearlyBest = 0.93;
 
 /** Throws nothing: an unknown word in `words` is left out, and what it cannot explain in a history it ignores. */
 export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
+  // Under the name that the game has for it.
   const objects =
     options.words === undefined
       ? table
       : options.words.flatMap((word) => {
-          const object = byName.get(word);
-          return object === undefined ? [] : [object];
+          const object = objectNamed(word);
+          return object === undefined ? [] : [{ ...object, name: word }];
         });
+  const names = new Names(objects);
+  const byWord = new Map(objects.map((object) => [object.name, object]));
   const turns = options.turns ?? 20;
   return ({ history }) => {
     let possible = [...objects];
@@ -41,9 +45,12 @@ export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
     for (const { action, result } of history) {
       const question = readQuestion(action.text);
       const answer = answerIn(result.observation[0]?.content ?? "");
-      if (question.kind === "guess" && question.object !== undefined) {
-        guessed.add(question.object);
-        facts.push(`it is not ${withArticle(question.object.name)}`);
+      // What is asked for an attribute first may be a name too: "Is it a boat?" a second time is a guess.
+      const asks = question.kind === "attribute" && !asked.has(question.name);
+      const object = asks ? undefined : byWord.get(names.meaning(namedPhrase(action.text) ?? "") ?? "");
+      if (object !== undefined) {
+        guessed.add(object);
+        facts.push(`it is not ${withArticle(object.name)}`);
       } else if (question.kind === "attribute" && answer !== undefined) {
         asked.add(question.name);
         const wanted = question.negated && answer !== "unknown" ? (answer === "yes" ? "no" : "yes") : answer;

@@ -4,8 +4,9 @@ import { NlacError } from "../../errors.ts";
 import type { Message } from "../contract.ts";
 import type { ChatService } from "../service.ts";
 import type { Answer } from "./attributes.ts";
-import { answerFrom, guessedPhrase, names, readQuestion } from "./questions.ts";
-import { byName } from "./table.ts";
+import type { Names } from "./names.ts";
+import { answerFrom, guessedPhrase, longestQuestion, namedPhrase, readQuestion } from "./questions.ts";
+import { byName, objectNamed } from "./table.ts";
 
 export interface Reply {
   /** "invalid": the text was no question that can be answered by yes or no. */
@@ -19,25 +20,33 @@ export interface Oracle {
   answer(hidden: string, question: string, signal?: AbortSignal): Promise<Reply>;
 }
 
-/** Answers from the table; the same for the same question, and at once. */
-export const scriptedOracle: Oracle = {
-  async answer(hidden, text) {
-    const object = byName.get(hidden);
-    if (object === undefined)
-      throw new NlacError("ERR_ENVIRONMENT", `twentyQuestions: the table has no "${hidden}".`);
-    const question = readQuestion(text);
-    const understood =
-      question.kind === "attribute"
-        ? `${question.negated ? "not " : ""}${question.name}`
-        : question.kind === "guess"
-          ? `guess: ${question.phrase}`
-          : question.kind;
-    if (question.kind === "invalid") return { verdict: "invalid", info: { understood } };
-    const answer = answerFrom(object, question);
-    if (question.kind === "guess" && answer === "yes") return { verdict: "found", info: { understood } };
-    return { verdict: answer, info: { understood } };
-  },
-};
+/** Answers from the table, which must know the words; the same for the same question, and at once. */
+export function scriptedOracle(names: Names): Oracle {
+  return {
+    async answer(hidden, text) {
+      const object = objectNamed(hidden);
+      if (object === undefined)
+        throw new NlacError("ERR_ENVIRONMENT", `twentyQuestions: the table has no "${hidden}".`);
+      const question = readQuestion(text);
+      const named = namedPhrase(text);
+      // In the embedded game no word is called as an attribute is, and "Is it orange?" asks for the colour.
+      const embedded = byName.get(hidden) === object && object.name === hidden;
+      const guessed = named !== undefined && !(embedded && question.kind === "attribute");
+      if (guessed && names.names(named, hidden)) {
+        return { verdict: "found", info: { understood: `guess: ${named}` } };
+      }
+      const understood =
+        question.kind === "attribute"
+          ? `${question.negated ? "not " : ""}${question.name}`
+          : question.kind === "guess"
+            ? `guess: ${question.phrase}`
+            : question.kind;
+      if (question.kind === "invalid") return { verdict: "invalid", info: { understood } };
+      const another = question.kind === "other" && named !== undefined && names.meaning(named) !== undefined;
+      return { verdict: another ? "no" : answerFrom(object, question), info: { understood } };
+    },
+  };
+}
 
 /**
  * A model as oracle and as judge of guesses. The question is data: it is quoted as a JSON string, its length is
@@ -45,10 +54,11 @@ export const scriptedOracle: Oracle = {
  * question must put forward a short phrase, and that phrase must be the hidden word, or the judge, who is shown
  * the two phrases and not the question, must find that they name the same thing.
  */
-export function serviceOracle(service: ChatService): Oracle {
+export function serviceOracle(service: ChatService, names: Names): Oracle {
   const ask = async (messages: Message[], signal: AbortSignal | undefined): Promise<Answer | undefined> => {
     for (let attempt = 0; attempt < 2; attempt++) {
-      const reply = parseReply(await service.complete(messages, { maxTokens: 256, signal }));
+      // Where replies are sampled, the second is drawn anew.
+      const reply = parseReply(await service.complete(messages, { maxTokens: 256, seed: attempt, signal }));
       if (reply !== undefined) return reply;
     }
     return undefined;
@@ -56,10 +66,11 @@ export function serviceOracle(service: ChatService): Oracle {
   return {
     async answer(hidden, text, signal) {
       if (text.trim() === "" || text.length > longestQuestion) return { verdict: "invalid", info: {} };
-      const phrase = guessedPhrase(text);
-      if (phrase !== undefined && names(phrase, hidden, byName.get(hidden)?.aliases)) {
-        return { verdict: "found", info: { guess: phrase } };
-      }
+      const named = namedPhrase(text);
+      if (named !== undefined && names.names(named, hidden))
+        return { verdict: "found", info: { guess: named } };
+      // A phrase of several of the game's words guesses at all of them.
+      const phrase = named !== undefined && names.lists(named) ? undefined : guessedPhrase(text);
       const verdict = await ask(oracleMessages(hidden, text), signal);
       if (verdict === undefined) return { verdict: "unknown", info: { malformed: true } };
       if (verdict !== "yes" || phrase === undefined) return { verdict, info: {} };
@@ -71,8 +82,6 @@ export function serviceOracle(service: ChatService): Oracle {
     },
   };
 }
-
-const longestQuestion = 300;
 
 function oracleMessages(hidden: string, question: string): Message[] {
   return [

@@ -11,6 +11,8 @@ import {
   sameSize,
   sizeAttributes,
 } from "./attributes.ts";
+import { furtherGroups } from "./further-objects.ts";
+import { Names } from "./names.ts";
 import { classes, groups } from "./objects.ts";
 
 export interface HiddenObject {
@@ -26,8 +28,8 @@ interface Traits {
   size: number | undefined;
 }
 
-/** All objects in the order of objects.ts. Throws ERR_INTERNAL when that file is inconsistent. */
-export function readTable(): HiddenObject[] {
+/** All objects in their order. Throws ERR_INTERNAL when they are inconsistent. */
+function readTable(groups: readonly { of: string; objects: string }[]): HiddenObject[] {
   const objects: HiddenObject[] = [];
   const names = new Set<string>();
   for (const group of groups) {
@@ -101,9 +103,18 @@ function bySize(size: number | undefined, { from, larger }: { from: number; larg
   return size > from === (larger === "yes") ? "yes" : "no";
 }
 
-export const table: readonly HiddenObject[] = readTable();
+export const table: readonly HiddenObject[] = readTable(groups);
 
 /** By name and by every other name. */
 export const byName: ReadonlyMap<string, HiddenObject> = new Map(
   table.flatMap((object) => [object.name, ...object.aliases].map((name) => [name, object] as const)),
 );
+
+export const tableNames = new Names(table);
+
+const further = new Map(readTable(furtherGroups).map((object) => [object.name, object]));
+
+/** What the table knows of a word, be it one of the embedded game or of another list. */
+export function objectNamed(word: string): HiddenObject | undefined {
+  return further.get(word) ?? byName.get(tableNames.meaning(word) ?? "");
+}

@@ -1,0 +1,122 @@
+/**
+ * When a guess names the hidden word: the test that wins a game. Case, accents, hyphens, blanks, articles, plurals and
+ * British or American spelling make no difference; a word inside another ("bread" in "breadbox") is another thing. A
+ * guess that is the very name of another word of the game means that word: "glass" is no singular of "glasses".
+ */
+
+/** A word of the game, and what else it may be called. */
+export interface Word {
+  name: string;
+  aliases: readonly string[];
+}
+
+/** The names of a game's words. */
+export class Names {
+  /** The word that a spelling means. */
+  readonly #meant = new Map<string, string>();
+
+  /** Where two words have a name in common it means the one that is called so first, then the one that comes first. */
+  constructor(words: Iterable<Word>) {
+    const list = [...words];
+    const spellings: [spelling: string | undefined, name: string][] = [
+      ...list.map(({ name }): [string | undefined, string] => [nameForms(name)[0], name]),
+      ...list.flatMap(({ name, aliases }) =>
+        aliases.map((alias): [string | undefined, string] => [nameForms(alias)[0], name]),
+      ),
+      ...list.flatMap(({ name, aliases }) =>
+        [name, ...aliases].flatMap((any) => nameForms(any).map((form): [string, string] => [form, name])),
+      ),
+    ];
+    for (const [spelling, name] of spellings) {
+      if (spelling !== undefined && !this.#meant.has(spelling)) this.#meant.set(spelling, name);
+    }
+  }
+
+  /** The word that a phrase names; undefined where it is none of the game's. */
+  meaning(phrase: string): string | undefined {
+    for (const form of nameForms(phrase)) {
+      const word = this.#meant.get(form);
+      if (word !== undefined) return word;
+    }
+    return undefined;
+  }
+
+  /** Whether the phrase names the hidden word, which need not be one of the game's. */
+  names(phrase: string, hidden: string): boolean {
+    const meant = this.meaning(phrase);
+    if (meant !== undefined) return meant === hidden;
+    const forms = new Set(nameForms(hidden));
+    return nameForms(phrase).some((form) => forms.has(form));
+  }
+
+  /** Whether the phrase only strings different words of the game together. */
+  lists(phrase: string): boolean {
+    const parts = phrase.split(/\s+/).filter((part) => nameForms(part).length > 0);
+    const meanings = new Set(parts.map((part) => this.meaning(part)));
+    return meanings.size > 1 && !meanings.has(undefined);
+  }
+}
+
+/**
+ * How a name may be spelled: letters and digits only, first as it stands, then its last word in what may be its singular.
+ * Empty for a text without any.
+ */
+export function nameForms(text: string): string[] {
+  const words = text
+    .normalize("NFKD")
+    .toLowerCase()
+    .replace(/[\u0300-\u036f'’`]/g, "")
+    .replace(/\([^)]*\)/g, " ")
+    .replace(/[^a-z0-9]+/g, " ")
+    .trim()
+    .replace(/^(?:(?:an?|the|some|any|one|my|your|pair of|a pair of) )+(?=\S)/, "")
+    .split(" ")
+    .map((word) => american[word] ?? word);
+  const last = words.pop()!;
+  if (last === "") return [];
+  return [last, ...singulars(last)].map((form) => [...words, american[form] ?? form].join(""));
+}
+
+/** What the word may be the plural of. */
+export function singulars(word: string): string[] {
+  // Those that are worn; a glass is another thing.
+  if (word === "glasses") return [];
+  const forms: string[] = [];
+  if (/ies$/.test(word)) forms.push(word.replace(/ies$/, "y"));
+  if (/ves$/.test(word)) forms.push(word.replace(/ves$/, "f"), word.replace(/ves$/, "fe"));
+  if (/es$/.test(word)) forms.push(word.slice(0, -2));
+  if (/[^s]s$/.test(word)) forms.push(word.slice(0, -1));
+  return [...forms, ...(irregular[word] ?? [])];
+}
+
+const irregular: Record<string, string[]> = {
+  feet: ["foot"],
+  teeth: ["tooth"],
+  geese: ["goose"],
+  mice: ["mouse"],
+  lice: ["louse"],
+  dice: ["die"],
+  oxen: ["ox"],
+  men: ["man"],
+  women: ["woman"],
+  children: ["child"],
+  people: ["person"],
+  cacti: ["cactus"],
+  fungi: ["fungus"],
+};
+
+/** Spellings, British ones for the most part. */
+const american: Record<string, string> = Object.assign(
+  Object.create(null),
+  Object.fromEntries(
+    (
+      "aluminium aluminum, armour armor, axe ax, catsup ketchup, centre center, cheque check, chilli chili, colour color, " +
+      "doughnut donut, doughnuts donuts, drier dryer, fibre fiber, flautist flutist, grey gray, " +
+      "jewellery jewelry, kerb curb, lasagne lasagna, licence license, mould mold, moustache mustache, omelette omelet, " +
+      "plough plow, pyjamas pajamas, pyjama pajama, racquet racket, sabre saber, sceptre scepter, snowplough snowplow, " +
+      "syrop syrup, tee t, theatre theater, tyre tire, tyres tires, whisky whiskey, yoghurt yogurt"
+    )
+      .split(", ")
+      .map((pair) => pair.split(" ")),
+  ),
+);

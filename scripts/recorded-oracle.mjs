@@ -1,0 +1,82 @@
+#!/usr/bin/env node
+// Measures how often the recorded oracle of Twenty Questions is right (docs/environments/twenty-questions.md): games it
+// did not know are asked again. Usage: NLAC_DATA=… node scripts/recorded-oracle.mjs
+import { join } from "node:path";
+import { createJiti } from "jiti";
+
+const load = (path) => createJiti(import.meta.url).import(`../lib/${path}`);
+const { readGames, RecordedAnswers, recordedOracle } = await load(
+  "environments/twenty-questions/recorded.ts",
+);
+const { Names } = await load("environments/twenty-questions/names.ts");
+const { uniform, streams } = await load("random.ts");
+const { bootstrap } = await load("statistics.ts");
+
+const [gpt4, gpt35] = ["selfplay_gpt4.json", "selfplay_gpt35.json"].map((name) =>
+  readGames(join(process.env.NLAC_DATA ?? "", "dialogue", name)),
+);
+const words = [...gpt4.keys()].map((name) => ({ name, aliases: [] }));
+const names = new Names(words);
+
+/** A fifth of each object's questions, and the rest. */
+function heldOut(games) {
+  let turn = 0;
+  const parts = { rest: new Map(), held: new Map() };
+  for (const [object, turns] of games) {
+    const held = turns.map(() => uniform(0, streams.split, turn++) < 0.2);
+    parts.rest.set(
+      object,
+      turns.filter((_, i) => !held[i]),
+    );
+    parts.held.set(
+      object,
+      turns.filter((_, i) => held[i]),
+    );
+  }
+  return parts;
+}
+
+/** Per object: questions, of them told, told rightly, told where no is right, and of those where yes is right, said yes. */
+async function ask(known, games) {
+  const oracle = recordedOracle(new RecordedAnswers(known), words, names);
+  return Promise.all(
+    [...games].map(async ([object, turns]) => {
+      const counts = [0, 0, 0, 0, 0];
+      for (const [question, yes] of turns) {
+        const { verdict } = await oracle.answer(object, question);
+        counts[0]++;
+        if (verdict !== "yes" && verdict !== "no") continue;
+        counts[1]++;
+        if ((verdict === "yes") === yes) counts[2]++;
+        if (!yes) counts[3]++;
+        else if (verdict === "yes") counts[4]++;
+      }
+      return counts;
+    }),
+  );
+}
+
+const figures = ["told", "right", "always no", "gain", "yes right", "no right"];
+const [of4, of35] = [heldOut(gpt4), heldOut(gpt35)];
+for (const [label, known, games] of [
+  ["GPT-3.5's questions from GPT-4's games", [gpt4], gpt35],
+  ["GPT-4's questions from GPT-3.5's games", [gpt35], gpt4],
+  ["a fifth of GPT-4's questions from all else", [of4.rest, gpt35], of4.held],
+  ["a fifth of GPT-3.5's questions from all else", [gpt4, of35.rest], of35.held],
+]) {
+  const results = bootstrap(
+    [await ask(known, games)],
+    ([objects]) => {
+      const [all, told, right, no, saidYes] = [0, 1, 2, 3, 4].map((k) =>
+        objects.reduce((sum, counts) => sum + counts[k], 0),
+      );
+      const [yesRight, noRight] = [saidYes / (told - no), (right - saidYes) / no];
+      return [told / all, right / told, no / told, (right - no) / told, yesRight, noRight];
+    },
+    { draws: 500 },
+  );
+  console.log(label);
+  for (const [i, { estimate, low, high }] of results.entries()) {
+    console.log(`  ${figures[i].padEnd(10)} ${estimate.toFixed(3)} [${low.toFixed(3)}, ${high.toFixed(3)}]`);
+  }
+}

@@ -1,0 +1,244 @@
+/**
+ * Car Dealer with tools (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix I): the agent
+ * is the dealer, who looks for cars in a database and negotiates with a buyer whose demands come out little by little.
+ *
+ * A negotiation has 10 turns, each of one database call at most and one thing said to the buyer. It ends when the buyer
+ * takes an offer, leaves, or the turns are used up. The reward of a sale is (purchase cost)² / (budget × market price) if
+ * it is valid: a car of the inventory, at most 10 % off, and nothing that the buyer excludes. All else gives 0.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../../checks.ts";
+import { NlacError, throwIfAborted } from "../../errors.ts";
+import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
+import { driver } from "../driver.ts";
+import { openService, type ServiceSource } from "../services.ts";
+import {
+  dollars,
+  type Exchange,
+  needsText,
+  openingText,
+  type Person,
+  scriptedBuyer,
+  serviceBuyer,
+} from "./buyer.ts";
+import {
+  allowedDiscount,
+  type Buyer,
+  bestSale,
+  buyers,
+  mostOverBudget,
+  type Offer,
+  objection,
+  saleReward,
+} from "./buyers.ts";
+import { demonstrate } from "./demonstrate.ts";
+import { type Car, features, inventories, mostDiscount, mostShown } from "./inventory.ts";
+import { dealerTools, readCall, searchResult, shownCars } from "./tools.ts";
+
+const carDealerOptions = z.strictObject({
+  /** Who buys. "scripted" (default): rules, free and the same every time. Or a language model: what `openService` opens. */
+  buyer: z.custom<"scripted" | ServiceSource>().default("scripted"),
+  /** What `tasks("test")` gives: unseen kinds of buyers and cars, or known kinds of buyers and unseen cars. Default "test". */
+  testSplit: z.enum(["test", "validation"]).default("test"),
+  /** Turns of a negotiation; each takes up to two actions. Default 10, as in the paper. */
+  turns: z.int().min(1).max(100).default(10),
+  /** How actions are written: "tool" (default), or "call", in which what is said without a call is said to the buyer. */
+  actionFormat: z.enum(["tool", "call"]).default("tool"),
+});
+
+export type CarDealerOptions = z.input<typeof carDealerOptions>;
+
+export interface CarDealerTask {
+  /** Which buyer comes. */
+  buyer: string;
+}
+
+const buyerById = new Map(
+  Object.values(buyers)
+    .flat()
+    .map((buyer) => [buyer.id, buyer]),
+);
+
+/** The environment of Car Dealer. Throws ERR_CONFIG for options that do not validate. */
+export function carDealer(options: CarDealerOptions = {}): Environment<CarDealerTask> {
+  const { turns, testSplit, actionFormat, buyer: source } = checkConfig(carDealerOptions, options);
+  const service = source === "scripted" ? undefined : openService(source);
+  const person = service === undefined ? scriptedBuyer : serviceBuyer(service);
+  const maxTurns = 2 * turns;
+
+  async function startWith(
+    who: Person,
+    task: CarDealerTask,
+    { seed, signal }: ResetOptions,
+  ): Promise<Episode> {
+    throwIfAborted(signal);
+    const buyer = buyerById.get(task.buyer);
+    if (buyer === undefined) {
+      throw new NlacError("ERR_ENVIRONMENT", `carDealer: there is no buyer ${JSON.stringify(task.buyer)}.`);
+    }
+    const inventory = inventories[buyer.split];
+    const exchanges: Exchange[] = [];
+    const looked = new Map<number, Car>();
+    let firstCar: number | undefined;
+    let searched = false;
+    let actions = 0;
+    let over = false;
+
+    /** What comes of an action; `ending` is there when the negotiation is over. */
+    const act = async (action: Action): Promise<{ said: Message; info: object; ending?: Ending }> => {
+      const call =
+        action.tool === undefined
+          ? readCall(inventory, "respond", { content: action.text })
+          : readCall(inventory, action.tool.name, action.tool.arguments);
+      if (call.kind === "refused") return refused(call.reason);
+      if (call.kind !== "respond") {
+        if (searched) return refused("only one database call a turn: respond to the buyer");
+        searched = true;
+        const cars = call.kind === "search" ? call.cars : [];
+        for (const car of shownCars(cars)) looked.set(car.id, car);
+        const content = call.kind === "search" ? searchResult(cars) : "Nothing was searched.";
+        return { said: { role: "tool", content }, info: { found: cars.length } };
+      }
+      const { content, carId, price } = call;
+      const car = carId === undefined ? undefined : looked.get(carId);
+      if (carId !== undefined && car === undefined) {
+        return refused(`no search has shown a car ${carId}, so it cannot be offered`);
+      }
+      const offer = car === undefined ? undefined : { car, price: price! };
+      const first = firstCar ?? car?.id ?? Number.NaN;
+      const { decision, utterance } = await who.answer({
+        buyer,
+        seed,
+        exchanges,
+        content,
+        ...(offer === undefined ? {} : { offer }),
+        firstCar: first,
+        ...(signal === undefined ? {} : { signal }),
+      });
+      firstCar ??= car?.id;
+      searched = false;
+      exchanges.push({ content, ...(offer === undefined ? {} : { offer }), utterance });
+      const said: Message = { role: "user", content: utterance };
+      const info = { decision, replies: exchanges.length };
+      if (decision === "buy" && offer !== undefined) return { said, info, ending: sale(buyer, offer, first) };
+      if (decision === "leave") return { said, info, ending: noSale("The buyer left.") };
+      if (exchanges.length === turns) return { said, info, ending: noSale("The turns are used up.") };
+      return { said, info };
+    };
+
+    return {
+      observation: { messages: opening(buyer, turns), tools: [...dealerTools] },
+      async step(action) {
+        if (over) throw new NlacError("ERR_ENVIRONMENT", "carDealer: the episode is over; start a new one.");
+        throwIfAborted(signal);
+        const { said, info, ending: ended } = await act(action);
+        actions++;
+        const ending = ended ?? (actions === maxTurns ? noSale("The turns are used up.") : undefined);
+        over = ending !== undefined;
+        return result(buyer, said, info, ending);
+      },
+      async close() {
+        over = true;
+      },
+    };
+  }
+  const start = (task: CarDealerTask, options: ResetOptions) => startWith(person, task, options);
+
+  const driven = driver("carDealer", start);
+  return {
+    name: "carDealer",
+    actionFormat,
+    maxTurns,
+    rewardRange: [0, mostOverBudget],
+    idle: { text: '{"name":"no_op","arguments":{}}', tool: { name: "no_op", arguments: {} } },
+    async tasks(split) {
+      if (split !== "train" && split !== "test") {
+        throw new NlacError(
+          "ERR_VALUE",
+          `carDealer: split must be "train" or "test", not ${JSON.stringify(split)}.`,
+        );
+      }
+      return buyers[split === "train" ? "train" : testSplit].map(({ id }) => ({ buyer: id }));
+    },
+    taskId: (task) => task.buyer,
+    start,
+    // Always against the rules' buyer: a demonstration plays side lines, for which a model would be asked anew.
+    demonstrate: (task, options) => demonstrate(() => startWith(scriptedBuyer, task, options), options.seed),
+    ...(service === undefined ? {} : { usage: () => service.usage() }),
+    ...driven,
+    async close() {
+      await driven.close();
+      await service?.close?.();
+    },
+  };
+}
+
+interface Ending {
+  text: string;
+  reward: number;
+  success: boolean;
+  info: Record<string, unknown>;
+}
+
+function refused(reason: string): { said: Message; info: object } {
+  return { said: { role: "tool", content: `Error: ${reason}.` }, info: { toolError: true } };
+}
+
+function noSale(text: string): Ending {
+  return { text: `${text} No car was sold.`, reward: 0, success: false, info: {} };
+}
+
+/** A sale that the buyer agreed to: a buyer who is a model may have agreed to one that is not valid. */
+function sale(buyer: Buyer, offer: Offer, firstCar: number): Ending {
+  const { car, price } = offer;
+  const against = allowedDiscount(offer) ? objection(buyer, offer, firstCar) : "discount above the limit";
+  return {
+    text:
+      against === undefined
+        ? `Car ${car.id} was sold for ${dollars(price)}.`
+        : `The sale of car ${car.id} for ${dollars(price)} is not valid: ${against}.`,
+    reward: against === undefined ? saleReward(buyer, offer) : 0,
+    success: against === undefined,
+    info: { car: car.id, price, marketPrice: car.marketPrice, ...(against === undefined ? {} : { against }) },
+  };
+}
+
+/** At the end it is told what was hidden, so that a critic that is trained on the ending learns what would have been right. */
+function result(buyer: Buyer, said: Message, info: object, ending: Ending | undefined): StepResult {
+  if (ending === undefined) return { observation: [said], reward: 0, done: false, info: { ...info } };
+  const best = bestSale(buyer, inventories[buyer.split].cars)!;
+  const epilogue =
+    `${ending.text} ${needsText(buyer)} The budget was ${dollars(buyer.budget)}; the best sale would have been car ` +
+    `${best.car.id} for ${dollars(best.price)}.`;
+  return {
+    observation: [said, { role: "user", content: `[The negotiation is over. ${epilogue}]` }],
+    reward: ending.reward,
+    done: true,
+    info: { ...info, ...ending.info, success: ending.success, budget: buyer.budget },
+  };
+}
+
+function opening(buyer: Buyer, turns: number): Message[] {
+  const { brands, types } = inventories[buyer.split];
+  return [
+    {
+      role: "system",
+      content: [
+        "You are the dealer in a car dealership. Sell the buyer a car, for as much as you can.",
+        "",
+        `The database has cars of these brands: ${brands.join(", ")}.`,
+        `It has these types: ${types.join(", ")}.`,
+        `It has these features: ${features.join(", ")}.`,
+        "",
+        `You have ${turns} turns. In each you may first make one database call (no_op if there is nothing to search), then you`,
+        "speak to the buyer by respond: with car_id and price it is an offer, else leave both out.",
+        "",
+        `A search shows ${mostShown} cars at most. Offer one car at a time, only one that a search has shown you, and name`,
+        `its price in dollars. You may take at most ${Math.round(100 * mostDiscount)}% off the market price; give discounts`,
+        "only when you are asked for one. The buyer cannot do without some things and can without others: find out which.",
+      ].join("\n"),
+    },
+    { role: "user", content: openingText(buyer) },
+  ];
+}

@@ -1,0 +1,81 @@
+/**
+ * Scripted games with judgements, for a supervised warm-up: the player that knows the facts asks well; beside each of its
+ * questions stands a poorer one (a guess too early, a question asked before or a forbidden one) with what is wrong with it.
+ */
+
+import { derivedSeed, streams, uniform } from "../../random.ts";
+import type { Action, Demonstration, Observation, StepResult } from "../contract.ts";
+import { judged } from "../judged.ts";
+import type { City } from "./facts.ts";
+import { cityGuesser, guessAction, listedCities } from "./guesser.ts";
+
+/**
+ * @param city the hidden one: the others are guessed too early
+ * @param play what a text comes to in the turn of that number, from 0
+ */
+export async function demonstrate(
+  observation: Observation,
+  city: string,
+  play: (text: string, used: number) => Promise<StepResult>,
+  turns: number,
+  seed: number,
+): Promise<Demonstration> {
+  const policy = cityGuesser({ turns, seed: derivedSeed(seed, streams.policy, 0) });
+  const others = listedCities(observation).filter(({ name }) => name !== city);
+  const history: { action: Action; result: StepResult }[] = [];
+  const shown: Demonstration["turns"] = [];
+  for (let used = 0; ; used++) {
+    const action = policy({ observation, history });
+    const result = await play(action.text, used);
+    const poor = poorAction(history, others, seed, used);
+    shown.push({
+      action,
+      judged: [
+        judged(action, expectation(result.done), result),
+        {
+          ...judged(poor.action, poor.future, await play(poor.action.text, used)),
+          advice: result.done
+            ? `Guess now by "${action.text}", because it fits all the answers.`
+            : `Ask "${action.text}" instead, because its answer tells more cities apart.`,
+          better: action,
+        },
+      ],
+      observation: result.observation,
+    });
+    history.push({ action, result });
+    if (result.done) return { observation, turns: shown };
+  }
+}
+
+function expectation(guess: boolean): string {
+  return guess
+    ? "The guess fits everything that is known, so the city is probably found."
+    : "The answer rules out many cities, and the right one can be guessed soon after.";
+}
+
+function poorAction(
+  history: readonly { action: Action }[],
+  others: readonly City[],
+  seed: number,
+  used: number,
+): { action: Action; future: string } {
+  const random = (number: number) => uniform(seed, streams.warmup, used * 4 + number);
+  const repeated = history[Math.floor(random(0) * history.length)]?.action.text;
+  if (repeated !== undefined && random(1) < 0.4) {
+    return {
+      action: { text: repeated, thought: "I want to be sure." },
+      future: "The answer is the same as before, and a turn is lost.",
+    };
+  }
+  if (random(2) < 0.4) {
+    return {
+      action: { text: "What is the name of the country?", thought: "The country would tell a lot." },
+      future: "That may not be asked: nothing is learned, and a turn is lost.",
+    };
+  }
+  const city = others[Math.floor(random(3) * others.length)]!;
+  return {
+    action: { ...guessAction([city]), thought: "I simply guess." },
+    future: "Many other cities are possible, so the guess is probably wrong, and the game is lost.",
+  };
+}

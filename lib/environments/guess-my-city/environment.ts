@@ -1,0 +1,233 @@
+/**
+ * Guess My City (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix H): an oracle comes
+ * from a city, the agent finds out which by open questions. It may guess once: a wrong guess ends the game, and the last
+ * turn must be the guess.
+ *
+ * Every turn before the last costs 1, a right guess nothing, and a lost game as much as is needed for a total of -10; or,
+ * as an option, the reward is 1 for the right guess and else 0. When the game is over the city is told, so that a critic
+ * that is trained on the ending learns what would have been right.
+ */
+
+import { z } from "zod";
+import { checkConfig } from "../../checks.ts";
+import { NlacError, throwIfAborted } from "../../errors.ts";
+import type {
+  Action,
+  Environment,
+  Episode,
+  Message,
+  Observation,
+  ResetOptions,
+  StepResult,
+} from "../contract.ts";
+import { driver } from "../driver.ts";
+import { openService, type ServiceSource } from "../services.ts";
+import { demonstrate } from "./demonstrate.ts";
+import { cities as embeddedCities, type Split } from "./facts.ts";
+import { cityNames, countryNames, Guesses, Mentions, type NamedCity } from "./names.ts";
+import { cannotTell, mayNotTell, type Oracle, type Reply, scriptedOracle, serviceOracle } from "./oracle.ts";
+
+const name = z
+  .string()
+  .trim()
+  .max(60)
+  .regex(/[\p{L}\p{N}]/u, "a name needs a letter");
+
+const guessMyCityOptions = z
+  .strictObject({
+    /**
+     * Who answers. "scripted" (default): the embedded facts, free and the same every time. Or a language model: whatever
+     * `openService` opens.
+     */
+    oracle: z.custom<"scripted" | ServiceSource>().default("scripted"),
+    /** Hidden cities. Default: the embedded ones. Others need an oracle other than the scripted one. */
+    cities: z
+      .array(
+        z.strictObject({
+          name,
+          /** Other names and spellings that count as it. */
+          aliases: z.array(name).default([]),
+          country: name,
+          countryAliases: z.array(name).default([]),
+          split: z.enum(["train", "validation", "test"]),
+        }),
+      )
+      .optional(),
+    /** The cities that `tasks("test")` gives: of unseen countries, or the unseen cities of known countries. Default "test". */
+    testSplit: z.enum(["test", "validation"]).default("test"),
+    /** Turns a game allows, the guess among them. Default 10, as in the paper. */
+    turns: z.int().min(2).max(100).default(10),
+    /** "turns" (default, the paper's): -1 a turn and a total of -turns when lost. "success": 1 for the right guess, else 0. */
+    reward: z.enum(["turns", "success"]).default("turns"),
+  })
+  .refine(
+    ({ oracle, cities }) => cities === undefined || oracle !== "scripted",
+    "the scripted oracle knows the embedded cities alone; give a model as oracle",
+  );
+
+export type GuessMyCityOptions = z.input<typeof guessMyCityOptions>;
+
+export interface GuessMyCityTask {
+  city: string;
+}
+
+/** Longer texts are no question of this game. */
+const longestQuestion = 300;
+
+/** The environment of Guess My City. Throws ERR_CONFIG for options that do not validate. */
+export function guessMyCity(options: GuessMyCityOptions = {}): Environment<GuessMyCityTask> {
+  const { turns, testSplit, reward: rewardKind, ...given } = checkConfig(guessMyCityOptions, options);
+  const cities: readonly (NamedCity & { split: Split })[] = given.cities ?? embeddedCities;
+  const service = given.oracle === "scripted" ? undefined : openService(given.oracle);
+  const oracle = service === undefined ? scriptedOracle : serviceOracle(service);
+  const guesses = guessesOf(cities);
+  const byName = new Map(cities.map((city) => [city.name, city]));
+  const ofCities = new Mentions(cities.flatMap(cityNames));
+  const ofCountries = new Mentions(cities.flatMap(countryNames));
+
+  /** What the text of turn `used` (from 0) comes to; the episode has no other state. */
+  async function play(
+    who: Oracle,
+    city: NamedCity,
+    text: string,
+    used: number,
+    options: ResetOptions,
+  ): Promise<StepResult> {
+    const remaining = turns - used - 1;
+    const guess = guesses.read(text);
+    if (guess !== undefined || remaining === 0) {
+      const success = guess === city;
+      const [won, lost] = rewardKind === "turns" ? [0, used - turns] : [1, 0];
+      return {
+        observation: [{ role: "user", content: ending(guess?.name, city.name) }],
+        reward: success ? won : lost,
+        done: true,
+        info: { success, ...(guess === undefined ? {} : { guess: guess.name }), city: city.name, remaining },
+      };
+    }
+    const reply = await answer(who, city, text, options);
+    const last =
+      remaining === 1 ? ' That was the last answer: now guess, in the form "Is the city ...?".' : "";
+    return {
+      observation: [{ role: "user", content: `${reply.text}${last}` }],
+      reward: rewardKind === "turns" ? -1 : 0,
+      done: false,
+      info: { ...reply.info, remaining },
+    };
+  }
+
+  /** Whoever the oracle is, names of cities and countries never reach it: the game is not to be won by trying them. */
+  async function answer(who: Oracle, city: NamedCity, text: string, options: ResetOptions): Promise<Reply> {
+    if (text.trim() === "" || text.length > longestQuestion) {
+      return { text: `${cannotTell} Please ask one short question.`, info: { understood: "nothing" } };
+    }
+    if (ofCities.in(text)) {
+      const advice = 'I do not compare cities. To guess one, ask "Is the city ...?".';
+      return { text: advice, info: { understood: "other cities" } };
+    }
+    if (ofCountries.in(text)) return { text: mayNotTell, info: { understood: "country" } };
+    return who.answer(city, text, options);
+  }
+
+  function cityOf(task: GuessMyCityTask): NamedCity & { split: Split } {
+    const city = byName.get(task.city);
+    if (city !== undefined) return city;
+    throw new NlacError("ERR_ENVIRONMENT", `guessMyCity: there is no city ${JSON.stringify(task.city)}.`);
+  }
+
+  function observe(city: { split: Split }): Observation {
+    const listed = cities.filter(({ split }) => split === city.split).map(({ name }) => name);
+    return { messages: opening(turns, listed) };
+  }
+
+  async function start(task: GuessMyCityTask, options: ResetOptions): Promise<Episode> {
+    throwIfAborted(options.signal);
+    const city = cityOf(task);
+    let used = 0;
+    let over = false;
+    return {
+      observation: observe(city),
+      async step(action: Action): Promise<StepResult> {
+        if (over)
+          throw new NlacError("ERR_ENVIRONMENT", "guessMyCity: the episode is over; start a new one.");
+        throwIfAborted(options.signal);
+        const result = await play(oracle, city, action.text, used, options);
+        used++;
+        over = result.done;
+        return result;
+      },
+      async close() {
+        over = true;
+      },
+    };
+  }
+
+  const driven = driver("guessMyCity", start);
+  return {
+    name: "guessMyCity",
+    actionFormat: "text",
+    maxTurns: turns,
+    rewardRange: rewardKind === "turns" ? [-turns, 0] : [0, 1],
+    idle: { text: "I have nothing to ask." },
+    async tasks(split) {
+      if (split !== "train" && split !== "test") {
+        throw new NlacError(
+          "ERR_VALUE",
+          `guessMyCity: split must be "train" or "test", not ${JSON.stringify(split)}.`,
+        );
+      }
+      const wanted = split === "train" ? "train" : testSplit;
+      return cities.flatMap((city) => (city.split === wanted ? [{ city: city.name }] : []));
+    },
+    taskId: (task) => task.city,
+    start,
+    ...(cities === embeddedCities
+      ? {
+          // Always with the facts' oracle, whose answers the scripted player can read.
+          demonstrate: async (task: GuessMyCityTask, options: ResetOptions) => {
+            const city = cityOf(task);
+            const turn = (text: string, used: number) => play(scriptedOracle, city, text, used, options);
+            return demonstrate(observe(city), city.name, turn, turns, options.seed);
+          },
+        }
+      : {}),
+    ...(service === undefined ? {} : { usage: () => service.usage() }),
+    ...driven,
+    async close() {
+      await driven.close();
+      await service?.close?.();
+    },
+  };
+}
+
+function opening(turns: number, listed: readonly string[]): Message[] {
+  return [
+    {
+      role: "system",
+      content: [
+        "You play a guessing game: find out from which city the other player comes. It is one of these:",
+        `${listed.join("; ")}.`,
+        "",
+        "Each turn, ask one open question that helps to tell the cities apart, about the place or the life there. You may",
+        "not ask for the name of the city or of the country, nor about their spelling, and no city or country may be named",
+        'in a question. When you know the city, ask "Is the city ...?" with its name. You may guess only once: with a wrong',
+        `guess the game is lost. You have ${turns} turns, and in the last one you must guess. The fewer you need, the better.`,
+      ].join("\n"),
+    },
+    { role: "user", content: "Hello! I come from one of these cities. What is your first question?" },
+  ];
+}
+
+function ending(guess: string | undefined, city: string): string {
+  if (guess === city) return `Yes! You found it: the city is "${city}".`;
+  const lost = guess === undefined ? "That was your last turn, and it was no guess of a listed city." : "No.";
+  return `${lost} The game is over. The city was "${city}".`;
+}
+
+function guessesOf<City extends NamedCity>(cities: readonly City[]): Guesses<City> {
+  try {
+    return new Guesses(cities);
+  } catch (error) {
+    throw new NlacError("ERR_CONFIG", `guessMyCity: ${(error as Error).message}.`, { cause: error });
+  }
+}

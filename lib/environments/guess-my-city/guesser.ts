@@ -1,0 +1,100 @@
+/**
+ * A scripted player that knows the facts: it asks what tells most among the cities that still fit, and guesses when one
+ * is left. For demonstrations and as a yardstick.
+ */
+
+import { streams, uniform } from "../../random.ts";
+import type { ScriptedPolicy } from "../check.ts";
+import type { Action, Observation } from "../contract.ts";
+import { type City, cities, questionAbout, type TopicName, topicNames, topicOf } from "./facts.ts";
+import { plain } from "./names.ts";
+
+export interface CityGuesserOptions {
+  /** Turns a game allows. Default 10. */
+  turns?: number;
+  /** Draws among good questions. Default: always the one that tells most. */
+  seed?: number;
+}
+
+/** With a seed, any question with this share of the best one's information is good enough. */
+const goodEnough = 0.4;
+
+/** Throws nothing: answers that fit none of the facts it does not use. */
+export function cityGuesser(options: CityGuesserOptions = {}): ScriptedPolicy {
+  const turns = options.turns ?? 10;
+  return ({ observation, history }) => {
+    let possible = listedCities(observation);
+    const asked = new Set<TopicName>();
+    for (const { action, result } of history) {
+      const topic = topicOf(plain(action.text));
+      if (topic === undefined) continue;
+      asked.add(topic);
+      const heard = result.observation[0]?.content ?? "";
+      const left = possible.filter(({ facts }) => heard.startsWith(facts[topic]));
+      if (left.length > 0) possible = left;
+    }
+    const random =
+      options.seed === undefined ? undefined : uniform(options.seed, streams.policy, history.length);
+    const topic = chooseTopic(possible, asked, random);
+    if (topic === undefined || history.length === turns - 1) return guessAction(possible);
+    return {
+      thought: `It may be ${listed(possible)}. The answer to this will tell more.`,
+      text: questionAbout(topic),
+    };
+  };
+}
+
+/** The cities that the rules name. */
+export function listedCities({ messages }: Observation): City[] {
+  const names = new Set((messages[0]?.content ?? "").split(/; |\n|\.\n/));
+  return cities.filter(({ name }) => names.has(name));
+}
+
+export function guessAction(possible: readonly City[]): Action {
+  const name = possible[0]!.name;
+  const thought =
+    possible.length === 1
+      ? `Only ${name} fits all the answers.`
+      : `It may be ${listed(possible)}; I try one.`;
+  return { thought, text: `Is the city ${name}?` };
+}
+
+function chooseTopic(
+  possible: readonly City[],
+  asked: ReadonlySet<TopicName>,
+  random: number | undefined,
+): TopicName | undefined {
+  const scored = topicNames
+    .filter((name) => !asked.has(name))
+    .map((name) => ({ name, bits: information(possible, name) }))
+    .sort((a, b) => b.bits - a.bits);
+  const best = scored[0];
+  if (best === undefined || best.bits < 1e-9) return undefined;
+  if (random === undefined) return best.name;
+  const good = scored.filter(({ bits }) => bits >= goodEnough * best.bits);
+  return good[Math.floor(random * good.length)]!.name;
+}
+
+/** Bits that the answer is worth, when all possible cities are equally likely. */
+function information(possible: readonly City[], name: TopicName): number {
+  const counts = new Map<string, number>();
+  for (const { facts } of possible) counts.set(facts[name], (counts.get(facts[name]) ?? 0) + 1);
+  let bits = 0;
+  for (const count of counts.values()) {
+    const share = count / possible.length;
+    bits -= share * Math.log2(share);
+  }
+  return bits;
+}
+
+/** "Oslo, Rome or one of 15 others": taken from all over the list, which is ordered by country. */
+function listed(possible: readonly City[]): string {
+  const count = Math.min(3, possible.length);
+  const some = Array.from(
+    { length: count },
+    (_, i) => possible[Math.floor((i * possible.length) / count)]!.name,
+  );
+  const others = possible.length - count;
+  if (others > 0) some.push(others === 1 ? "one other" : `one of ${others} others`);
+  return some.length === 1 ? some[0]! : `${some.slice(0, -1).join(", ")} or ${some.at(-1)}`;
+}

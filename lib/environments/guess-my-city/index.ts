@@ -1,0 +1,2 @@
+export { type GuessMyCityOptions, type GuessMyCityTask, guessMyCity } from "./environment.ts";
+export { type CityGuesserOptions, cityGuesser } from "./guesser.ts";

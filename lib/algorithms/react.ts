@@ -17,8 +17,9 @@ import type { Environment } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
 import type { Which } from "../model.ts";
 import { permutation, streams } from "../random.ts";
-import type { Player } from "../rollout/collect.ts";
-import { type Evaluation, evaluate } from "../rollout/evaluate.ts";
+import type { Player } from "../rollout/batches.ts";
+import { type EpisodeFigures, type Evaluation, evaluate } from "../rollout/evaluate.ts";
+import type { Trajectory } from "../rollout/trajectory.ts";
 
 const count = z.int().min(1);
 
@@ -41,6 +42,8 @@ export const reactConfig = z.strictObject({
   maxPromptTokens: count.optional(),
   /** Longest action, tokens. Default 128. */
   maxActionTokens: count.default(128),
+  /** Milliseconds the environment may take to begin an episode or to answer an action. Default: no limit. */
+  stepTimeout: count.optional(),
   /** Seed of every random choice; a service makes its own. */
   seed: z.int().min(0).default(0),
 });
@@ -55,33 +58,42 @@ export interface ReactOptions<Task> {
   config?: ReactConfigInput;
   /** Of a learner's. Default "online". */
   weights?: Which;
+  /** Episodes that were played before under the same configuration; they are not played again. */
+  played?: readonly EpisodeFigures[];
   signal?: AbortSignal;
   /** Called at the beginning and after every turn, with the episodes over, those in all, and the tokens written. */
   onProgress?: (finished: number, total: number, tokens: number) => void;
+  /** Called with each episode as it ends: what a stop leaves. */
+  onEpisode?: (trajectory: Trajectory) => void;
 }
 
 /**
  * Plays tasks in random order, spread evenly over the episodes.
- * @throws NlacError ERR_CONFIG for a bad configuration, or for more episodes than `trials` of every task; ERR_ABORTED
+ * @throws NlacError ERR_CONFIG for a bad configuration, for more episodes than `trials` of every task, or for
+ *   played ones of another evaluation; ERR_ABORTED
  */
 export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<Evaluation> {
-  const { model, environment, weights, signal, onProgress } = options;
+  const { model, environment, weights, played = [], signal, onProgress, onEpisode } = options;
   const config = checkConfig(reactConfig, options.config);
   const all = await environment.tasks(config.split);
   const tasks = chooseTasks(all, `${environment.name}, ${config.split}`, config);
-  onProgress?.(0, tasks.length, 0);
+  onProgress?.(played.length, tasks.length, 0);
   return evaluate({
     model,
     environment,
     tasks,
+    trials: config.trials,
     seed: config.seed,
     concurrency: config.concurrency,
     maxActionTokens: config.maxActionTokens,
     maxPromptTokens: config.maxPromptTokens ?? model.maxPositions,
     temperature: config.temperature,
+    played,
+    ...(config.stepTimeout === undefined ? {} : { stepTimeout: config.stepTimeout }),
     ...(weights === undefined ? {} : { weights }),
     ...(signal === undefined ? {} : { signal }),
     ...(onProgress === undefined ? {} : { onProgress }),
+    ...(onEpisode === undefined ? {} : { onEpisode }),
   });
 }
 

@@ -3,7 +3,7 @@
  * reasoning with large language models", 2023), readable top to bottom. Each iteration plays episodes under θ, keeps
  * those that succeed, and imitates what the buffer holds:
  *
- *   D ← D ∪ { (s, a) of τ ~ π_θ : R(τ) ≥ successReward }
+ *   D ← D ∪ { (s, a) of τ ~ π_θ : τ succeeded }
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D
  *
  * Departures from the papers, all of them choices where they are silent:
@@ -22,14 +22,20 @@ import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
-import { actionText } from "../prompts/policy.ts";
+import { actionTokens } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
 import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { scheduledStep } from "../rollout/step.ts";
-import { isFaulty, type Trajectory, type Transition, transitionsOf } from "../rollout/trajectory.ts";
+import {
+  isFaulty,
+  succeeded,
+  type Trajectory,
+  type Transition,
+  transitionsOf,
+} from "../rollout/trajectory.ts";
 import { actionSample } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
 import {
@@ -60,8 +66,8 @@ export const rftConfig = z.strictObject({
   updatesPerIteration: z.int().min(0).default(1024),
   /** Actions a step. Paper: 1024. */
   batchSize: count.default(1024),
-  /** An episode's reward from which on it is imitated. Paper: success; default 1. */
-  successReward: z.number().default(1),
+  /** An episode's reward from which on it is imitated. Default and paper: where it succeeded, as the environment says. */
+  successReward: z.number().optional(),
   /**
    * What is imitated: the actions of episodes that succeed, or of all episodes the actions that their observations, read
    * in hindsight, say should have been taken (`hindsight` of the environment). Paper: successes.
@@ -206,8 +212,8 @@ function imitable<Task>(
   trajectory: Trajectory,
 ): Transition[] | undefined {
   if (imitate === "successes") {
-    const failed = isFaulty(trajectory) || trajectory.reward < successReward;
-    if (failed) return undefined;
+    const good = successReward === undefined ? succeeded(trajectory) : trajectory.reward >= successReward;
+    if (isFaulty(trajectory) || !good) return undefined;
     return transitionsOf(trajectory).filter(({ turn }) => trajectory.turns[turn]!.action !== undefined);
   }
   return transitionsOf(trajectory).flatMap((transition) => {
@@ -215,7 +221,7 @@ function imitable<Task>(
     const better = action && environment.hindsight!(action, transition.observation);
     if (better === undefined) return [];
     if (better.text === action!.text) return [{ ...transition, action: tokens }];
-    const written = model.encode(actionText(better, environment.actionFormat));
+    const written = actionTokens(model, transition.state, better, environment.actionFormat);
     return [{ ...transition, action: [...written, model.endOfTurn] }];
   });
 }

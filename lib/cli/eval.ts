@@ -1,24 +1,39 @@
 /** `nlac eval`: success on an environment, with intervals. */
 
+import { accessSync, constants } from "node:fs";
+import { dirname } from "node:path";
 import type { Command } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
 import { evaluateReact } from "../algorithms/react.ts";
-import type { Environment } from "../environments/contract.ts";
-import { environmentNames, makeEnvironment } from "../environments/registry.ts";
-import { chatService } from "../environments/service.ts";
+import type { Environment, Usage } from "../environments/contract.ts";
+import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
+import { type ChatService, chatService } from "../environments/service.ts";
 import { NlacError } from "../errors.ts";
 import type { Learner } from "../learner.ts";
 import type { Support } from "../model.ts";
 import type { Recipe } from "../recipe.ts";
+import { figureTable, type Measured } from "../report/figures.ts";
+import { renderEpisodes } from "../report/page.ts";
+import type { Player } from "../rollout/batches.ts";
 import { criticLoss } from "../rollout/critic-loss.ts";
-import type { Evaluation, Interval } from "../rollout/evaluate.ts";
+import { type EpisodeFigures, figuresOf, type Interval, summarize } from "../rollout/evaluate.ts";
+import { idlePlayer } from "../rollout/idle-player.ts";
 import { servicePlayer } from "../rollout/service-player.ts";
-import { type Transition, transitionsOfAll } from "../rollout/trajectory.ts";
-import { readEpisodes, toRecord } from "../run/episodes.ts";
+import {
+  isFaulty,
+  succeeded,
+  type Trajectory,
+  type Transition,
+  transitionsOfAll,
+} from "../rollout/trajectory.ts";
+import { latestEpisodes, readEpisodes, toRecord } from "../run/episodes.ts";
+import { onDisk } from "../run/files.ts";
 import { formatFigure, TerminalProgress } from "../run/progress.ts";
 import { RecordWriter } from "../run/records.ts";
+import { writeAtomically } from "../write-atomically.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import { stoppable } from "./stop.ts";
 
 interface EvalFlags extends ModelFlags {
   environment?: string;
@@ -29,8 +44,12 @@ interface EvalFlags extends ModelFlags {
   concurrency: number;
   temperature: number;
   maxActionTokens?: number;
+  stepTimeout?: number;
   weights: "online" | "target";
+  floor?: boolean;
   record?: string;
+  resume?: boolean;
+  report?: string;
   critic?: string;
   transitions: number;
   json?: boolean;
@@ -38,6 +57,8 @@ interface EvalFlags extends ModelFlags {
 
 /** Before the name of a model that a service has. */
 const servicePrefix = "service:";
+/** In the place of a model: the agent that plays the environment's `idle`. */
+const doNothing = "do-nothing";
 
 export function registerEval(program: Command): void {
   withModelOptions(
@@ -46,10 +67,14 @@ export function registerEval(program: Command): void {
       .description("measure a run or a model on an environment")
       .argument(
         "<run|model>",
-        `a run directory, a model name, a Hugging Face directory, a .gguf file, or ${servicePrefix}<its model's name>`,
+        "a run directory, a model name, a Hugging Face directory, a .gguf file, " +
+          `${servicePrefix}<its model's name>, or ${doNothing}`,
       ),
   )
-    .option("--environment <name>", `one of: ${environmentNames.join(", ")} (default: the run's)`)
+    .option(
+      "--environment <name>",
+      `a file of one's own, or one of: ${environmentNames.join(", ")} (default: the run's)`,
+    )
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
     .option("--split <split>", "tasks to play: train or test", oneOf("train", "test"), "test" as const)
     .option(
@@ -61,8 +86,13 @@ export function registerEval(program: Command): void {
     .option("--concurrency <number>", "episodes at once", wholeNumber(1), 16)
     .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0)
     .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
+    .option("--step-timeout <ms>", "longest wait for the environment (default: no limit)", wholeNumber(1))
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
-    .option("--record <file>", "write the episodes to a new file, with every text and id")
+    .option("--floor", `also play ${doNothing} on the tasks (default: where that asks no service)`)
+    .option("--no-floor", "do not")
+    .option("--record <file>", "write the episodes to a new file as they end, with every text and id")
+    .option("--resume", "with --record: go on with a file that a stopped evaluation left")
+    .option("--report <file>", "write a page that shows figures and episodes (.html)")
     .option("--critic <file>", "instead of playing: L1 of the critic, as training takes it, on such episodes")
     .option("--transitions <number>", "with --critic: transitions to take, evenly spread", wholeNumber(1), 64)
     .option("--json", "print the result as JSON")
@@ -71,25 +101,37 @@ export function registerEval(program: Command): void {
       `
 Tasks are taken in random order, by --seed, and spread evenly over the episodes. The intervals are at 95 % for new
 tasks of the same kind: repeats of a task (--trials) narrow them by what they tell, which is little where they all end
-alike, as greedy actions (--temperature 0) against a scripted environment do.
+alike, as greedy actions (--temperature 0) against a scripted environment do. With repeats, pass^k is the chance to
+succeed k times out of k.
 
 A service is one behind OpenAI's API or one compatible with it: $OPENAI_BASE_URL says where, $OPENAI_API_KEY is its key.
 
+Ctrl-C ends the evaluation, and what is over counts. With --record, the same command and --resume go on from there;
+episodes that a fault ended are then played again.
+
 Examples:
   nlac eval SmolLM2-135M-Instruct --environment twentyQuestions --episodes 64
-  nlac eval runs/mine --episodes 128 --trials 4 --temperature 1
+  nlac eval runs/mine --episodes 128 --trials 4 --temperature 1 --report mine.html
   nlac eval runs/mine --split test --record held-out.jsonl
   nlac eval runs/mine --critic held-out.jsonl
+  nlac eval ${doNothing} --environment errands
   OPENAI_BASE_URL=http://localhost:8000/v1 nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions`,
     )
     .action(run);
 }
 
 async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
-  if (flags.record !== undefined && flags.critic !== undefined)
-    throw new NlacError("ERR_VALUE", "--record and --critic exclude each other.");
-  // Opened before anything is played: a path that cannot be written costs no episode.
-  const record = flags.record === undefined ? undefined : newRecord(flags.record);
+  if (flags.critic !== undefined) {
+    for (const option of ["record", "report", "resume"] as const)
+      if (flags[option] !== undefined)
+        throw new NlacError("ERR_VALUE", `--${option} and --critic exclude each other.`);
+  }
+  if (flags.resume && flags.record === undefined)
+    throw new NlacError("ERR_VALUE", "--resume needs the --record that the evaluation was begun with.");
+  // Before anything is played: a path that cannot be written costs no episode.
+  const { report } = flags;
+  if (report !== undefined) onDisk(report, () => accessSync(dirname(report), constants.W_OK));
+  const record = flags.record === undefined ? undefined : openRecord(flags.record, flags.resume === true);
   try {
     await measure(runOrModel, flags, record);
   } finally {
@@ -97,12 +139,33 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
   }
 }
 
-/** An empty file may be there: one that an interrupted evaluation left. */
-function newRecord(path: string): RecordWriter {
-  const writer = new RecordWriter(path);
-  if (writer.sync() === 0) return writer;
+/** A new one may be there already if it is empty: an evaluation that was stopped before its first episode left it. */
+function openRecord(path: string, resume: boolean): RecordWriter {
+  const writer = resume ? RecordWriter.resume(path) : new RecordWriter(path);
+  if (resume || writer.sync() === 0) return writer;
   writer.close();
-  throw new NlacError("ERR_IO", `${path} is there already.`);
+  throw new NlacError("ERR_IO", `${path} is there already. Go on with it by --resume, or name another file.`);
+}
+
+/** Who plays, and what has to be given back. */
+interface Agent {
+  player: (environment: Environment) => Player;
+  learner?: Learner;
+  recipe?: Recipe;
+  service?: ChatService;
+}
+
+async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
+  const isService = runOrModel.startsWith(servicePrefix);
+  if (flags.critic !== undefined && (isService || runOrModel === doNothing))
+    throw new NlacError("ERR_VALUE", "--critic needs a model whose probabilities can be read.");
+  if (runOrModel === doNothing) return { player: idlePlayer };
+  if (isService) {
+    const service = chatService({ model: runOrModel.slice(servicePrefix.length) });
+    return { player: () => servicePlayer(service), service };
+  }
+  const opened = await openModel(runOrModel, flags);
+  return { player: () => opened.learner, ...opened };
 }
 
 async function measure(
@@ -110,17 +173,11 @@ async function measure(
   flags: EvalFlags,
   record: RecordWriter | undefined,
 ): Promise<void> {
-  const service = runOrModel.startsWith(servicePrefix);
-  if (service && flags.critic !== undefined)
-    throw new NlacError(
-      "ERR_VALUE",
-      "--critic needs a model whose probabilities can be read, not a service.",
-    );
-  const { learner, recipe } = service ? {} : await openModel(runOrModel, flags);
-  const player = learner ?? servicePlayer(chatService({ model: runOrModel.slice(servicePrefix.length) }));
+  const agent = await openAgent(runOrModel, flags);
+  const { learner, recipe } = agent;
   let environment: Environment | undefined;
   try {
-    const name = flags.environment ?? recipe?.environment.name;
+    const name = flags.environment ? environmentPath(flags.environment) : recipe?.environment.name;
     if (name === undefined) {
       throw new NlacError(
         "ERR_CONFIG",
@@ -128,37 +185,102 @@ async function measure(
       );
     }
     const sameAsRun = name === recipe?.environment.name;
-    environment = makeEnvironment(name, flags.options ?? (sameAsRun ? recipe.environment.options : {}));
-    if (flags.critic !== undefined && learner !== undefined) {
+    environment = await openEnvironment(name, flags.options ?? (sameAsRun ? recipe.environment.options : {}));
+    if (flags.critic !== undefined && learner !== undefined)
       await evaluateCritic(learner, environment, flags.critic, criticConfig(recipe), flags);
-      return;
-    }
-    const { split, episodes, trials, concurrency, temperature, seed, weights } = flags;
-    const { maxPromptTokens } = recipe?.config ?? {};
-    const maxActionTokens = flags.maxActionTokens ?? recipe?.config.maxActionTokens;
-    const progress = new TerminalProgress();
-    const evaluation = await evaluateReact({
-      model: player,
-      environment,
-      config: { split, episodes, trials, concurrency, temperature, seed, maxPromptTokens, maxActionTokens },
-      weights,
-      onProgress: (finished, total, tokens) => {
-        if (tokens === 0) progress.phase("play", total);
-        progress.advance(finished);
-      },
-    }).finally(() => progress.end());
-    for (const trajectory of evaluation.trajectories) record?.append(toRecord(trajectory));
-    record?.sync();
-    if (flags.json) {
-      const { trajectories: _, ...figures } = evaluation;
-      console.log(JSON.stringify({ environment: name, split: flags.split, ...figures }));
-    } else {
-      console.log(table(`${name}, ${flags.split}`, evaluation));
-    }
+    else await evaluatePlay(runOrModel, agent, environment, flags, record);
   } finally {
     await environment?.close();
     await learner?.dispose();
   }
+}
+
+async function evaluatePlay(
+  player: string,
+  agent: Agent,
+  environment: Environment,
+  flags: EvalFlags,
+  record: RecordWriter | undefined,
+): Promise<void> {
+  const { split, episodes, trials, concurrency, temperature, stepTimeout, seed, weights } = flags;
+  const of = agent.recipe?.config;
+  const maxActionTokens = flags.maxActionTokens ?? of?.maxActionTokens;
+  const config = {
+    ...{ split, episodes, trials, concurrency, temperature, stepTimeout, seed },
+    ...{ maxActionTokens, maxPromptTokens: of?.maxPromptTokens },
+  };
+  const model = agent.player(environment);
+  const withFloor = flags.floor ?? (environment.idle !== undefined && environment.usage === undefined);
+  const idle = withFloor && player !== doNothing ? idlePlayer(environment) : undefined;
+  const played = flags.resume ? playedBefore(flags.record!) : [];
+  const finished: Trajectory[] = [];
+  let stopped = true;
+  let people: Usage | undefined;
+  let floor: Interval | undefined;
+
+  const progress = new TerminalProgress();
+  const note = (line: string) => progress.note(line);
+  await stoppable(note, "with the episodes that are over", async (signal) => {
+    await evaluateReact({
+      ...{ model, environment, config, weights, signal, played },
+      onProgress: showing("play", progress, agent.learner !== undefined),
+      onEpisode: (trajectory) => {
+        finished.push(trajectory);
+        record?.append(toRecord(trajectory));
+        const judged = finished.filter((episode) => !isFaulty(episode));
+        progress.show({ success: judged.filter(succeeded).length / judged.length });
+      },
+    }).finally(() => {
+      people = environment.usage?.();
+    });
+    stopped = false;
+    if (idle === undefined) return;
+    const onProgress = showing("floor", progress, false);
+    floor = (await evaluateReact({ model: idle, environment, config, signal, onProgress })).success;
+  })
+    .catch((error: unknown) => {
+      if (!(error instanceof NlacError && error.code === "ERR_ABORTED")) throw error;
+    })
+    .finally(() => progress.end());
+  record?.sync();
+
+  const all = [...played, ...finished.map(figuresOf)].sort((a, b) => a.id - b.id);
+  const measured: Measured = {
+    title: `${environment.name}, ${split}`,
+    figures: summarize(all, trials),
+    ...(floor === undefined ? {} : { floor }),
+    ...(people === undefined ? {} : { people }),
+    ...(agent.service === undefined ? {} : { agent: agent.service.usage() }),
+  };
+  const { figures, title: _, ...more } = measured;
+  const json = { environment: environment.name, split, ...figures, ...more, stopped };
+  console.log(flags.json ? JSON.stringify(json) : figureTable(measured));
+  if (flags.report !== undefined) {
+    const records = flags.record === undefined ? finished.map(toRecord) : latestEpisodes(flags.record);
+    writeAtomically(flags.report, renderEpisodes({ ...measured, player }, records));
+  }
+  if (stopped) {
+    const go = record === undefined ? "" : "; the same command with --resume goes on";
+    process.stderr.write(`nlac: stopped after ${all.length} episodes${go}\n`);
+    process.exitCode = 130;
+  }
+}
+
+/** What shows how far a phase is; what a learner writes is counted too. */
+function showing(phase: string, progress: TerminalProgress, counting: boolean) {
+  let written: number | undefined;
+  return (finished: number, total: number, tokens: number): void => {
+    if (written === undefined) progress.phase(phase, total);
+    progress.advance(finished, counting ? tokens - (written ?? 0) : 0);
+    written = tokens;
+  };
+}
+
+/** The episodes of a record that need not be played again. */
+function playedBefore(file: string): EpisodeFigures[] {
+  return latestEpisodes(file)
+    .map(figuresOf)
+    .filter((episode) => !isFaulty(episode));
 }
 
 function row(label: string, { estimate, low, high }: Interval): string {
@@ -218,18 +340,4 @@ function describe(support: Support): string {
   return support === "full"
     ? "the KL over the whole vocabulary"
     : `the KL over the teacher's best ${support.topK} tokens and the rest as one`;
-}
-
-function table(source: string, evaluation: Evaluation): string {
-  return [
-    `${source}: ${evaluation.episodes} episodes over ${evaluation.tasks} tasks`,
-    `  ${"".padEnd(12)} ${"estimate".padStart(8)}   95 % interval`,
-    row("success", evaluation.success),
-    row("reward", evaluation.reward),
-    row("turns", evaluation.turns),
-    `  ${"readable".padEnd(12)} ${formatFigure(evaluation.parseRate).padStart(8)}   of all actions`,
-    `  ended by: ${Object.entries(evaluation.outcomes)
-      .map(([outcome, count]) => `${outcome} ${count}`)
-      .join(", ")}`,
-  ].join("\n");
 }

@@ -1,15 +1,27 @@
-/** `nlac play`: watch a model play an episode, or answer it yourself in the environment's place. */
+/** `nlac play`: watch a model play an episode, answer it in the environment's place, or play in the model's place. */
 
 import type { Command } from "commander";
 import type { Environment, Episode } from "../environments/contract.ts";
-import { environmentNames, makeEnvironment } from "../environments/registry.ts";
+import {
+  environmentNames,
+  environmentPath,
+  namesEnvironment,
+  openEnvironment,
+} from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import { actionSummary, parseAction, policyMessages, unreadableMessage } from "../prompts/policy.ts";
+import {
+  actionSummary,
+  parseAction,
+  policyConversation,
+  policyMessages,
+  unreadableMessage,
+} from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { Person } from "./person.ts";
+import { playYourself } from "./play-yourself.ts";
 
 interface PlayFlags extends ModelFlags {
   environment?: string;
@@ -25,12 +37,16 @@ export function registerPlay(program: Command): void {
   withModelOptions(
     program
       .command("play")
-      .description("watch a model play, or be the one who answers it")
-      .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file"),
+      .description("play an environment yourself, watch a model play, or be the one who answers it")
+      .argument(
+        "<environment|run|model>",
+        "an environment or the file of one, to play yourself; or who plays: a run directory, a model name, " +
+          "a Hugging Face directory or a .gguf file",
+      ),
   )
     .option(
       "--environment <name>",
-      `one of: ${environmentNames.join(", ")} (default: the run's, else twentyQuestions)`,
+      `a file of one's own, or one of: ${environmentNames.join(", ")} (default: the run's, else twentyQuestions)`,
     )
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
     .option("--split <split>", "tasks to choose from: train or test", oneOf("train", "test"), "test" as const)
@@ -44,11 +60,45 @@ export function registerPlay(program: Command): void {
     .addHelpText(
       "after",
       `
+Played by yourself, a line is what you do; where there are tools, name {"argument": "value"} calls one. ? shows help.
+
 Examples:
+  nlac play errands
+  nlac play ./my-environment.ts --task first
   nlac play SmolLM2-135M-Instruct --task apple
   nlac play SmolLM2-135M-Instruct --oracle`,
     )
-    .action(play);
+    .action((first: string, flags: PlayFlags) =>
+      namesEnvironment(first) ? playAlone(first, flags) : play(first, flags),
+    );
+}
+
+async function playAlone(name: string, flags: PlayFlags): Promise<void> {
+  if (flags.environment !== undefined || flags.oracle)
+    throw new NlacError(
+      "ERR_VALUE",
+      `${name} is an environment, which you play yourself: leave out --environment and --oracle, or name a model.`,
+    );
+  const environment = await openEnvironment(environmentPath(name), flags.options);
+  const person = new Person(process.stdin, process.stdout);
+  try {
+    await playYourself(environment, await chooseTask(environment, flags), { seed: flags.seed, person });
+  } catch (error) {
+    if (!isInterruption(error, person)) throw error;
+  } finally {
+    person.close();
+    await environment.close();
+  }
+  if (person.signal.aborted) sayStopped();
+}
+
+function isInterruption(error: unknown, person: Person | undefined): boolean {
+  return error instanceof NlacError && error.code === "ERR_ABORTED" && person?.signal.aborted === true;
+}
+
+function sayStopped(): void {
+  process.stderr.write("nlac: stopped by Ctrl-C\n");
+  process.exitCode = 130; // what a shell expects of a program that Ctrl-C ended
 }
 
 async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
@@ -57,13 +107,13 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
   let environment: Environment | undefined;
   let episode: Episode | undefined;
   try {
-    const name = flags.environment ?? recipe?.environment.name ?? "twentyQuestions";
+    const name = environmentPath(flags.environment ?? recipe?.environment.name ?? "twentyQuestions");
     const options = flags.options ?? (name === recipe?.environment.name ? recipe.environment.options : {});
-    environment = makeEnvironment(name, options);
+    environment = await openEnvironment(name, options);
     const task = await chooseTask(environment, flags);
     episode = await environment.start(task, { seed: flags.seed });
     const messages = policyMessages(episode.observation, environment.actionFormat);
-    const conversation = learner.conversation(messages, { tools: episode.observation.tools });
+    const conversation = policyConversation(learner, episode.observation, environment.actionFormat);
     for (const { role, content } of messages) console.log(`[${role}]\n${content}\n`);
     if (person === undefined) console.log(`(the task: ${environment.taskId(task)})\n`);
 
@@ -115,17 +165,14 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       }
     }
   } catch (error) {
-    if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && person?.signal.aborted)) throw error;
+    if (!isInterruption(error, person)) throw error;
   } finally {
     person?.close();
     await episode?.close();
     await environment?.close();
     await learner.dispose();
   }
-  if (person?.signal.aborted) {
-    process.stderr.write("nlac: stopped by Ctrl-C\n");
-    process.exitCode = 130; // what a shell expects of a program that Ctrl-C ended
-  }
+  if (person?.signal.aborted) sayStopped();
 }
 
 async function chooseTask(environment: Environment, flags: PlayFlags): Promise<unknown> {

@@ -1,30 +1,92 @@
-/** `nlac view`: reads a run back: its figures, and training samples with every text. */
+/**
+ * `nlac view`: reads a run back: its figures, and training samples with every text. Or episodes: those of a run, or those
+ * that `nlac eval` recorded.
+ */
 
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
+import { NlacError } from "../errors.ts";
+import { figureTable } from "../report/figures.ts";
+import { renderEpisodes } from "../report/page.ts";
+import { type EpisodeFigures, figuresOf, grouped, summarize } from "../rollout/evaluate.ts";
 import { type MetricsRow, readDescription } from "../run/directory.ts";
+import { type EpisodeRecord, readEpisodeRecords } from "../run/episodes.ts";
 import { formatFigure } from "../run/progress.ts";
 import { readRecords } from "../run/records.ts";
 import type { SampleRecord } from "../run/training-run.ts";
+import { writeAtomically } from "../write-atomically.ts";
 import { wholeNumber } from "./options.ts";
+
+interface ViewFlags {
+  samples: number;
+  report?: string;
+  episodes: number;
+  json?: boolean;
+}
 
 export function registerView(program: Command): void {
   program
     .command("view")
-    .description("read a run: its figures and training samples with all their texts")
-    .argument("<run>", "a run directory")
+    .description("read a run: its figures and training samples with all their texts; or recorded episodes")
+    .argument("<run|record>", "a run directory, or a file that nlac eval --record wrote")
     .option("--samples <number>", "training samples to print, the newest first", wholeNumber(0), 3)
-    .option("--json", "print figures and samples as JSON")
+    .option("--report <file>", "write a page of the episodes, a run's or the recorded ones (.html)")
+    .option(
+      "--episodes <number>",
+      "with --report: most episodes on the page, the newest",
+      wholeNumber(1),
+      1000,
+    )
+    .option("--json", "print figures, and a run's samples, as JSON")
     .addHelpText(
       "after",
       `
-Example:
-  nlac view runs/quickstart-20260101-120000 --samples 1`,
+Examples:
+  nlac view runs/quickstart-20260101-120000 --samples 1
+  nlac view runs/quickstart-20260101-120000 --report episodes.html
+  nlac view held-out.jsonl --report held-out.html`,
     )
     .action(view);
 }
 
-function view(path: string, flags: { samples: number; json?: boolean }): void {
+function view(path: string, flags: ViewFlags): void {
+  const isRun = existsSync(join(path, "run.json"));
+  if (flags.report !== undefined || (!isRun && path.endsWith(".jsonl"))) viewEpisodes(path, isRun, flags);
+  else viewRun(path, flags);
+}
+
+function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
+  const file = isRun ? join(path, "trajectories.jsonl") : path;
+  const figures = new Map<number, EpisodeFigures>();
+  const newest = new Map<number, EpisodeRecord>();
+  for (const record of readEpisodeRecords(file)) {
+    // Of one that was played again after a fault, the later counts.
+    figures.set(record.id, figuresOf(record));
+    newest.delete(record.id);
+    newest.set(record.id, record);
+    if (newest.size > flags.episodes) newest.delete(newest.keys().next().value!);
+  }
+  if (figures.size === 0) throw new NlacError("ERR_EMPTY", `${file} holds no episode.`);
+  const all = [...figures.values()];
+  const ofTasks = grouped(
+    all.map(({ id }) => id),
+    all.map(({ task }) => task),
+  );
+  // The policy of a run changes, so its episodes are no trials of one.
+  const trials = isRun ? 1 : Math.max(...ofTasks.map(({ length }) => length));
+  const measured = {
+    title: (isRun && title(readDescription(path))) || path,
+    figures: summarize(all, trials),
+  };
+  if (flags.report !== undefined) {
+    const episodes = [...newest.values()].sort((a, b) => a.id - b.id);
+    writeAtomically(flags.report, renderEpisodes({ ...measured, player: path }, episodes));
+  }
+  console.log(flags.json ? JSON.stringify(measured.figures) : figureTable(measured));
+}
+
+function viewRun(path: string, flags: ViewFlags): void {
   const description = readDescription(path);
   const metrics = readRecords<MetricsRow>(join(path, "metrics.jsonl"));
   const samples = newest(readRecords<SampleRecord>(join(path, "samples.jsonl")), flags.samples);

@@ -48,6 +48,7 @@ export function terminalTargetRequest(
   observation: readonly Message[],
   reward: number,
   withVerdict: boolean,
+  [low, high]: readonly [low: number, high: number] = [0, 1],
 ): string {
   return joinRequest(
     [
@@ -55,7 +56,7 @@ export function terminalTargetRequest(
       "",
       observationText(observation),
       "",
-      `Final score: ${formatReward(reward)} (1 is full success, 0 is failure).`,
+      `Final score: ${formatReward(reward)} (${formatReward(high)} is full success, ${formatReward(low)} is failure).`,
       "",
       "Now judge your latest action.",
     ].join("\n"),

@@ -8,7 +8,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Action, Environment, Episode } from "../environments/contract.ts";
 import { throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
-import { policyMessages } from "../prompts/policy.ts";
+import { policyConversation } from "../prompts/policy.ts";
 import { type CollectOptions, collectTrajectories } from "./collect.ts";
 import { isFaulty, type Trajectory } from "./trajectory.ts";
 
@@ -94,8 +94,7 @@ async function repeats<Task>(
   model: LanguageModel,
   environment: Environment<Task>,
 ): Promise<boolean> {
-  const { messages, tools } = episode.observation;
-  const opening = model.conversation(policyMessages({ messages }, environment.actionFormat), { tools });
+  const opening = policyConversation(model, episode.observation, environment.actionFormat);
   if (!isDeepStrictEqual(opening.tokens, trajectory.turns[0]!.state.tokens)) return false;
   for (const { action, observation, reward } of trajectory.turns.slice(0, turn)) {
     if (action === undefined) continue; // it could not be read, so the environment never saw it

@@ -1,15 +1,18 @@
 /**
- * Plays episodes: every turn, the policy writes the actions of all running episodes in one batch, then the
- * environments answer concurrently. What fails, fails its own episode.
+ * Plays episodes, many at once; when one ends, the next begins. The policy writes their actions in batches, and the
+ * environments answer side by side. What fails, fails its own episode.
  */
 
-import type { Environment, Episode, StepResult } from "../environments/contract.ts";
+import { setMaxListeners } from "node:events";
+import type { Environment, Episode, Message, StepResult } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
-import type { GenerateOptions, GenerateRequest, Generation, LanguageModel, Which } from "../model.ts";
+import type { Generation, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import { parseAction, policyMessages, unreadableMessage } from "../prompts/policy.ts";
+import { parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { Batches, type Player } from "./batches.ts";
+import { inTime } from "./in-time.ts";
 import type { Outcome, Trajectory, Turn } from "./trajectory.ts";
 
 /** The task of an episode, of `tasks`: in a new random order every time all have been seen. */
@@ -24,14 +27,6 @@ export interface EpisodeRequest<Task> {
   task: Task;
   /** Where to go on: an episode after so many turns, and the conversation so far. Default: the task's beginning. */
   from?: { episode: Episode; conversation: Conversation; turns: number };
-}
-
-/** What plays: a language model, or something whose reply may fail; the failure then stands in the reply's place. */
-export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions"> {
-  generate(
-    requests: readonly GenerateRequest[],
-    options?: GenerateOptions,
-  ): Promise<(Generation | NlacError)[]>;
 }
 
 export interface CollectOptions<Task> {
@@ -50,14 +45,30 @@ export interface CollectOptions<Task> {
   malformedLimit?: number;
   /** Random stream of the actions. Default `streams.policy`. */
   stream?: number;
+  /** Most episodes at once. Default: all. */
+  concurrency?: number;
+  /**
+   * Milliseconds that an episode whose environment has answered waits for the others, so that their actions are written
+   * together. Default: without end, so that batches, and with them the last bits of probabilities, are the same every
+   * time; 50 where an LLM service is behind the environment, whose answers take seconds and are not the same anyway.
+   */
+  patience?: number;
+  /** Milliseconds that the environment may take to begin an episode or to answer an action. Default: no limit. */
+  stepTimeout?: number;
   signal?: AbortSignal;
-  /** Called after every turn of the batch with the number of episodes that are over and the new tokens. */
+  /** Called after every turn and every episode with the number of episodes that are over and the new tokens. */
   onTurn?: (finished: number, tokens: number) => void;
+  /** Called with each episode as it ends; what was handed over is all that is left of a call that is stopped. */
+  onEpisode?: (trajectory: Trajectory) => void;
 }
+
+/** As every episode sees them: the signal fires when the call's does, and when the call fails. */
+type PlayOptions<Task> = CollectOptions<Task> & { signal: AbortSignal };
 
 interface Running<Task> {
   request: EpisodeRequest<Task>;
   episode: Episode | undefined;
+  opening?: readonly Message[];
   conversation: Conversation;
   turns: Turn[];
   malformedInARow: number;
@@ -67,70 +78,106 @@ interface Running<Task> {
 
 /** Counter space of one episode's turns; more turns than this would repeat random numbers. */
 const turnsPerEpisode = 4096;
+/** Milliseconds; see `patience`. */
+const servicePatience = 50;
 
-/** Plays `episodes` to their ends. Order of the result: that of the requests. Throws ERR_ABORTED. */
+/**
+ * Plays `episodes` to their ends. Order of the result: that of the requests. Which episodes run beside it changes
+ * nothing about an episode but the last bits of its probabilities.
+ *
+ * @throws NlacError ERR_ABORTED when the signal fires; the running episodes are closed, and no other begins
+ */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
-  const { model, environment } = options;
-  const all = await Promise.all(options.episodes.map((request) => open(request, options)));
-  try {
-    for (let turn = 0; turn < environment.maxTurns; turn++) {
-      const running = all.filter((run) => run.outcome === undefined);
-      if (running.length === 0) break;
-      throwIfAborted(options.signal);
+  const { model, environment, episodes } = options;
+  const failing = new AbortController();
+  const signal = AbortSignal.any(
+    options.signal === undefined ? [failing.signal] : [failing.signal, options.signal],
+  );
+  setMaxListeners(0, signal); // as many listen as episodes run
+  const atOnce = Math.min(options.concurrency ?? episodes.length, episodes.length);
+  const patience = environment.usage === undefined ? Number.POSITIVE_INFINITY : servicePatience;
+  const batches = new Batches(model, atOnce, options.patience ?? patience, signal);
+  const trajectories: Trajectory[] = [];
+  let begun = 0;
+  let over = 0;
+  let failure: { error: unknown } | undefined;
 
-      const writing: { run: Running<Task>; request: GenerateRequest }[] = [];
-      for (const run of running) {
-        const prompt = run.conversation.prompt();
-        if (prompt.length > Math.min(options.maxPromptTokens, model.maxPositions - 1)) {
-          finish(run, "context-limit");
-          continue;
-        }
-        const counter = run.request.id * turnsPerEpisode + turn;
-        writing.push({
-          run,
-          request: {
-            tokens: prompt,
-            maxNewTokens: Math.min(options.maxActionTokens, model.maxPositions - prompt.length),
-            temperature: options.temperature,
-            seed: derivedSeed(options.seed, options.stream ?? streams.policy, counter),
-            weights: options.weights ?? "online",
-          },
-        });
+  const playOneAfterAnother = async (): Promise<void> => {
+    try {
+      while (begun < episodes.length) {
+        throwIfAborted(signal);
+        const i = begun++;
+        const onTokens = (tokens: number) => options.onTurn?.(over, tokens);
+        const trajectory = await play(episodes[i]!, i, batches, { ...options, signal }, onTokens);
+        trajectories[i] = trajectory;
+        over++;
+        options.onEpisode?.(trajectory);
+        options.onTurn?.(over, 0);
       }
-      const generations = await model.generate(
-        writing.map(({ request }) => request),
-        { signal: options.signal },
-      );
-      await Promise.all(writing.map(({ run }, i) => act(run, generations[i]!, options)));
-      options.onTurn?.(
-        all.filter((run) => run.outcome !== undefined).length,
-        generations.reduce((sum, made) => sum + (made instanceof NlacError ? 0 : made.tokens.length), 0),
-      );
+    } catch (error) {
+      failure ??= { error };
+      failing.abort();
+    } finally {
+      batches.leave();
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, playOneAfterAnother));
+
+  await Promise.all(episodes.slice(begun).map(({ from }) => close(from?.episode, { ...options, signal })));
+  if (failure !== undefined) throw failure.error;
+  return trajectories;
+}
+
+/** One episode, whose texts stand in a batch at `place`. */
+async function play<Task>(
+  request: EpisodeRequest<Task>,
+  place: number,
+  batches: Batches,
+  options: PlayOptions<Task>,
+  onTokens: (tokens: number) => void,
+): Promise<Trajectory> {
+  const { model, environment, seed } = options;
+  const run = await open(request, options);
+  try {
+    for (let turn = 0; turn < environment.maxTurns && run.outcome === undefined; turn++) {
+      throwIfAborted(options.signal);
+      const prompt = run.conversation.prompt();
+      if (prompt.length > Math.min(options.maxPromptTokens, model.maxPositions - 1)) {
+        finish(run, "context-limit");
+        break;
+      }
+      const generation = await batches.generate(place, {
+        tokens: prompt,
+        maxNewTokens: Math.min(options.maxActionTokens, model.maxPositions - prompt.length),
+        temperature: options.temperature,
+        seed: derivedSeed(seed, options.stream ?? streams.policy, request.id * turnsPerEpisode + turn),
+        weights: options.weights ?? "online",
+      });
+      await act(run, generation, options);
+      onTokens(generation instanceof NlacError ? 0 : generation.tokens.length);
     }
   } finally {
-    await Promise.all(all.map((run) => run.episode?.close().catch(() => undefined)));
+    await close(run.episode, options);
   }
-  return all.map((run) => ({
-    id: run.request.id,
-    task: environment.taskId(run.request.task),
-    seed: episodeSeed(options.seed, run.request.id),
+  return {
+    id: request.id,
+    task: environment.taskId(request.task),
+    seed: episodeSeed(seed, request.id),
+    ...(run.opening === undefined ? {} : { opening: run.opening }),
     turns: run.turns,
     conversation: run.conversation,
     reward: run.turns.reduce((sum, turn) => sum + turn.reward, 0),
     outcome: run.outcome ?? "turn-limit",
     ...(run.fault === undefined ? {} : { fault: run.fault }),
-  }));
+  };
 }
 
 function episodeSeed(seed: number, id: number): number {
   return derivedSeed(seed, streams.episode, id);
 }
 
-async function open<Task>(
-  request: EpisodeRequest<Task>,
-  options: CollectOptions<Task>,
-): Promise<Running<Task>> {
-  const { model, environment } = options;
+async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Task>): Promise<Running<Task>> {
+  const { model, environment, signal } = options;
   const run: Omit<Running<Task>, "conversation"> = {
     request,
     episode: undefined,
@@ -141,28 +188,35 @@ async function open<Task>(
     const { episode, conversation } = request.from;
     return { ...run, episode, conversation: conversation.fork() };
   }
-  let episode: Episode | undefined;
+  let starting: Promise<Episode> | undefined;
   try {
-    episode = await environment.start(request.task, {
-      seed: episodeSeed(options.seed, request.id),
-      ...(options.signal === undefined ? {} : { signal: options.signal }),
-    });
-    const messages = policyMessages(episode.observation, environment.actionFormat);
-    const conversation = model.conversation(messages, { tools: episode.observation.tools });
-    return { ...run, episode, conversation };
+    const episode = await inTime(() => {
+      starting = environment.start(request.task, { seed: episodeSeed(options.seed, request.id), signal });
+      return starting;
+    }, options);
+    const conversation = policyConversation(model, episode.observation, environment.actionFormat);
+    return { ...run, episode, opening: episode.observation.messages, conversation };
   } catch (error) {
-    await episode?.close().catch(() => undefined);
-    throwIfAborted(options.signal);
+    // Also one that is there only when nobody waits for it any more.
+    void starting?.then((episode) => episode.close()).catch(() => undefined);
+    throwIfAborted(signal);
+    // A model that cannot play in this action format, say: every episode would end so.
+    if (error instanceof NlacError && error.code === "ERR_CONFIG") throw error;
     const failed = { ...run, conversation: model.conversation([{ role: "user", content: "" }]) };
     fail(failed, error);
     return failed;
   }
 }
 
+/** What an episode that is over cannot do any more is no fault of it. */
+async function close<Task>(episode: Episode | undefined, options: PlayOptions<Task>): Promise<void> {
+  if (episode !== undefined) await inTime(() => episode.close(), options).catch(() => undefined);
+}
+
 async function act<Task>(
   run: Running<Task>,
   generation: Generation | NlacError,
-  options: CollectOptions<Task>,
+  options: PlayOptions<Task>,
 ): Promise<void> {
   const { environment } = options;
   if (generation instanceof NlacError) {
@@ -190,14 +244,10 @@ async function act<Task>(
     run.malformedInARow = 0;
     let result: StepResult;
     try {
-      result = await run.episode!.step(parsed.action);
+      result = checked(await inTime(() => run.episode!.step(parsed.action), options));
     } catch (error) {
       throwIfAborted(options.signal);
       fail(run, error);
-      return;
-    }
-    if (!Number.isFinite(result.reward) || !Array.isArray(result.observation)) {
-      fail(run, new NlacError("ERR_ENVIRONMENT", "A step must give a finite reward and a list of messages."));
       return;
     }
     turn.observation = result.observation;
@@ -219,6 +269,15 @@ async function act<Task>(
     // The template refuses the environment's messages: that is this episode's fault, not the run's.
     fail(run, error);
   }
+}
+
+/** An environment may be anybody's; what is recorded of it must be fit for that. Throws ERR_ENVIRONMENT. */
+function checked(result: StepResult): StepResult {
+  if (!Number.isFinite(result?.reward) || !Array.isArray(result.observation))
+    throw new NlacError("ERR_ENVIRONMENT", "A step must give a finite reward and a list of messages.");
+  const info = result.info ?? {};
+  JSON.stringify(info);
+  return { ...result, info };
 }
 
 /** Ends an episode; its last turn becomes terminal. */

@@ -29,7 +29,7 @@ export interface CriticLoss {
 
 export async function criticLoss(
   model: LanguageModel,
-  environment: Pick<Environment, "actionFormat" | "singleStep">,
+  environment: Pick<Environment, "actionFormat" | "singleStep" | "rewardRange">,
   transitions: readonly Transition[],
   config: RolesConfig & { support: Support },
   signal: AbortSignal = new AbortController().signal,

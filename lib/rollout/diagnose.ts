@@ -16,7 +16,7 @@ import { foresee } from "./futures.ts";
 import { mean } from "./losses.ts";
 import { type Refinement, refine } from "./refine.ts";
 import { Roles, type RolesConfig } from "./roles.ts";
-import { isFaulty, type Trajectory, type Transition, transitionsOf } from "./trajectory.ts";
+import { isFaulty, succeeded, type Trajectory, type Transition, transitionsOf } from "./trajectory.ts";
 
 export const diagnosticsConfig = z.strictObject({
   /** Iterations from one diagnosis to the next. Default 0: none. */
@@ -85,16 +85,11 @@ export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Re
   };
 }
 
-/** 1 for an episode that succeeded. */
-function success(reward: number): number {
-  return reward >= 1 ? 1 : 0;
-}
-
 /** The critic, who saw (s, a), against how the episode ended. */
 function calibration(cases: readonly Case[], environment: Pick<Environment, "foretold">) {
   const judged = cases.flatMap(({ trajectory, refinement }) => {
     const [judgement] = refinement.judgements;
-    return judgement === undefined ? [] : [{ ...judgement, ended: success(trajectory.reward) }];
+    return judgement === undefined ? [] : [{ ...judgement, ended: Number(succeeded(trajectory)) }];
   });
   const after = (yes: boolean) => mean(judged.filter((one) => one.yes === yes).map(({ ended }) => ended));
   const forecasts = judged.flatMap(({ futures, ended }) => {
@@ -141,7 +136,7 @@ async function foresight(
     const future = futures[i];
     if (future === undefined) return [];
     const next = trajectory.turns[transition.turn + 1]!.observation;
-    return [{ future: future.text, next, ended: success(trajectory.reward) }];
+    return [{ future: future.text, next, ended: Number(succeeded(trajectory)) }];
   });
   const forecasts = written.flatMap(({ future, ended }) => {
     const forecast = environment.foretold?.(future);
@@ -177,6 +172,11 @@ export function overlap(a: string, b: string): number {
     left.set(word, count - 1);
   }
   return shared === 0 ? 0 : (2 * shared) / (first.length + second.length);
+}
+
+/** 1 for a whole reward: of a branch nothing else is known. */
+function success(reward: number): number {
+  return reward >= 1 ? 1 : 0;
 }
 
 /** Episodes that go on with the refined action, against the recorded ones, which went on with the original. */

@@ -1,11 +1,15 @@
 /** Success of a policy on an environment, with an interval. */
 
 import type { Environment } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
 import type { Which } from "../model.ts";
-import { streams } from "../random.ts";
-import { collectTrajectories, type Player } from "./collect.ts";
+import { derivedSeed, streams } from "../random.ts";
+import type { EpisodeRecord } from "../run/episodes.ts";
+import type { Player } from "./batches.ts";
+import { collectTrajectories } from "./collect.ts";
 import { mean } from "./losses.ts";
-import type { Trajectory } from "./trajectory.ts";
+import { passHatK } from "./pass-k.ts";
+import { isFaulty, type Outcome, succeeded, type Trajectory, type Turn } from "./trajectory.ts";
 
 export interface Interval {
   estimate: number;
@@ -71,11 +75,61 @@ export function shareInterval(groups: readonly (readonly number[])[]): Interval 
   return wilsonInterval(p, trials);
 }
 
+/** What the figures below are made of: an episode without its texts. */
+export interface EpisodeFigures {
+  id: number;
+  task: string;
+  seed: number;
+  outcome: Outcome;
+  /** False of a fault, which is not judged at all. */
+  success: boolean;
+  reward: number;
+  turns: number;
+  /** Turns whose action could be read. */
+  readable: number;
+  /** Actions that called a tool, and those of them that were refused or failed. */
+  calls: number;
+  toolErrors: number;
+  /** What the policy wrote; 0 of a service, whose ids are bytes. */
+  tokens: number;
+}
+
+/** Of an episode as it was played, or as it was recorded. */
+export function figuresOf(episode: Trajectory | EpisodeRecord): EpisodeFigures {
+  const { id, task, seed, outcome, reward, turns, conversation } = episode;
+  const count = (is: (turn: Pick<Turn, "action" | "info">) => boolean) => turns.filter(is).length;
+  return {
+    id,
+    task,
+    seed,
+    outcome,
+    success: !isFaulty(episode) && succeeded(episode),
+    reward,
+    turns: turns.length,
+    readable: count(({ action }) => action !== undefined),
+    calls: count(({ action }) => action?.tool !== undefined),
+    toolErrors: count(({ info }) => info.toolError === true),
+    tokens: conversation.segments.reduce(
+      (sum, { start, end, logProbs }) => sum + (hasProbabilities(logProbs) ? end - start : 0),
+      0,
+    ),
+  };
+}
+
+/** Of the ids of a model that is known; a service's are NaN. A record has them as base64 of float32. */
+function hasProbabilities(logProbs: Float32Array | string | undefined): boolean {
+  if (typeof logProbs !== "string") return logProbs !== undefined && !Number.isNaN(logProbs[0]);
+  const bytes = Buffer.from(logProbs.slice(0, 8), "base64");
+  return bytes.length >= 4 && !Number.isNaN(bytes.readFloatLE());
+}
+
 export interface EvaluateOptions<Task> {
   model: Player;
   environment: Environment<Task>;
   /** One an episode; a task may stand here more than once, and is then played with other seeds. */
   tasks: readonly Task[];
+  /** Up to which k pass^k is told; default 1, the success rate. */
+  trials?: number;
   seed: number;
   /** Most episodes at once. */
   concurrency: number;
@@ -84,80 +138,125 @@ export interface EvaluateOptions<Task> {
   /** 0 is greedy. */
   temperature: number;
   weights?: Which;
+  /** Milliseconds that the environment may take to answer. Default: no limit. */
+  stepTimeout?: number;
+  /** Episodes of the same evaluation that were played before, and are not played again. */
+  played?: readonly EpisodeFigures[];
   signal?: AbortSignal;
   onProgress?: (finished: number, total: number, tokens: number) => void;
+  /** Called with each episode as it ends. */
+  onEpisode?: (trajectory: Trajectory) => void;
 }
 
 /** The intervals are at 95 %, and take episodes on the same task for no more than they tell. */
-export interface Evaluation {
+export interface Figures {
   episodes: number;
   /** Different tasks among them. */
   tasks: number;
-  /** Share of episodes with a reward of 1. */
+  /** Share of episodes that succeeded; those with a fault do not count here, nor below. */
   success: Interval;
+  /** pass^1, pass^2, … as far as was asked for; empty where that is pass^1 alone. */
+  passHatK: Interval[];
   reward: Interval;
   turns: Interval;
   /** Share of turns whose action could be read. */
   parseRate: number;
+  /** Calls of tools, the share of them that were refused or failed, and how many those are an episode. */
+  toolCalls: number;
+  toolErrors: { share: number; perEpisode: number };
+  /** What the policy wrote, in all; 0 of a service. */
+  tokens: number;
   /** Episodes by what ended them. */
   outcomes: Record<string, number>;
+}
+
+export interface Evaluation extends Figures {
+  /** The episodes that were played now. */
   trajectories: Trajectory[];
 }
 
+/**
+ * Plays an episode on each task.
+ *
+ * @throws NlacError ERR_CONFIG for a played episode of another task or seed; ERR_ABORTED, and `onEpisode` has been given
+ *   what was over
+ */
 export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Evaluation> {
-  const trajectories: Trajectory[] = [];
-  let tokens = 0;
-  for (let start = 0; start < options.tasks.length; start += options.concurrency) {
-    const batch = options.tasks.slice(start, start + options.concurrency);
-    trajectories.push(
-      ...(await collectTrajectories({
-        ...options,
-        episodes: batch.map((task, i) => ({ id: start + i, task })),
-        stream: streams.evaluation,
-        onTurn: (finished, written) => {
-          tokens += written;
-          options.onProgress?.(start + finished, options.tasks.length, tokens);
-        },
-      })),
-    );
+  const { environment, tasks, seed, played = [], onProgress } = options;
+  for (const { id, task, seed: episodeSeed } of played) {
+    const asked = tasks[id];
+    const same = asked !== undefined && environment.taskId(asked) === task;
+    if (!same || episodeSeed !== derivedSeed(seed, streams.episode, id))
+      throw new NlacError("ERR_CONFIG", `Episode ${id} (${task}) was played in another evaluation.`);
   }
-  return summarize(trajectories);
+  const known = new Set(played.map(({ id }) => id));
+  const episodes = tasks.map((task, id) => ({ id, task })).filter(({ id }) => !known.has(id));
+  let tokens = 0;
+  const trajectories = await collectTrajectories({
+    ...options,
+    episodes,
+    stream: streams.evaluation,
+    onTurn: (finished, written) => {
+      tokens += written;
+      onProgress?.(known.size + finished, tasks.length, tokens);
+    },
+  });
+  const figures = [...played, ...trajectories.map(figuresOf)].sort((a, b) => a.id - b.id);
+  return { ...summarize(figures, options.trials), trajectories };
 }
 
-export function summarize(trajectories: Trajectory[]): Evaluation {
+/** @param trials up to which k pass^k is told, as far as any task was tried so often */
+export function summarize(episodes: readonly EpisodeFigures[], trials = 1): Figures {
   const outcomes: Record<string, number> = {};
-  for (const { outcome } of trajectories) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
-  const turns = trajectories.flatMap((trajectory) => trajectory.turns);
-  const judged = trajectories.filter(({ outcome }) => !outcome.endsWith("-fault"));
-  const byTask = (value: (trajectory: Trajectory) => number) =>
+  for (const { outcome } of episodes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+  const sum = (value: (episode: EpisodeFigures) => number) =>
+    episodes.reduce((total, episode) => total + value(episode), 0);
+  const judged = episodes.filter((episode) => !isFaulty(episode));
+  const byTask = (value: (episode: EpisodeFigures) => number) =>
     grouped(
       judged.map(value),
       judged.map(({ task }) => task),
     );
+  const successes = byTask(({ success }) => Number(success));
+  const tried = successes.map((task) => ({ successes: sumOf(task), trials: task.length }));
+  const most = Math.min(trials, Math.max(0, ...tried.map((task) => task.trials)));
+  const toolErrors = sum((episode) => episode.toolErrors);
+  const toolCalls = sum(({ calls }) => calls);
   return {
-    episodes: trajectories.length,
-    tasks: new Set(trajectories.map(({ task }) => task)).size,
-    success: shareInterval(byTask(({ reward }) => (reward >= 1 ? 1 : 0))),
+    episodes: episodes.length,
+    tasks: new Set(episodes.map(({ task }) => task)).size,
+    success: shareInterval(successes),
+    passHatK: most < 2 ? [] : Array.from({ length: most }, (_, i) => passHatK(tried, i + 1)),
     reward: meanInterval(byTask(({ reward }) => reward)),
-    turns: meanInterval(byTask((trajectory) => trajectory.turns.length)),
-    parseRate:
-      turns.length === 0
-        ? Number.NaN
-        : turns.filter((turn) => turn.action !== undefined).length / turns.length,
+    turns: meanInterval(byTask(({ turns }) => turns)),
+    parseRate: share(
+      sum(({ readable }) => readable),
+      sum(({ turns }) => turns),
+    ),
+    toolCalls,
+    toolErrors: { share: share(toolErrors, toolCalls), perEpisode: share(toolErrors, episodes.length) },
+    tokens: sum((episode) => episode.tokens),
     outcomes,
-    trajectories,
   };
+}
+
+function sumOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+/** NaN of nothing. */
+function share(part: number, of: number): number {
+  return of === 0 ? Number.NaN : part / of;
 }
 
 /** What training logs of the episodes it has just collected. */
 export function rolloutMetrics(trajectories: readonly Trajectory[]): Record<string, number> {
   const turns = trajectories.flatMap((trajectory) => trajectory.turns);
-  const share = (part: number, of: number) => (of === 0 ? Number.NaN : part / of);
   const judged = trajectories.filter(({ fault }) => fault === undefined);
   const rewards = judged.reduce((sum, { reward }) => sum + reward, 0);
   const tokens = turns.reduce((sum, turn) => sum + turn.tokens.length, 0);
   return {
-    "rollout/success": share(judged.filter(({ reward }) => reward >= 1).length, judged.length),
+    "rollout/success": share(judged.filter(succeeded).length, judged.length),
     "rollout/reward": share(rewards, judged.length),
     "rollout/turns": share(turns.length, trajectories.length),
     "rollout/action_tokens": share(tokens, turns.length),

@@ -67,6 +67,7 @@ export class Roles {
   readonly model: LanguageModel;
   readonly actionFormat: Environment["actionFormat"];
   readonly singleStep: boolean;
+  readonly rewardRange: readonly [low: number, high: number];
   readonly config: RolesConfig;
   readonly #update: number;
   readonly #signal: AbortSignal;
@@ -81,7 +82,7 @@ export class Roles {
   /** `update` numbers the update: with the seed it determines every text. */
   constructor(
     model: LanguageModel,
-    environment: Pick<Environment, "actionFormat" | "singleStep">,
+    environment: Pick<Environment, "actionFormat" | "singleStep" | "rewardRange">,
     config: RolesConfig,
     update: number,
     signal: AbortSignal,
@@ -89,6 +90,7 @@ export class Roles {
     this.model = model;
     this.actionFormat = environment.actionFormat;
     this.singleStep = environment.singleStep ?? environment.actionFormat === "solution";
+    this.rewardRange = environment.rewardRange ?? [0, 1];
     this.config = config;
     this.#update = update;
     this.#signal = signal;

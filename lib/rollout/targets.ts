@@ -30,7 +30,7 @@ export async function writeTargets(
   roles: Roles,
   transitions: readonly Transition[],
 ): Promise<(Target | undefined)[]> {
-  const { model, config, actionFormat, singleStep } = roles;
+  const { model, config, actionFormat, singleStep, rewardRange } = roles;
   const withVerdict = config.futures === 1;
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
   // The student reads (s, a) and the critic's request. Nothing of s' may stand in it.
@@ -46,7 +46,8 @@ export async function writeTargets(
   const backups = chains.map((chain, i) => {
     const { done, observation, reward, received } = transitions[i]!;
     if (singleStep) return chain.append(user(solutionTargetRequest(reward, observation, actionFormat)));
-    if (done) return chain.append(user(terminalTargetRequest(observation, received, withVerdict)));
+    if (done)
+      return chain.append(user(terminalTargetRequest(observation, received, withVerdict, rewardRange)));
     if (!bootstrapping) return chain.append(user(observedTargetRequest(observation, withVerdict, reward)));
     return futures[i] === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
   });

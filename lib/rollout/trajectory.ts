@@ -38,6 +38,8 @@ export interface Trajectory {
   /** The environment's name for the task. */
   task: string;
   seed: number;
+  /** The task's messages. Absent where it could not begin, or went on from another episode. */
+  opening?: readonly Message[];
   turns: Turn[];
   /** Everything, to the last observation. */
   conversation: Conversation;
@@ -62,8 +64,20 @@ export interface Transition {
 }
 
 /** Whether an environment or a service broke the episode, so that its reward is not known. */
-export function isFaulty({ outcome }: Trajectory): boolean {
+export function isFaulty({ outcome }: Pick<Trajectory, "outcome">): boolean {
   return outcome === "environment-fault" || outcome === "service-fault";
+}
+
+/** Whether the episode succeeded: as its last step says in `info.success`, else by a total reward of 1. */
+export function succeeded({
+  turns,
+  reward,
+}: {
+  turns: readonly Pick<Turn, "info">[];
+  reward: number;
+}): boolean {
+  const told = turns.at(-1)?.info.success;
+  return typeof told === "boolean" ? told : reward >= 1;
 }
 
 /** The transitions of an episode. A fault's last turn has no known outcome, so it is left out. */

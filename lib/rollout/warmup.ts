@@ -5,7 +5,7 @@
  */
 
 import { z } from "zod";
-import type { Demonstration, Environment } from "../environments/contract.ts";
+import type { Action, Demonstration, Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import {
@@ -15,7 +15,7 @@ import {
   terminalTargetRequest,
 } from "../prompts/backup.ts";
 import { criticRequest } from "../prompts/critic.ts";
-import { actionText, policyMessages } from "../prompts/policy.ts";
+import { actionTokens, policyConversation } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -120,35 +120,47 @@ export interface DemonstratedText extends ScoredText {
 /** The texts of all roles that one scripted episode shows. */
 export function demonstratedTexts(
   model: LanguageModel,
-  environment: Pick<Environment, "actionFormat">,
+  environment: Pick<Environment, "actionFormat" | "rewardRange">,
   demonstration: Demonstration,
   { observedTargets }: Shown = { observedTargets: false },
 ): DemonstratedText[] {
   const format = environment.actionFormat;
   const texts: DemonstratedText[] = [];
-  /** Lets the conversation go on with `text`, and adds it as what the model should write there. */
-  const teach = (role: DemonstratedText["role"], conversation: Conversation, text: string): Conversation => {
-    const response = [...model.encode(text), model.endOfTurn];
+  /** Lets the conversation go on with `written`, and adds it as what the model should write there. */
+  const teach = (
+    role: DemonstratedText["role"],
+    conversation: Conversation,
+    written: string | Action,
+  ): Conversation => {
+    const tokens =
+      typeof written === "string"
+        ? model.encode(written)
+        : actionTokens(model, conversation, written, format);
+    const response = [...tokens, model.endOfTurn];
     texts.push({ role, prompt: conversation.prompt(), response });
     return conversation.appendGeneration({ tokens: response });
   };
-  const conversation = model.conversation(policyMessages(demonstration.observation, format), {
-    tools: demonstration.observation.tools,
-  });
+  const conversation = policyConversation(model, demonstration.observation, format);
   for (const { action, judged, observation } of demonstration.turns) {
     for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
-      const acted = conversation.fork().appendAssistantText(actionText(judgedAction, format));
+      const tokens = actionTokens(model, conversation, judgedAction, format);
+      const acted = conversation.fork().appendGeneration({ tokens });
       const asked = acted.fork().append(user(criticRequest(false)));
       const critique = critiqueText(future, advice);
       if (foreseeable ?? true) teach("critique", asked.fork(), critique);
       if (better !== undefined) {
         asked.appendAssistantText(critique).append(user(refinerRequest(format)));
-        teach("refinement", asked, actionText(better, format));
+        teach("refinement", asked, better);
       }
       if (outcome === undefined) continue;
       const target = critiqueText(outcome.joined, advice);
       if (outcome.done) {
-        const request = terminalTargetRequest(outcome.observation, outcome.reward, true);
+        const request = terminalTargetRequest(
+          outcome.observation,
+          outcome.reward,
+          true,
+          environment.rewardRange,
+        );
         teach("target", acted.append(user(request)), target);
       } else {
         if (observedTargets) {
@@ -162,7 +174,7 @@ export function demonstratedTexts(
         teach("target", acted.append(user(targetRequest(true))), target);
       }
     }
-    teach("attempt", conversation, actionText(action, format));
+    teach("attempt", conversation, action);
     conversation.append(...observation);
   }
   return texts;

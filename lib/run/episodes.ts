@@ -17,6 +17,8 @@ export interface EpisodeRecord {
   outcome: Outcome;
   reward: number;
   fault?: { code: string; message: string };
+  /** The task's messages, which the conversation has as ids; absent as in a trajectory. */
+  opening?: readonly Message[];
   turns: {
     /** Length of s in tokens: s is the first so many ids of the conversation. */
     state: number;
@@ -32,7 +34,7 @@ export interface EpisodeRecord {
 }
 
 export function toRecord(trajectory: Trajectory): EpisodeRecord {
-  const { id, task, seed, outcome, reward, fault } = trajectory;
+  const { id, task, seed, outcome, reward, fault, opening } = trajectory;
   return {
     id,
     task,
@@ -40,6 +42,7 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
     outcome,
     reward,
     ...(fault === undefined ? {} : { fault }),
+    ...(opening === undefined ? {} : { opening }),
     turns: trajectory.turns.map(({ state, tokens: _, logProbs: __, ...turn }) => ({
       ...turn,
       state: state.length,
@@ -49,17 +52,32 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
 }
 
 /**
- * The episodes of a record file in order, one in memory at a time, for `model` to go on with.
+ * The episodes of a record file in order, one in memory at a time.
  * @throws NlacError ERR_RUN for a damaged line or a record that is no episode, ERR_IO
  */
-export function* readEpisodes(path: string, model: LanguageModel): Generator<Trajectory> {
+export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
   let line = 0;
   for (const record of readRecords<Partial<EpisodeRecord> | null>(path)) {
     line++;
     if (!Array.isArray(record?.turns) || record.conversation === undefined)
       throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
-    yield fromRecord(record as EpisodeRecord, model);
+    yield record as EpisodeRecord;
   }
+}
+
+/**
+ * Those of an evaluation, by their numbers. An episode that stands in the file twice was played again after a fault; the
+ * later one counts. Throws as `readEpisodeRecords`.
+ */
+export function latestEpisodes(path: string): EpisodeRecord[] {
+  const latest = new Map<number, EpisodeRecord>();
+  for (const record of readEpisodeRecords(path)) latest.set(record.id, record);
+  return [...latest.values()].sort((a, b) => a.id - b.id);
+}
+
+/** Those of `readEpisodeRecords`, for `model` to go on with. Throws as `readEpisodeRecords`. */
+export function* readEpisodes(path: string, model: LanguageModel): Generator<Trajectory> {
+  for (const record of readEpisodeRecords(path)) yield fromRecord(record, model);
 }
 
 /**

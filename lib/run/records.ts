@@ -6,7 +6,7 @@
  * A last line that a crash left unfinished is dropped; any other damage is an error that names the line.
  */
 
-import { closeSync, openSync, readSync } from "node:fs";
+import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { crc32 } from "node:zlib";
 import { NlacError } from "../errors.ts";
 import { AppendOnlyFile, onDisk } from "./files.ts";
@@ -30,6 +30,11 @@ export class RecordWriter {
     this.#file = new AppendOnlyFile(path, bytes);
   }
 
+  /** Opens `path`, if it is there, to go on with: a last line that a crash left unfinished is cut off. Throws ERR_IO. */
+  static resume(path: string): RecordWriter {
+    return new RecordWriter(path, existsSync(path) ? wholeLines(path) : 0);
+  }
+
   append(record: unknown): void {
     const text = JSON.stringify(record);
     this.#file.append(Buffer.from(`${opening(checksum(text))}${text}}\n`));
@@ -42,6 +47,24 @@ export class RecordWriter {
 
   close(): void {
     this.#file.close();
+  }
+}
+
+/** Bytes of `path` up to its last line end. */
+function wholeLines(path: string): number {
+  const fd = onDisk(path, () => openSync(path, "r"));
+  try {
+    const chunk = Buffer.alloc(2 ** 16);
+    let whole = 0;
+    for (let start = 0; ; ) {
+      const bytes = onDisk(path, () => readSync(fd, chunk));
+      if (bytes === 0) return whole;
+      const end = chunk.subarray(0, bytes).lastIndexOf("\n") + 1;
+      if (end > 0) whole = start + end;
+      start += bytes;
+    }
+  } finally {
+    closeSync(fd);
   }
 }
 

@@ -35,7 +35,6 @@ test("defaults are the paper's, and unknown keys are errors", async () => {
     iterations: 30,
     updatesPerIteration: 1024,
     batchSize: 1024,
-    successReward: 1,
     balance: "actions",
     learningRate: 5e-6,
   });
@@ -104,6 +103,29 @@ describe("the buffer", () => {
     expect(turns.some(({ action }) => action === undefined)).toBe(true);
     expect(texts.length).toBeGreaterThan(0);
     for (const { response } of texts) expect(model.decode(response)).not.toContain("no form at all");
+  });
+
+  test("what success is, the environment may say", async () => {
+    const plain = errandEnvironment({ turns: 2 });
+    const costly: typeof plain = {
+      ...plain,
+      rewardRange: [-2, 0],
+      start: async (...asked) => {
+        const episode = await plain.start(...asked);
+        return {
+          ...episode,
+          step: async (action) => {
+            const { reward, ...result } = await episode.step(action);
+            return { ...result, reward: reward - 1, info: { success: reward === 1 } };
+          },
+        };
+      },
+    };
+    const { run, rounds } = await train({ batchSize: 100 }, costly);
+    const solved = run.trajectories.filter(({ turns }) => turns.at(-1)!.info.success);
+    expect(run.trajectories.every(({ reward }) => reward < 0)).toBe(true);
+    expect(solved.length).toBeGreaterThan(2);
+    expect(rounds[0]!["buffer/kept"]).toBe(solved.length);
   });
 
   test("successReward draws the line", async () => {

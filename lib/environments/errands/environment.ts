@@ -14,7 +14,16 @@ import { streams, uniform } from "../../random.ts";
 import type { Action, Environment, Episode, ResetOptions, StepResult } from "../contract.ts";
 import { driver } from "../driver.ts";
 import { demonstrate } from "./demonstrate.ts";
-import { deskText, eventAgreement, foretoldSuccess, kinds, rules, thingIn, things } from "./words.ts";
+import {
+  deskText,
+  eventAgreement,
+  foretoldSuccess,
+  kinds,
+  phrases,
+  rules,
+  thingIn,
+  things,
+} from "./words.ts";
 import { bring, type Errand, type ErrandPolicy, makeErrands, type Progress, successRate } from "./world.ts";
 
 const errandsOptions = z
@@ -112,6 +121,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     name: "errands",
     actionFormat: "text",
     maxTurns: moves,
+    idle: { text: phrases.nothing },
     // There is nothing to hold out: what is learned is these very orders. The test's episodes differ in their seeds.
     async tasks(split) {
       if (split !== "train" && split !== "test") {

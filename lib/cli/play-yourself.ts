@@ -1,0 +1,119 @@
+/** A person who plays an environment in the agent's place: reads what the agent would read, and types its actions. */
+
+import type { Action, Environment, Message, Observation, ToolSchema } from "../environments/contract.ts";
+import { parseCall } from "../prompts/calls.ts";
+import type { Parsed } from "../prompts/parsing.ts";
+import { parseAction } from "../prompts/policy.ts";
+import { inTime } from "../rollout/in-time.ts";
+import { succeeded } from "../rollout/trajectory.ts";
+import { formatFigure } from "../run/progress.ts";
+import type { Person } from "./person.ts";
+
+/**
+ * Plays one episode, until it is over or the person leaves.
+ * @throws NlacError ERR_ABORTED at Ctrl-C; what the environment throws
+ */
+export async function playYourself(
+  environment: Environment,
+  task: unknown,
+  { seed, person }: { seed: number; person: Person },
+): Promise<void> {
+  const { signal } = person;
+  const episode = await inTime(() => environment.start(task, { seed, signal }), { signal });
+  try {
+    const { observation } = episode;
+    for (const message of observation.messages) console.log(`${messageText(message)}\n`);
+    const tools = observation.tools ?? [];
+    if (tools.length > 0) console.log(`[tools]\n${tools.map(({ name }) => name).join(", ")}\n`);
+    console.log(`${turnsText(environment)}; ? for help, Ctrl-D to leave.\n`);
+    let reward = 0;
+    for (let turn = 1; turn <= environment.maxTurns; turn++) {
+      const action = await askAction(environment, observation, turn, person);
+      if (action === undefined) {
+        if (!signal.aborted) console.log(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
+        return;
+      }
+      const result = await inTime(() => episode.step(action), { signal });
+      reward += result.reward;
+      for (const message of result.observation) console.log(`\n${messageText(message)}`);
+      const last = result.done || turn === environment.maxTurns;
+      if (result.info.toolError === true) console.log("(the call failed)");
+      if (result.reward !== 0 && !last) console.log(`(reward: ${formatFigure(result.reward)})`);
+      console.log("");
+      if (!last) continue;
+      const ending = succeeded({ turns: [result], reward }) ? "a success" : "no success";
+      console.log(`Reward: ${formatFigure(reward)}, ${ending}.`);
+      console.log(`The task was ${environment.taskId(task)}.`);
+      return;
+    }
+  } finally {
+    await episode.close();
+  }
+}
+
+/** With lines that end between words, where the terminal says how wide it is. */
+function messageText({ role, content }: Message): string {
+  const width = process.stdout.columns;
+  const fitted =
+    width > 20 ? content.replace(new RegExp(`(?=.{${width}})(.{1,${width - 1}}) `, "g"), "$1\n") : content;
+  return `[${role}]\n${fitted}`;
+}
+
+function turnsText({ maxTurns }: Environment): string {
+  return maxTurns === 1 ? "There is one turn" : `There are ${maxTurns} turns`;
+}
+
+/** The person's next action; undefined when they leave. What cannot be read is asked for again, and is no turn. */
+async function askAction(
+  environment: Environment,
+  observation: Observation,
+  turn: number,
+  person: Person,
+): Promise<Action | undefined> {
+  for (;;) {
+    const line = await person.ask(`${turn}> `);
+    if (line === undefined) return undefined;
+    const text = line.trim();
+    if (text === "") continue;
+    if (text === "?") {
+      console.log(help(environment, observation.tools ?? []));
+      continue;
+    }
+    const read = readAction(text, environment.actionFormat, observation.tools ?? []);
+    if (read.ok) return read.action;
+    console.log(`That could not be read: ${read.reason}. ? for help.`);
+  }
+}
+
+/** A line as an action: where there are tools, `name {"argument": …}` calls one. */
+function readAction(
+  line: string,
+  format: Environment["actionFormat"],
+  tools: readonly ToolSchema[],
+): Parsed<{ action: Action }> {
+  if (format === "solution") return parseAction(line, format);
+  if (format === "text") return { ok: true, action: { text: line } };
+  const [, name, given] = /^([\w.-]+)\s*(\{.*\})?$/s.exec(line) ?? [];
+  const named = name !== undefined && (given !== undefined || tools.some((tool) => tool.name === name));
+  if (!named && format === "call") return { ok: true, action: { text: line } };
+  if (!named) return { ok: false, reason: 'it must be a call, as in name {"argument": "value"}' };
+  const call = parseCall(`{"name": ${JSON.stringify(name)}, "arguments": ${given ?? "{}"}}`);
+  return call.ok ? { ok: true, action: { text: call.text, tool: call.tool } } : call;
+}
+
+function help({ actionFormat }: Environment, tools: readonly ToolSchema[]): string {
+  const forms = {
+    text: "A line is what you say or do.",
+    solution: "The line is your solution; its last \\boxed{…}, or all of it, is the answer.",
+    tool: 'A line calls a tool: name {"argument": "value"}, or the name alone where it takes nothing.',
+    call: 'A line calls a tool, name {"argument": "value"} (or the name alone where it takes nothing), or else is said.',
+  };
+  return [
+    forms[actionFormat],
+    "? shows this, Ctrl-D leaves.",
+    ...tools.map(
+      ({ name, description, parameters }) => `\n  ${name}: ${description}\n    ${JSON.stringify(parameters)}`,
+    ),
+    "",
+  ].join("\n");
+}

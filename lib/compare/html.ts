@@ -1,0 +1,55 @@
+/** What nlac's pages share: one file each, of one look, that loads nothing. */
+
+import { escaped } from "../bench/svg.ts";
+import { fontFamily, inThemes, themes } from "./image.ts";
+
+const sharedCss = [
+  `body { font: 16px/1.5 ${fontFamily}; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }`,
+  "h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 0.5rem }",
+  ".wide { overflow-x: auto }",
+  "table { border-collapse: collapse; font-size: 0.875rem; font-variant-numeric: tabular-nums }",
+  "th, td { padding: 0.35rem 0.9rem 0.35rem 0; text-align: right; white-space: nowrap }",
+  "th:first-child, td:first-child { text-align: left }",
+  "td:first-child { font-weight: bold }",
+  "tr { border-bottom: 1px solid } th { font-weight: normal }",
+  "footer, label { font-size: 0.875rem }",
+  inThemes((theme) => {
+    const { ink, faint, rule, ground } = themes[theme];
+    return `body { color: ${ink}; background: ${ground} } tr { border-color: ${rule} } th, .faint, footer, label { color: ${faint} }`;
+  }),
+].join("\n");
+
+/** All styles of a page whose own are `css`. */
+export function pageStyles(css: string): string {
+  return `\n${sharedCss}\n${css}\n`;
+}
+
+/**
+ * @param page.styles as `pageStyles` makes them
+ * @param page.head further lines of the head
+ * @param page.body its lines, already markup
+ */
+export function htmlPage(page: {
+  title: string;
+  styles: string;
+  head?: readonly string[];
+  body: readonly string[];
+}): string {
+  return [
+    "<!doctype html>",
+    '<html lang="en">',
+    "<head>",
+    '<meta charset="utf-8"/>',
+    ...(page.head ?? []),
+    '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+    '<meta name="color-scheme" content="light dark"/>',
+    `<title>${escaped(page.title)}</title>`,
+    `<style>${page.styles}</style>`,
+    "</head>",
+    "<body>",
+    ...page.body,
+    "</body>",
+    "</html>",
+    "",
+  ].join("\n");
+}

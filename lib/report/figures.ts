@@ -1,0 +1,81 @@
+/** What there is to say of played episodes, line by line: for the terminal's table and the page. */
+
+import type { Usage } from "../environments/contract.ts";
+import type { Figures, Interval } from "../rollout/evaluate.ts";
+import { formatFigure } from "../run/progress.ts";
+
+/** Episodes' figures, and what is known of how they came about. */
+export interface Measured {
+  /** What was measured, on what. */
+  title: string;
+  figures: Figures;
+  /** Success of an agent that does nothing, on the same tasks. */
+  floor?: Interval;
+  /** What the LLM services were asked that play the environment's people, and the one that played as the agent. */
+  people?: Usage;
+  agent?: Usage;
+}
+
+export interface FigureLine {
+  label: string;
+  /** Absent where the note says all. */
+  estimate?: number;
+  /** Of its 95 % interval. */
+  low?: number;
+  high?: number;
+  note?: string;
+}
+
+export function figureLines({ figures, floor, people, agent }: Measured): FigureLine[] {
+  const { success, passHatK, reward, turns, parseRate, toolCalls, toolErrors, tokens, outcomes } = figures;
+  const lines: FigureLine[] = [
+    { label: "success", ...success, ...(passHatK.length === 0 ? {} : { note: "pass^1" }) },
+  ];
+  if (floor !== undefined) lines.push({ label: "doing nothing", ...floor, note: "the floor" });
+  for (const [i, interval] of passHatK.entries()) {
+    const k = i + 1;
+    // Of many trials the first few, the doubles and the last tell enough.
+    const isTold = k <= 8 || Number.isInteger(Math.log2(k)) || k === passHatK.length;
+    if (k > 1 && isTold) lines.push({ label: `pass^${k}`, ...interval });
+  }
+  lines.push({ label: "reward", ...reward }, { label: "turns", ...turns });
+  lines.push({ label: "readable", estimate: parseRate, note: "of all actions" });
+  if (toolCalls > 0) {
+    const note = `of ${toolCalls} calls; ${formatFigure(toolErrors.perEpisode)} an episode`;
+    lines.push({ label: "tool errors", estimate: toolErrors.share, note });
+  }
+  if (tokens > 0) {
+    const note = `written; ${formatFigure(tokens / figures.episodes)} an episode`;
+    lines.push({ label: "tokens", estimate: tokens, note });
+  }
+  if (agent !== undefined) lines.push({ label: "the agent", note: usageText(agent) });
+  if (people !== undefined) lines.push({ label: "the people", note: usageText(people) });
+  const counts = Object.entries(outcomes).map(([outcome, count]) => `${outcome} ${count}`);
+  lines.push({ label: "ended by", note: counts.join(", ") });
+  return lines;
+}
+
+function usageText({ requests, promptTokens, completionTokens, cost }: Usage): string {
+  const [asked, read, written] = [requests, promptTokens, completionTokens].map((n) =>
+    n.toLocaleString("en"),
+  );
+  return `${asked} requests, ${read} tokens read, ${written} written${cost === 0 ? "" : `, US$ ${cost.toFixed(2)}`}`;
+}
+
+export function headline({ title, figures }: Pick<Measured, "title" | "figures">): string {
+  return `${title}: ${figures.episodes} episodes over ${figures.tasks} tasks`;
+}
+
+export function figureTable(measured: Measured): string {
+  const lines = figureLines(measured).map(({ label, estimate, low, high, note }) => {
+    const figure = estimate === undefined ? "" : formatFigure(estimate);
+    const interval = low === undefined ? "" : `[${formatFigure(low)}, ${formatFigure(high!)}]`;
+    const rest = [interval, note ?? ""].filter((part) => part !== "").join("  ");
+    return estimate === undefined
+      ? `  ${label.padEnd(13)} ${rest}`
+      : `  ${label.padEnd(13)} ${figure.padStart(8)}   ${rest}`;
+  });
+  return [headline(measured), `  ${"".padEnd(13)} ${"estimate".padStart(8)}   95 % interval`, ...lines].join(
+    "\n",
+  );
+}

@@ -1,0 +1,169 @@
+/**
+ * What makes the page of episodes alive: it draws an episode when it is opened, and hides those that are not asked for.
+ * Texts are put in as text, never as markup. It is a string, since it runs in a browser and stands in the page.
+ */
+export const script = String.raw`
+"use strict";
+const { texts, episodes } = JSON.parse(document.getElementById("data").textContent);
+const list = document.getElementById("episodes");
+const shown = document.getElementById("shown");
+const search = document.getElementById("search");
+const choices = ["result", "outcome", "task"].map((id) => document.getElementById(id));
+let query = "";
+
+function make(tag, kind, ...content) {
+  const element = document.createElement(tag);
+  if (kind) element.className = kind;
+  element.append(...content);
+  return element;
+}
+
+/** The text, with what is searched for marked in it. */
+function marked(text) {
+  const lower = text.toLowerCase();
+  // In a few alphabets lower case is longer, and places would not fit.
+  if (query === "" || lower.length !== text.length) return [text];
+  const parts = [];
+  let from = 0;
+  for (let at = lower.indexOf(query); at >= 0; at = lower.indexOf(query, from)) {
+    parts.push(text.slice(from, at), make("mark", "", text.slice(at, at + query.length)));
+    from = at + query.length;
+  }
+  return [...parts, text.slice(from)];
+}
+
+function figure(value) {
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
+}
+
+/** JSON with a line for each part; any other text as it is. */
+function laidOut(text) {
+  if (!/^\s*[{[]/.test(text)) return text;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+function block(kind, label, text) {
+  return make("div", "block " + kind, make("div", "label", label), make("div", "text", ...marked(text)));
+}
+
+function message({ role, content }) {
+  if (role === "tool") return block("tool code", "tool", laidOut(content));
+  if (role !== "system") return block(role, role, content);
+  const system = make("details", "block system", make("summary", "label", "system"));
+  system.append(make("div", "text", ...marked(content)));
+  system.open = query !== "" && content.toLowerCase().includes(query);
+  return system;
+}
+
+function turnPart(turn, number) {
+  const title = make("h3", "", "Turn " + number);
+  if (turn.reward !== 0) title.append(make("span", "badge", "reward " + figure(turn.reward)));
+  if (turn.info.toolError === true) title.append(make("span", "badge failed", "tool error"));
+  const part = make("section", "", title);
+  const { action } = turn;
+  if (!action) part.append(block("fault", "unreadable: " + turn.malformed, turn.text));
+  else {
+    if (action.thought) part.append(block("agent thought", "thought", action.thought));
+    if (action.tool) {
+      const given = JSON.stringify(action.tool.arguments, null, 2);
+      part.append(block("agent code", "calls " + action.tool.name, given));
+    } else part.append(block("agent", "says", action.text));
+  }
+  part.append(...turn.observation.map(message));
+  const more = make("details", "more", make("summary", "faint", "as written"));
+  more.append(make("div", "text code", ...marked(turn.text)));
+  if (Object.keys(turn.info).length > 0)
+    more.append(make("div", "faint", "info"), make("div", "text code", ...marked(JSON.stringify(turn.info, null, 2))));
+  part.append(more);
+  return part;
+}
+
+function body(episode) {
+  const facts = "seed " + episode.seed + ", ended by " + episode.outcome;
+  const opening = episode.opening.map(([role, text]) => message({ role, content: texts[text] }));
+  const turns = episode.turns.map((turn, i) => turnPart(turn, i + 1));
+  const whole = make("div", "body", make("p", "faint", facts), ...opening, ...turns);
+  if (episode.fault) whole.append(block("fault", episode.fault.code, episode.fault.message));
+  return whole;
+}
+
+function draw(row) {
+  row.element.querySelector(".body")?.remove();
+  if (row.element.open) row.element.append(body(row.episode));
+}
+
+const rows = episodes.map((episode) => {
+  const summary = make(
+    "summary",
+    "",
+    make("span", "number", "#" + episode.id),
+    make("span", "task", episode.task),
+    make("span", "badge " + episode.result, episode.result),
+    make("span", "facts faint", episode.turns.length + (episode.turns.length === 1 ? " turn" : " turns")),
+    make("span", "facts faint", "reward " + figure(episode.reward)),
+  );
+  const element = make("details", "episode", summary);
+  element.id = "episode-" + episode.id;
+  const row = { episode, element };
+  element.addEventListener("toggle", () => draw(row));
+  return row;
+});
+
+/** Everything that can be read in an episode, in lower case; kept, since every letter that is typed asks for it. */
+function contents(row) {
+  const { episode } = row;
+  row.contents ??= [
+    episode.task,
+    ...episode.opening.map(([, text]) => texts[text]),
+    ...episode.turns.flatMap((turn) => [turn.text, ...turn.observation.map(({ content }) => content)]),
+    ...(episode.fault ? [episode.fault.message] : []),
+  ]
+    .join("\n")
+    .toLowerCase();
+  return row.contents;
+}
+
+function filter() {
+  query = search.value.trim().toLowerCase();
+  let count = 0;
+  for (const row of rows) {
+    const fits = choices.every(({ id, value }) => value === "" || row.episode[id] === value);
+    const visible = fits && (query === "" || contents(row).includes(query));
+    row.element.hidden = !visible;
+    if (visible) count++;
+    if (visible && row.element.open) draw(row);
+  }
+  shown.textContent = count === rows.length ? count + " episodes" : count + " of " + rows.length + " episodes";
+}
+
+for (const select of choices) {
+  const counts = new Map();
+  for (const episode of episodes) counts.set(episode[select.id], (counts.get(episode[select.id]) ?? 0) + 1);
+  for (const [value, count] of [...counts].sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }))) {
+    const option = make("option", "", value + " (" + count + ")");
+    option.value = value;
+    select.append(option);
+  }
+  select.addEventListener("change", filter);
+}
+let waiting;
+search.addEventListener("input", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(filter, 150);
+});
+list.append(...rows.map(({ element }) => element));
+filter();
+
+function openNamed() {
+  const named = document.getElementById(location.hash.slice(1));
+  if (named === null || named.tagName !== "DETAILS") return;
+  named.open = true;
+  named.scrollIntoView();
+}
+addEventListener("hashchange", openNamed);
+openNamed();
+`;

@@ -1,0 +1,233 @@
+import { spawn } from "node:child_process";
+import {
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import type { EpisodeRecord } from "../../lib/run/episodes.ts";
+import { RecordWriter, readRecords } from "../../lib/run/records.ts";
+import { type ChatServer, chatServer } from "../support/chat-server.ts";
+import { nlac } from "../support/command-line.ts";
+
+const root = mkdtempSync(join(tmpdir(), "nlac-eval-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+const errands = ["--environment", "errands"];
+const json = async (...argv: string[]) => {
+  const { output, errors, code } = await nlac("eval", ...argv, "--json");
+  expect(errors).not.toContain("ERR_");
+  expect(code).toBe(0);
+  return JSON.parse(output);
+};
+
+describe("do-nothing", () => {
+  test("plays without a model, and is its own floor", async () => {
+    const figures = await json("do-nothing", ...errands, "--episodes", "4");
+    expect(figures).toMatchObject({
+      environment: "errands",
+      split: "test",
+      episodes: 4,
+      parseRate: 1,
+      success: { estimate: 0 },
+      turns: { estimate: 6 },
+      outcomes: { done: 4 },
+      passHatK: [],
+      stopped: false,
+    });
+    expect(figures).not.toHaveProperty("floor");
+    expect(figures).not.toHaveProperty("people");
+  });
+
+  test("is refused by an environment that does not say what it is, and by --critic", async () => {
+    const file = join(root, "mute.mjs");
+    writeFileSync(
+      file,
+      `const no = async () => { throw new Error("no"); };
+      export default { name: "mute", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
+        start: no, reset: no, step: no, close: async () => {} };`,
+    );
+    for (const argv of [
+      ["do-nothing", "--environment", file],
+      ["service:m", "--environment", file, "--floor"],
+    ]) {
+      vi.stubEnv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
+      const { errors, code } = await nlac("eval", ...argv);
+      expect([code, errors]).toEqual([1, expect.stringContaining("ERR_CONFIG: mute does not say")]);
+    }
+    expect((await nlac("eval", "do-nothing", ...errands, "--critic", "x.jsonl")).errors).toContain(
+      "ERR_VALUE",
+    );
+    vi.unstubAllEnvs();
+  });
+});
+
+describe("a service that plays", () => {
+  let server: ChatServer;
+  /** Milliseconds until the service replies, and whether it does. */
+  let delay = 0;
+  let broken = false;
+  beforeAll(async () => {
+    // Brings what the desk wants on loans and grants, and otherwise a pen.
+    server = await chatServer(({ messages }) => {
+      const said = messages.map(({ content }) => content).join("\n");
+      const wanted = messages.at(-1)!.content.match(/wants the (\w+)/)?.[1];
+      const thing = /\[(loan|grant)/.test(said) ? (wanted ?? "pen") : "pen";
+      if (broken && /\[loan/.test(said)) return { status: 400 };
+      return { text: `Thought:\nThe next thing.\nAction:\n${thing}`, delay };
+    });
+  });
+  afterAll(() => server.close());
+  beforeEach(() => {
+    vi.stubEnv("OPENAI_BASE_URL", server.baseURL);
+    delay = 0;
+    broken = false;
+  });
+  afterEach(() => vi.unstubAllEnvs());
+
+  const settings = [
+    "service:m",
+    ...errands,
+    "--options",
+    '{"moves": 9}',
+    "--episodes",
+    "16",
+    "--trials",
+    "2",
+  ];
+
+  test("is measured beside the floor, with pass^k and what it was asked", async () => {
+    const figures = await json(...settings);
+    expect(figures).toMatchObject({ episodes: 16, tasks: 8, floor: { estimate: 0 }, stopped: false });
+    expect(figures.passHatK).toHaveLength(2);
+    expect(figures.passHatK[0].estimate).toBe(figures.success.estimate);
+    expect(figures.agent.requests).toBeGreaterThan(16);
+    expect(await json(...settings, "--no-floor")).not.toHaveProperty("floor");
+
+    const { output } = await nlac("eval", ...settings);
+    expect(output).toMatch(/^errands, test: 16 episodes over 8 tasks\n/);
+    expect(output).toMatch(/\n {2}success +0\.25 +\[0\.0\d+, 0\.\d+\] {2}pass\^1\n {2}doing nothing +0 /);
+    expect(output).toMatch(/\n {2}pass\^2 +0\.25 /);
+    expect(output).toMatch(/\n {2}the agent +\d+ requests, /);
+    expect(output).toContain("  ended by      done 16");
+  });
+
+  test("stopped by Ctrl-C, it keeps what is over; --resume ends with the figures of an uncut evaluation", async () => {
+    const whole = await json(...settings);
+    const record = join(root, "stopped.jsonl");
+    const program = fileURLToPath(new URL("../../lib/cli/main.ts", import.meta.url));
+    const argv = ["eval", ...settings, "--concurrency", "2", "--record", record, "--json"];
+    delay = 20;
+    const child = spawn(process.execPath, ["--import", "jiti/register", program, ...argv], { stdio: "pipe" });
+    let [output, errors] = ["", ""];
+    child.stdout.on("data", (text) => {
+      output += text;
+    });
+    child.stderr.on("data", (text) => {
+      errors += text;
+    });
+    const lines = () => (existsSync(record) ? readFileSync(record, "utf8").split("\n").length - 1 : 0);
+    await vi.waitFor(() => expect(lines()).toBeGreaterThan(2), { timeout: 60_000, interval: 10 });
+    child.kill("SIGINT");
+    const code = await new Promise((resolve) => child.on("close", resolve));
+    expect(code).toBe(130);
+    expect(errors).toMatch(/SIGINT: stopping with the episodes that are over/);
+    expect(errors).toMatch(/nlac: stopped after \d+ episodes; the same command with --resume goes on\n$/);
+    const part = JSON.parse(output);
+    expect(part.stopped).toBe(true);
+    expect(part.episodes).toBe(lines());
+    expect(part.episodes).toBeLessThan(16);
+
+    // A crash may have left half a line besides.
+    writeFileSync(record, '{"checksum":"0123', { flag: "a" });
+    delay = 0;
+    const calls = server.calls();
+    const resumed = await json(...settings, "--concurrency", "2", "--record", record, "--resume");
+    const { agent: _, ...figures } = whole;
+    expect(resumed).toMatchObject(figures);
+    expect(server.calls() - calls).toBeLessThan(whole.agent.requests);
+    const ids = [...readRecords<EpisodeRecord>(record)].map(({ id }) => id);
+    expect(ids.sort((a, b) => a - b)).toEqual(Array.from({ length: 16 }, (_, i) => i));
+
+    const before = readFileSync(record);
+    const other = await nlac("eval", ...settings, "--seed", "1", "--record", record, "--resume");
+    expect(other.errors).toContain("ERR_CONFIG");
+    expect(readFileSync(record)).toEqual(before);
+    expect((await nlac("eval", ...settings, "--record", record)).errors).toContain("--resume");
+  }, 120_000);
+
+  test("episodes that a fault ended are played again", async () => {
+    const whole = await json(...settings);
+    const record = join(root, "faults.jsonl");
+    broken = true;
+    const first = await json(...settings, "--record", record);
+    expect(first.outcomes).toEqual({ done: 14, "service-fault": 2 });
+    broken = false;
+    const { agent: _, ...figures } = whole;
+    expect(await json(...settings, "--record", record, "--resume")).toMatchObject(figures);
+    const viewed = JSON.parse((await nlac("view", record, "--json")).output);
+    const { floor: __, environment: ___, split: ____, stopped: _____, ...played } = figures;
+    expect(viewed).toEqual(played);
+  });
+
+  test("--report writes a page of them, and so does view of a record", async () => {
+    const [record, page, again] = ["shown.jsonl", "shown.html", "again.html"].map((name) => join(root, name));
+    await json(...settings, "--record", record!, "--report", page!);
+    const html = readFileSync(page!, "utf8");
+    expect(html).toContain("<h1>errands, test</h1>");
+    expect(html).toContain("service:m: 16 episodes over 8 tasks");
+    const { output } = await nlac("view", record!, "--report", again!, "--episodes", "3");
+    expect(output).toMatch(/16 episodes over 8 tasks\n/);
+    expect(output).toMatch(/\n {2}pass\^2 +0\.25 /);
+    const shown = (text: string) =>
+      JSON.parse(/id="data">(.*)<\/script>/.exec(text)![1]!).episodes.map(({ id }: EpisodeRecord) => id);
+    expect(shown(html)).toEqual(Array.from({ length: 16 }, (_, i) => i));
+    expect(shown(readFileSync(again!, "utf8"))).toHaveLength(3);
+  });
+});
+
+test("options that do not go together, and files that are no records, are refused before anything is played", async () => {
+  const empty = join(root, "empty.jsonl");
+  writeFileSync(empty, "");
+  for (const [code, named, ...argv] of [
+    ["ERR_VALUE", "--record", "eval", "do-nothing", ...errands, "--resume"],
+    ["ERR_VALUE", "--report", "eval", "do-nothing", ...errands, "--critic", "x", "--report", "y.html"],
+    ["ERR_IO", "none", "eval", "do-nothing", ...errands, "--report", join(root, "none", "x.html")],
+    ["ERR_EMPTY", empty, "view", empty],
+    ["ERR_IO", "none.jsonl", "view", join(root, "none.jsonl")],
+    ["ERR_CONFIG", "do-nothing", "eval", "do-nothing", "--environment", "x.ts"],
+  ] as const) {
+    const { errors, code: exit } = await nlac(...argv);
+    expect(exit).toBe(1);
+    expect(errors).toContain(`nlac: ${code}: `);
+    if (code !== "ERR_CONFIG") expect(errors).toContain(named);
+  }
+});
+
+test("a record that is gone on with loses no whole line", () => {
+  const path = join(root, "lines.jsonl");
+  const writer = RecordWriter.resume(path);
+  for (let i = 0; i < 3; i++) writer.append({ i, padding: "x".repeat(50_000) });
+  writer.close();
+  const whole = readFileSync(path);
+  for (const cut of [whole.length, whole.length - 1, whole.length - 60_000, 10, 0]) {
+    const copy = join(root, "cut.jsonl");
+    copyFileSync(path, copy);
+    truncateSync(copy, cut);
+    const again = RecordWriter.resume(copy);
+    again.append({ i: "new" });
+    again.close();
+    const kept = cut === whole.length ? 3 : cut === 0 || cut === 10 ? 0 : cut > whole.length - 2 ? 2 : 1;
+    expect([...readRecords<{ i: unknown }>(copy)].map(({ i }) => i)).toEqual([
+      ...[0, 1, 2].slice(0, kept),
+      "new",
+    ]);
+  }
+});

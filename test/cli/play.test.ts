@@ -1,0 +1,197 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { PassThrough } from "node:stream";
+import { fileURLToPath } from "node:url";
+import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
+import { Person } from "../../lib/cli/person.ts";
+import { playYourself } from "../../lib/cli/play-yourself.ts";
+import type { Action, Environment, StepResult } from "../../lib/environments/contract.ts";
+import { nlac } from "../support/command-line.ts";
+
+const root = mkdtempSync(join(tmpdir(), "nlac-play-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+afterEach(() => vi.restoreAllMocks());
+
+const program = fileURLToPath(new URL("../../lib/cli/main.ts", import.meta.url));
+function play(input: string, ...argv: string[]) {
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    ["--import", "jiti/register", program, "play", ...argv],
+    { input, encoding: "utf8", env: { ...process.env, OPENAI_API_KEY: "" } },
+  );
+  return { status, stdout, stderr };
+}
+
+/** An environment whose steps the test gives; it remembers the actions. */
+function scripted(format: Environment["actionFormat"], ...steps: (Partial<StepResult> | Promise<never>)[]) {
+  const actions: Action[] = [];
+  let closed = 0;
+  const fetch = { name: "fetch", description: "Fetches a thing.", parameters: { type: "object" } };
+  const environment: Environment = {
+    name: "scripted",
+    actionFormat: format,
+    maxTurns: steps.length,
+    tasks: async () => ["one"],
+    taskId: String,
+    start: async () => ({
+      observation: {
+        messages: [
+          { role: "system", content: "The rules." },
+          { role: "user", content: "Begin." },
+        ],
+        ...(format === "tool" || format === "call" ? { tools: [fetch] } : {}),
+      },
+      step: async (action) => {
+        const step = await steps[actions.push(action) - 1]!;
+        return {
+          observation: [{ role: "tool", content: "Done." }],
+          reward: 0,
+          done: false,
+          info: {},
+          ...step,
+        };
+      },
+      close: async () => void closed++,
+    }),
+    reset: async () => ({ messages: [] }),
+    step: async () => ({ observation: [], reward: 0, done: true, info: {} }),
+    close: async () => undefined,
+  };
+  return { environment, actions, closed: () => closed };
+}
+
+/** Types `lines` and what ends them; returns what was shown. */
+async function sit(environment: Environment, lines: readonly string[], end: "eof" | "ctrl-c" = "eof") {
+  const input = new PassThrough();
+  const output = Object.assign(new PassThrough(), { isTTY: end === "ctrl-c", columns: 80 });
+  let shown = "";
+  vi.spyOn(console, "log").mockImplementation((text) => {
+    shown += `${text}\n`;
+  });
+  const person = new Person(input, output);
+  for (const line of lines) input.write(`${line}\n`);
+  if (end === "eof") input.end();
+  else setTimeout(() => input.write("\x03"), 50);
+  const playing = playYourself(environment, "one", { seed: 0, person });
+  const failure = await playing.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  person.close();
+  return { shown, failure };
+}
+
+describe("a line of a person", () => {
+  test("is what is said, or the solution", async () => {
+    for (const format of ["text", "solution"] as const) {
+      const { environment, actions } = scripted(format, {}, { done: true });
+      await sit(environment, ["", "  fetch {} ", "two"]);
+      expect(actions).toMatchObject([{ text: "fetch {}" }, { text: "two" }]);
+      expect(actions[0]).not.toHaveProperty("tool");
+    }
+  });
+
+  test("calls a tool, with its numbers as they were typed", async () => {
+    for (const format of ["tool", "call"] as const) {
+      const { environment, actions } = scripted(format, {}, {}, { done: true });
+      await sit(environment, ['fetch {"price": 250.0}', "fetch", 'other_one{"a": [1, "}"]}']);
+      expect(actions).toEqual([
+        {
+          text: '{"name": "fetch", "arguments": {"price": 250.0}}',
+          tool: { name: "fetch", arguments: { price: 250 } },
+        },
+        { text: '{"name": "fetch", "arguments": {}}', tool: { name: "fetch", arguments: {} } },
+        {
+          text: '{"name": "other_one", "arguments": {"a": [1, "}"]}}',
+          tool: { name: "other_one", arguments: { a: [1, "}"] } },
+        },
+      ]);
+    }
+  });
+
+  test("without a tool is said where that can be, and else asked for again", async () => {
+    const call = scripted("call", {}, { done: true });
+    await sit(call.environment, ["Fetch it, please.", "hello"]);
+    expect(call.actions).toEqual([{ text: "Fetch it, please." }, { text: "hello" }]);
+    const tool = scripted("tool", { done: true });
+    const { shown } = await sit(tool.environment, ["Fetch it.", 'fetch {"a": }', 'fetch {"a": 1}']);
+    expect(shown).toContain("That could not be read: it must be a call");
+    expect(shown).toContain("That could not be read: the action is not valid JSON");
+    expect(tool.actions).toHaveLength(1);
+  });
+
+  test("of ? shows help, and is no turn", async () => {
+    const { environment, actions } = scripted("call", {});
+    const { shown } = await sit(environment, ["?", "hello"]);
+    expect(shown).toContain('fetch: Fetches a thing.\n    {"type":"object"}');
+    expect(actions).toEqual([{ text: "hello" }]);
+  });
+});
+
+describe("an episode", () => {
+  test("is shown as the agent would see it, with rewards and how it ended", async () => {
+    const { environment, closed } = scripted(
+      "call",
+      { reward: 0.25, info: { toolError: true } },
+      { reward: 0.5, done: true, info: { success: true } },
+    );
+    const { shown } = await sit(environment, ["fetch", "bye"]);
+    expect(shown).toMatch(/^\[system\]\nThe rules\.\n\n\[user\]\nBegin\.\n\n\[tools\]\nfetch\n/);
+    expect(shown).not.toContain("Thought:");
+    expect(shown).toContain("[tool]\nDone.\n(the call failed)\n(reward: 0.25)\n");
+    expect(shown).toMatch(/\nReward: 0\.75, a success\.\nThe task was one\.\n$/);
+    expect(closed()).toBe(1);
+  });
+
+  test("ends with its last turn, and with Ctrl-D", async () => {
+    const last = scripted("text", {}, {});
+    expect((await sit(last.environment, ["a", "b", "c"])).shown).toMatch(/Reward: 0, no success\./);
+    expect(last.actions).toHaveLength(2);
+    const left = scripted("text", {}, {});
+    const { shown, failure } = await sit(left.environment, ["a"]);
+    expect(shown).toMatch(/\nLeft at turn 2\. The task was one\.\n$/);
+    expect([failure, left.closed()]).toEqual([undefined, 1]);
+  });
+
+  test("ends with Ctrl-C, also while the environment is silent", async () => {
+    const { environment, closed } = scripted("text", new Promise<never>(() => {}));
+    const { failure } = await sit(environment, ["a"], "ctrl-c");
+    expect(failure).toMatchObject({ code: "ERR_ABORTED" });
+    expect(closed()).toBe(1);
+  });
+});
+
+describe("the command", () => {
+  test("takes an environment's name, and its answers from a pipe", () => {
+    const { status, stdout, stderr } = play("pen\nmap\n", "errands", "--task", "loan");
+    expect([status, stderr]).toEqual([0, ""]);
+    expect(stdout).toMatch(/^\[system\]\nYou run errands\./);
+    expect(stdout).toMatch(/1> \n\[user\]\nThe desk /);
+    expect(stdout).toMatch(/Left at turn 3\. The task was loan\.\n$/);
+  });
+
+  test("takes a file of one's own", () => {
+    const file = join(root, "mine.mjs");
+    writeFileSync(
+      file,
+      `const step = async ({ text }) => ({ observation: [], reward: text === "blue" ? 1 : 0, done: true, info: {} });
+      const start = async () => ({ observation: { messages: [{ role: "user", content: "Which colour?" }] }, step, close: async () => {} });
+      export default { name: "mine", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
+        start, reset: start, step, close: async () => {} };`,
+    );
+    const { status, stdout } = play("blue\n", file);
+    expect(status).toBe(0);
+    expect(stdout).toContain("There is one turn; ");
+    expect(stdout).toMatch(/Reward: 1, a success\./);
+  });
+
+  test("refuses what belongs to a model", async () => {
+    for (const flags of [["--oracle"], ["--environment", "math"]]) {
+      const { errors, code } = await nlac("play", "errands", ...flags);
+      expect([code, errors]).toEqual([1, expect.stringMatching(/ERR_VALUE: errands is an environment/)]);
+    }
+    expect((await nlac("play", "errands", "--task", "none")).errors).toContain("ERR_CONFIG");
+  });
+});

@@ -1,0 +1,193 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Script } from "node:vm";
+import fc from "fast-check";
+import { afterAll, describe, expect, test } from "vitest";
+import { renderEpisodes } from "../../lib/report/page.ts";
+import { figuresOf, summarize } from "../../lib/rollout/evaluate.ts";
+import type { EpisodeRecord } from "../../lib/run/episodes.ts";
+import { faultOf } from "../support/xml.ts";
+
+const root = mkdtempSync(join(tmpdir(), "nlac-page-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+function episode(id: number, change: Partial<EpisodeRecord> = {}, said = "hello"): EpisodeRecord {
+  return {
+    id,
+    task: `task ${id % 3}`,
+    seed: 7,
+    outcome: "done",
+    reward: id % 2,
+    opening: [
+      { role: "system", content: "The same rules for all." },
+      { role: "user", content: said },
+    ],
+    turns: [
+      {
+        state: 1,
+        text: `Thought:\nt\nAction:\n${said}`,
+        action: { thought: "a thought", text: said },
+        observation: [{ role: "tool", content: '{"found":[1,2]}' }],
+        reward: id % 2,
+        done: true,
+        info: { toolError: true },
+      },
+    ],
+    conversation: { version: 1, tokens: [], segments: [], turns: [], system: true },
+    ...change,
+  };
+}
+
+function page(episodes: readonly EpisodeRecord[], title = "errands, test"): string {
+  return renderEpisodes({ title, player: "mine", figures: summarize(episodes.map(figuresOf)) }, episodes);
+}
+
+/** What stands between the tags of the page's elements of a name: as a browser's parser would cut them. */
+function contents(html: string, name: "script" | "style"): string[] {
+  return [...html.matchAll(new RegExp(`<${name}[^>]*>(.*?)</${name}`, "gis"))].map(([, text]) => text!);
+}
+
+const dataOf = (html: string) => JSON.parse(contents(html, "script")[0]!);
+const hostile =
+  "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><!--\u2028&amp;";
+
+describe("the page", () => {
+  test("loads nothing, and lets nothing run but its own script and styles", () => {
+    const html = page([episode(0, {}, hostile)], hostile);
+    const [data, script] = contents(html, "script");
+    expect(contents(html, "script")).toHaveLength(2);
+    new Script(script!); // it is one
+    const hash = (text: string) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
+    expect(html).toContain(
+      `http-equiv="Content-Security-Policy" content="default-src 'none'; script-src ${hash(script!)}; ` +
+        `style-src ${hash(contents(html, "style")[0]!)}; base-uri 'none'; form-action 'none'"`,
+    );
+    const markup = html.replace(data!, "").replace(script!, "");
+    expect(faultOf(markup.replace(/<style>.*<\/style>/s, ""))).toBeUndefined();
+    expect(markup).not.toMatch(/<[a-z][^>]*\s(?:src|href|style|on\w+)=/);
+    expect(markup).not.toMatch(/https?:/);
+    expect(script).not.toMatch(/innerHTML|outerHTML|insertAdjacent|document\.write|eval|\.style\b/);
+  });
+
+  test("any text stands in it as it is, and none ends the element that it stands in", () => {
+    const text = fc.oneof(
+      fc.string({ unit: "binary" }),
+      fc.constantFrom(hostile, "]]>", "<!--<script>", "\u2029"),
+    );
+    fc.assert(
+      fc.property(text, text, (said, message) => {
+        const fault = { code: "ERR_SERVICE", message };
+        const html = page([episode(0, { outcome: "service-fault", fault }, said)]);
+        expect(contents(html, "script")[0]).not.toMatch(/[<>&\u2028\u2029]/);
+        const { texts, episodes } = dataOf(html);
+        expect(episodes[0].turns[0].action.text).toBe(said);
+        expect(texts[episodes[0].opening[1][1]]).toBe(said);
+        expect(episodes[0].fault.message).toBe(message);
+      }),
+    );
+  });
+
+  test("says how each episode ended, and keeps what openings share once", () => {
+    const episodes = [
+      episode(0),
+      episode(1),
+      episode(2, { outcome: "environment-fault" }),
+      episode(3, { opening: undefined, turns: [] }),
+    ];
+    const { texts, episodes: shown } = dataOf(page(episodes));
+    expect(texts).toEqual(["The same rules for all.", "hello"]);
+    expect(shown.map(({ result }: { result: string }) => result)).toEqual([
+      "failed",
+      "succeeded",
+      "faulty",
+      "succeeded",
+    ]);
+    expect(shown[3]).toMatchObject({ opening: [], turns: [] });
+  });
+});
+
+const chromium = ["chromium", "chromium-browser", "google-chrome"].find(
+  (name) => spawnSync(name, ["--version"]).status === 0,
+);
+if (chromium === undefined) console.warn("skipped: there is no chromium to open the page of episodes with");
+
+/** The page's document after its script has run; `#id` opens an episode. */
+function opened(html: string, hash = ""): string {
+  const path = join(root, "page.html");
+  writeFileSync(path, html);
+  const dump = execFileSync(
+    chromium!,
+    [
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--virtual-time-budget=2000",
+      "--dump-dom",
+      `file://${path}${hash}`,
+    ],
+    { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"], maxBuffer: 2 ** 28 },
+  );
+  return dump.replace(/<script type="application\/json".*?<\/script>/s, "");
+}
+
+describe.skipIf(chromium === undefined)("in a browser", () => {
+  test("hostile texts are text", () => {
+    const html = page([episode(0, {}, hostile), episode(1, { task: hostile })]);
+    const document = opened(html, "#episode-0");
+    expect(document).toContain("<title>errands, test: nlac</title>");
+    expect(document).not.toContain("<img");
+    const escaped = hostile.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+    expect(document.split(escaped).length - 1).toBeGreaterThan(3);
+  });
+
+  test("an episode is drawn when it is opened, and only then", () => {
+    const html = page(Array.from({ length: 1000 }, (_, id) => episode(id)));
+    const closed = opened(html);
+    expect(closed).toContain(">1000 episodes<");
+    expect(closed.match(/<details class="episode"/g)).toHaveLength(1000);
+    expect(closed).not.toContain("a thought");
+    const document = opened(html, "#episode-12");
+    expect(document.match(/a thought/g)).toHaveLength(1);
+    expect(document).toContain(">tool error<");
+    expect(document).toContain('{\n  "found": [\n    1,\n    2\n  ]\n}');
+    expect(document).toMatch(/<option value="task 1">task 1 \(333\)<\/option>/);
+  });
+
+  test("episodes are found by how they ended, by their task and by what was said", () => {
+    const html = page([
+      episode(0, {}, "a Rose is <b>red</b>"),
+      episode(1, {}, "violets"),
+      episode(2, { outcome: "turn-limit" }, "roses"),
+      episode(3),
+    ]);
+    const script = `
+      const set = (id, value, event) => {
+        document.getElementById(id).value = value;
+        document.getElementById(id).dispatchEvent(new Event(event));
+      };
+      const seen = [];
+      const look = () =>
+        seen.push([...document.querySelectorAll(".episode:not([hidden])")].map(({ id }) => Number(id.slice(8))));
+      look();
+      for (const [id, value] of [["result", "succeeded"], ["outcome", "turn-limit"], ["task", "task 0"]]) {
+        set(id, value, "change");
+        look();
+        set(id, "", "change");
+      }
+      set("search", " rose ", "input");
+      setTimeout(() => {
+        look();
+        document.title = JSON.stringify(seen);
+      }, 500);`;
+    const free = html
+      .replace(/<meta http-equiv[^>]*>/, "")
+      .replace("</body>", `<script>${script}</script></body>`);
+    const document = opened(free, "#episode-0");
+    expect(document).toContain("<title>[[0,1,2,3],[1,3],[2],[0,3],[0,2]]</title>");
+    expect(document).toContain(">2 of 4 episodes<");
+    expect(document).toContain("a <mark>Rose</mark> is &lt;b&gt;red");
+  });
+});

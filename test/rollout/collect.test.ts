@@ -1,0 +1,310 @@
+import { setTimeout as wait } from "node:timers/promises";
+import { describe, expect, test, vi } from "vitest";
+import type { Environment } from "../../lib/environments/contract.ts";
+import { NlacError } from "../../lib/errors.ts";
+import { uniform } from "../../lib/random.ts";
+import { type CollectOptions, collectTrajectories } from "../../lib/rollout/collect.ts";
+import { succeeded, type Trajectory } from "../../lib/rollout/trajectory.ts";
+import { toRecord } from "../../lib/run/episodes.ts";
+import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+/** Brings what was asked for, sometimes: by the request's seed, so that texts tell whose they are. */
+const reply = (prompt: string, _: unknown, __: number, { seed }: { seed?: number | bigint }) => {
+  const lucky = uniform(Number(seed), 0, 0) < 0.5;
+  return act(lucky ? (/OBSERVED wants (\w+)/.exec(prompt)?.[1] ?? "soap") : `soap ${seed}`);
+};
+
+/** The sizes of the batches that were written. */
+function batchesOf(model: ScriptedModel): number[] {
+  const sizes: number[] = [];
+  const generate = model.generate.bind(model);
+  model.generate = (requests, options) => {
+    sizes.push(requests.length);
+    return generate(requests, options);
+  };
+  return sizes;
+}
+
+const words = ["key", "lamp", "map", "pen", "cup"];
+function play(options: Partial<CollectOptions<Errand>> = {}) {
+  return collectTrajectories<Errand>({
+    model: new ScriptedModel(reply),
+    environment: errandEnvironment(),
+    episodes: Array.from({ length: 10 }, (_, id) => ({ id, task: { word: words[id % words.length]! } })),
+    seed: 3,
+    maxActionTokens: 200,
+    maxPromptTokens: 10_000,
+    temperature: 1,
+    ...options,
+  });
+}
+
+/** The environment with other episodes. */
+function changed(
+  change: (
+    step: (...args: Parameters<Environment["step"]>) => ReturnType<Environment["step"]>,
+    task: Errand,
+    turn: number,
+  ) => Environment["step"],
+  environment = errandEnvironment(),
+): Environment<Errand> & { closed: () => number } {
+  let closed = 0;
+  return {
+    ...environment,
+    closed: () => closed,
+    start: async (task, options) => {
+      const episode = await environment.start(task, options);
+      let turn = 0;
+      return {
+        ...episode,
+        step: (action) => change(episode.step, task, turn++)(action),
+        close: async () => void closed++,
+      };
+    },
+  };
+}
+
+describe("many at once", () => {
+  test("an episode does not depend on how many run beside it, in which order, and how fast the environment is", async () => {
+    const expected = (await play()).map(toRecord);
+    expect(new Set(expected.map(({ outcome, reward }) => `${outcome} ${reward}`)).size).toBeGreaterThan(1);
+    for (const concurrency of [1, 3, 100])
+      expect((await play({ concurrency })).map(toRecord)).toEqual(expected);
+    const slow = changed((step, _, turn) => async (action) => {
+      await wait((action.text.length * 7 + turn * 5) % 11);
+      return step(action);
+    });
+    for (const patience of [0, 3, undefined]) {
+      const environment = { ...slow };
+      const played = await play({
+        environment,
+        concurrency: 4,
+        ...(patience === undefined ? {} : { patience }),
+      });
+      expect(played.map(toRecord)).toEqual(expected);
+    }
+    const episodes = Array.from({ length: 10 }, (_, i) => ({
+      id: 9 - i,
+      task: { word: words[(9 - i) % words.length]! },
+    }));
+    const backwards = await play({ episodes, concurrency: 3 });
+    expect(backwards.map(toRecord).reverse()).toEqual(expected);
+  });
+
+  test("when one ends, the next begins: no more than were asked for, and no fewer while there are any", async () => {
+    let running = 0;
+    const seen: number[] = [];
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      running++;
+      const episode = await start(task, options);
+      return { ...episode, close: async () => void running-- };
+    };
+    const model = new ScriptedModel((prompt, ...rest) => {
+      seen.push(running);
+      return reply(prompt, ...rest);
+    });
+    const sizes = batchesOf(model);
+    await play({ model, environment, concurrency: 4 });
+    expect(Math.max(...seen)).toBe(4);
+    expect(running).toBe(0);
+    // Full batches, until there are not four episodes left.
+    const full = sizes.lastIndexOf(4) + 1;
+    expect(sizes.slice(0, full)).toEqual(new Array(full).fill(4));
+    expect(sizes.length - full).toBeLessThan(4);
+  });
+
+  const usage = () => ({ requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 });
+  test.each([
+    ["without patience for it", {}, { patience: 1 }],
+    ["that a service answers", { usage }, {}],
+  ])("a slow episode does not hold up the others: one %s", async (_, more, options) => {
+    let answer = () => {};
+    const slow = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    const environment = changed((step, task) => async (action) => {
+      if (task.word === "key") await slow;
+      return step(action);
+    });
+    const episodes = ["key", "lamp", "map"].map((word, id) => ({ id, task: { word } }));
+    const over: number[] = [];
+    const onEpisode = ({ id }: Trajectory) => {
+      over.push(id);
+      if (over.length === 2) answer();
+    };
+    const model = new ScriptedModel(() => act("soap"));
+    await play({ model, environment: { ...environment, ...more }, episodes, onEpisode, ...options });
+    expect(over.slice(0, 2).sort()).toEqual([1, 2]);
+    expect(over[2]).toBe(0);
+  });
+
+  test("any other environment is waited for, so that the same actions are written together every time", async () => {
+    const environment = changed((step, task) => async (action) => {
+      await wait(task.word === "key" ? 80 : 0);
+      return step(action);
+    });
+    const episodes = ["key", "lamp"].map((word, id) => ({ id, task: { word } }));
+    const model = new ScriptedModel(() => act("soap"));
+    const sizes = batchesOf(model);
+    await play({ model, environment, episodes });
+    expect(sizes).toEqual([2, 2, 2]);
+  });
+
+  test("requests that gain nothing by it are not made together", async () => {
+    const model = new ScriptedModel(reply);
+    const sizes = batchesOf(model);
+    const player = {
+      unbatched: true,
+      maxPositions: model.maxPositions,
+      conversation: model.conversation.bind(model),
+      generate: model.generate.bind(model),
+    };
+    const played = await play({ model: player });
+    expect(new Set(sizes)).toEqual(new Set([1]));
+    expect(played.map(toRecord)).toEqual((await play()).map(toRecord));
+  });
+
+  test("what is told meanwhile: every turn's tokens, every episode as it ends", async () => {
+    const told: number[] = [];
+    const ended: Trajectory[] = [];
+    let tokens = 0;
+    const played = await play({
+      concurrency: 3,
+      onTurn: (finished, written) => {
+        told.push(finished);
+        tokens += written;
+      },
+      onEpisode: (trajectory) => ended.push(trajectory),
+    });
+    expect(told).toEqual([...told].sort((a, b) => a - b));
+    expect(told.at(-1)).toBe(10);
+    expect(tokens).toBe(
+      played.flatMap(({ turns }) => turns).reduce((sum, turn) => sum + turn.tokens.length, 0),
+    );
+    expect(ended.map(({ id }) => id).sort()).toEqual(played.map(({ id }) => id));
+    expect(new Set(ended)).toEqual(new Set(played));
+  });
+});
+
+describe("stopping", () => {
+  test("keeps what is over, closes what runs, and begins nothing more", async () => {
+    const controller = new AbortController();
+    const kept: Trajectory[] = [];
+    let started = 0;
+    const environment = changed((step) => step);
+    const start = environment.start;
+    environment.start = (task, options) => {
+      started++;
+      return start(task, options);
+    };
+    const onEpisode = (trajectory: Trajectory) => {
+      kept.push(trajectory);
+      if (kept.length === 4) controller.abort();
+    };
+    const { signal } = controller;
+    await expect(play({ environment, concurrency: 2, onEpisode, signal })).rejects.toMatchObject({
+      code: "ERR_ABORTED",
+    });
+    expect(kept.length).toBeGreaterThanOrEqual(4);
+    expect(kept.length).toBeLessThan(10);
+    expect(started).toBeLessThan(10);
+    expect(environment.closed()).toBe(started);
+    const whole = await play();
+    for (const trajectory of kept) expect(toRecord(trajectory)).toEqual(toRecord(whole[trajectory.id]!));
+  });
+
+  test("does not wait for an environment that does not answer", async () => {
+    const controller = new AbortController();
+    const environment = changed(() => () => new Promise(() => {}));
+    const playing = play({ environment, signal: controller.signal });
+    setTimeout(() => controller.abort(), 20);
+    await expect(playing).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(environment.closed()).toBe(10);
+  });
+
+  test("a model that fails stops the call with its own error, and closes every episode", async () => {
+    const environment = changed((step) => step);
+    let calls = 0;
+    const model = new ScriptedModel(() => {
+      if (++calls > 5) throw new NlacError("ERR_OUT_OF_MEMORY", "full");
+      return act("soap");
+    });
+    await expect(play({ model, environment, concurrency: 3 })).rejects.toMatchObject({
+      code: "ERR_OUT_OF_MEMORY",
+    });
+    expect(environment.closed()).toBe(3);
+  });
+});
+
+describe("faults are the episode's own", () => {
+  test("an environment that takes too long, to begin or to answer", async () => {
+    const hanging = changed((step, task) => (task.word === "key" ? () => new Promise(() => {}) : step));
+    const played = await play({ environment: hanging, stepTimeout: 30 });
+    for (const { task, outcome, fault, turns } of played) {
+      expect(outcome === "environment-fault").toBe(task === "key");
+      if (task !== "key") continue;
+      expect(fault).toEqual({ code: "ERR_ENVIRONMENT", message: expect.stringContaining("30 ms") });
+      expect(turns).toHaveLength(1);
+    }
+    expect(hanging.closed()).toBe(10);
+
+    // One that begins after all is closed when it has.
+    let closed = 0;
+    const late = errandEnvironment();
+    const start = late.start;
+    late.start = async (task, options) => {
+      if (task.word === "key") await wait(60);
+      return { ...(await start(task, options)), close: async () => void closed++ };
+    };
+    const [first] = await play({ environment: late, stepTimeout: 20 });
+    expect(first).toMatchObject({ outcome: "environment-fault", turns: [] });
+    await vi.waitFor(() => expect(closed).toBe(10));
+  });
+
+  test.each([
+    ["nothing", undefined],
+    ["no messages", { observation: "hello", reward: 0, done: false, info: {} }],
+    ["a reward that is none", { observation: [], reward: Number.NaN, done: false, info: {} }],
+    ["an info that cannot be recorded", { observation: [], reward: 0, done: false, info: { n: 1n } }],
+  ])("a step that gives %s", async (_, result) => {
+    const environment = changed(() => async () => result as never);
+    const [played] = await play({ environment, episodes: [{ id: 0, task: { word: "key" } }] });
+    expect(played).toMatchObject({ outcome: "environment-fault", fault: expect.anything() });
+  });
+
+  test("told apart: the service of a person, the environment, the agent", async () => {
+    const environment = changed((step, task) => async (action) => {
+      if (task.word === "key") throw new NlacError("ERR_SERVICE", "no answer");
+      if (task.word === "lamp") throw new Error("broken");
+      return step(action);
+    });
+    const model = new ScriptedModel((prompt, ...rest) =>
+      prompt.includes("wants map") ? "?" : reply(prompt, ...rest),
+    );
+    const episodes = ["key", "lamp", "map"].map((word, id) => ({ id, task: { word } }));
+    const played = await play({ model, environment, episodes, malformedLimit: 1 });
+    expect(played.map(({ outcome }) => outcome)).toEqual(["service-fault", "environment-fault", "malformed"]);
+  });
+});
+
+test("an episode keeps the messages it began with", async () => {
+  const [first] = await play();
+  expect(first!.opening).toEqual([
+    { role: "system", content: "You run errands." },
+    { role: "user", content: "What do you bring?" },
+  ]);
+});
+
+test("success is what the last step says, and a whole reward where it says nothing", () => {
+  const ended = (reward: number, ...infos: Record<string, unknown>[]) =>
+    succeeded({ reward, turns: infos.map((info) => ({ info })) });
+  expect([ended(1), ended(1, {}), ended(1.5, {}), ended(0.99, {})]).toEqual([true, true, true, false]);
+  expect(ended(0.2, { success: false }, { success: true })).toBe(true);
+  expect(ended(3, { success: true }, { success: false })).toBe(false);
+  expect(ended(1, { success: false }, {})).toBe(true);
+  expect(ended(0, { success: "yes" })).toBe(false);
+});

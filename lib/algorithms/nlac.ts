@@ -179,7 +179,8 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await environment.tasks("train");
-  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  if (tasks.length === 0 && config.episodesPerIteration > 0)
+    throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
   const replay = new ReplayBuffer({
     capacity: config.replayCapacity,
     alpha: config.priorityExponent,

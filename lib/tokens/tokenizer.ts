@@ -236,6 +236,11 @@ export class Tokenizer {
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(parts));
   }
 
+  /** The bytes of one id: of a character, or of a part of one. Empty for ids that stand for nothing. */
+  bytesOf(id: number): Uint8Array {
+    return this.#bytes[id]?.slice() ?? new Uint8Array();
+  }
+
   /** The bytes of every id, `vocabSize` of them; empty for ids that stand for nothing. */
   tokenBytes(): Uint8Array[] {
     return Array.from(this.#bytes, (bytes) => bytes?.slice() ?? new Uint8Array());

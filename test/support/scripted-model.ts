@@ -21,10 +21,14 @@ import type {
 } from "../../lib/model.ts";
 import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
-import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
+import { Tokenizer, type TokenizerParts } from "../../lib/tokens/tokenizer.ts";
 
 /** One token a byte, and ChatML's two control tokens. */
 export function byteTokenizer(): Tokenizer {
+  return new Tokenizer(byteTokenizerParts());
+}
+
+export function byteTokenizerParts(): TokenizerParts {
   const vocab: Record<string, number> = {};
   let extra = 256;
   for (let byte = 0; byte < 256; byte++) {
@@ -40,7 +44,7 @@ export function byteTokenizer(): Tokenizer {
     rstrip: false,
     single_word: false,
   });
-  return new Tokenizer({
+  return {
     json: {
       version: "1.0",
       added_tokens: [special(256, "<|im_start|>"), special(257, "<|im_end|>")],
@@ -54,7 +58,7 @@ export function byteTokenizer(): Tokenizer {
     chatTemplate:
       "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}" +
       "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-  });
+  };
 }
 
 export const endOfTurn = 257;
@@ -117,6 +121,7 @@ export class ScriptedModel implements LanguageModel {
       const text = this.reply(prompt, weights, i, request);
       const cut = text.endsWith("…");
       const tokens = [...this.encode(cut ? text.slice(0, -1) : text), ...(cut ? [] : [endOfTurn])];
+      for (const token of tokens) options?.onToken?.(i, token);
       return {
         tokens,
         logProbs: new Float32Array(tokens.length).fill(-0.5),

@@ -1,0 +1,50 @@
+/**
+ * An agent of Vercel's ai SDK that learns by changing its base URL. It keeps a shop's shelf: it looks up what is there,
+ * orders what is short, and says so. Run `nlac serve MODEL --record episodes.jsonl`, then this file with the server's address;
+ * afterwards `nlac train examples/ai-sdk-agent.recipe.ts` learns from what was recorded.
+ */
+
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, stepCountIs, tool } from "ai";
+import { z } from "zod";
+
+/** Plays one episode and tells the server what it was worth: 1 where exactly what was short was ordered. */
+export async function keepShelf(baseURL: string, model: string, episode: string): Promise<number> {
+  const shelf: Record<string, number> = { tea: 9, rice: episode.length % 3, salt: 7 };
+  const ordered: string[] = [];
+  const item = z.object({ item: z.string() });
+  await generateText({
+    model: createOpenAICompatible({ name: "nlac", baseURL, headers: { "x-episode-id": episode } }).chatModel(
+      model,
+    ),
+    prompt: `Order what we have fewer than 3 of: ${Object.keys(shelf).join(", ")}. Then say what you ordered.`,
+    tools: {
+      count: tool({
+        description: "How many of an item are on the shelf.",
+        inputSchema: item,
+        execute: async ({ item }) => shelf[item] ?? `There is no ${item}.`,
+      }),
+      order: tool({
+        description: "Orders an item.",
+        inputSchema: item,
+        execute: async ({ item }) => {
+          ordered.push(item);
+          return "Ordered.";
+        },
+      }),
+    },
+    stopWhen: stepCountIs(8),
+  });
+  const reward = ordered.join() === "rice" ? 1 : 0;
+  await fetch(`${baseURL}/episodes/${episode}/reward`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ reward }),
+  });
+  return reward;
+}
+
+const [baseURL, model, episodes = "8"] = process.argv.slice(2);
+if (import.meta.filename === process.argv[1] && baseURL !== undefined && model !== undefined)
+  for (let i = 0; i < Number(episodes); i++)
+    console.log(`episode ${i}: reward ${await keepShelf(baseURL, model, `shelf-${i}`)}`);

@@ -1,0 +1,221 @@
+/**
+ * What clients of OpenAI's chat and completion endpoints send and expect: the requests, checked, and the errors. What is
+ * not supported is refused by name where it would change the answer, and passed over where it would not.
+ */
+
+import { z } from "zod";
+import type { ToolSchema } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
+import type { GenerateRequest } from "../model.ts";
+
+/** An answer of another status than 200. */
+export class RequestError extends Error {
+  readonly status: 400 | 401 | 404 | 413 | 429 | 500 | 503;
+  readonly type: string;
+  readonly code: string | null;
+  readonly parameter: string | null;
+
+  constructor(
+    status: RequestError["status"],
+    type: string,
+    message: string,
+    code: string | null = null,
+    parameter: string | null = null,
+  ) {
+    super(message);
+    this.status = status;
+    this.type = type;
+    this.code = code;
+    this.parameter = parameter;
+  }
+
+  /** The body that OpenAI's clients read. */
+  get body() {
+    const { message, type, code, parameter: param } = this;
+    return { error: { message, type, param, code } };
+  }
+}
+
+export function badRequest(message: string, parameter: string | null = null, code: string | null = null) {
+  return new RequestError(400, "invalid_request_error", message, code, parameter);
+}
+
+/** Any error as an answer. A fault of this server's own says no more than its code. */
+export function asRequestError(error: unknown): RequestError {
+  if (error instanceof RequestError) return error;
+  if (error instanceof NlacError) {
+    const { code, message } = error;
+    if (code === "ERR_VALUE" || code === "ERR_TOKENIZER" || code === "ERR_CONFIG")
+      return badRequest(message, null, code);
+    if (code === "ERR_OUT_OF_MEMORY" || code === "ERR_ABORTED")
+      return new RequestError(503, "server_error", message, code);
+    return new RequestError(500, "server_error", message, code);
+  }
+  return new RequestError(500, "server_error", "The server failed.", "ERR_INTERNAL");
+}
+
+/** One text, whether it came as such or as parts. */
+const content = z.union([
+  z.string(),
+  z
+    .array(
+      z.looseObject({
+        type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
+        text: z.string(),
+      }),
+    )
+    .transform((parts) => parts.map(({ text }) => text).join("")),
+]);
+
+const call = z.looseObject({
+  type: z.literal("function").default("function"),
+  function: z.looseObject({ name: z.string().min(1), arguments: z.string() }),
+});
+
+/** A message as a client says it. */
+const message = z.discriminatedUnion("role", [
+  z.looseObject({ role: z.enum(["system", "developer", "user"]), content }),
+  z.looseObject({
+    role: z.literal("assistant"),
+    content: content.nullish(),
+    tool_calls: z
+      .array(call)
+      .max(1, "A turn has one call at most; calls beside each other are not supported")
+      .nullish(),
+  }),
+  z.looseObject({ role: z.literal("tool"), content }),
+]);
+
+const tool = z.looseObject({
+  type: z.literal("function"),
+  function: z.looseObject({
+    name: z.string().regex(/^[\w.-]{1,64}$/),
+    description: z.string().default(""),
+    parameters: z.record(z.string(), z.unknown()).default({ type: "object", properties: {} }),
+  }),
+});
+
+const stop = z
+  .union([z.string(), z.array(z.string()).max(4)])
+  .nullish()
+  .transform((value) => (typeof value === "string" ? [value] : (value ?? [])));
+
+/** A parameter that may stand there with a value that does nothing. */
+const only = <T>(schema: z.ZodType<T>, because: string) => schema.nullish().or(z.never({ error: because }));
+
+const sampling = {
+  model: z.string(),
+  temperature: z.number().min(0).max(2).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.int().min(0).nullish(),
+  min_p: z.number().min(0).max(1).nullish(),
+  max_tokens: z.int().min(1).nullish(),
+  seed: z.int().nullish(),
+  stop,
+  n: z.int().min(1).max(128).nullish(),
+  stream: z.boolean().nullish(),
+  stream_options: z.looseObject({ include_usage: z.boolean().nullish() }).nullish(),
+  /** Beside the texts, their ids: what training reads (the name is vLLM's). */
+  return_token_ids: z.boolean().nullish(),
+  presence_penalty: only(z.literal(0), "penalties are not supported"),
+  frequency_penalty: only(z.literal(0), "penalties are not supported"),
+  logit_bias: only(z.record(z.string(), z.never()), "biases are not supported"),
+};
+
+export const chatRequest = z.looseObject({
+  ...sampling,
+  messages: z.array(message).min(1),
+  max_completion_tokens: z.int().min(1).nullish(),
+  tools: z.array(tool).nullish(),
+  tool_choice: only(z.enum(["auto", "none"]), 'only "auto" and "none" are supported: no call can be forced'),
+  response_format: only(z.looseObject({ type: z.literal("text") }), "only text is supported"),
+  logprobs: z.boolean().nullish(),
+  top_logprobs: only(z.literal(0), "only the tokens that were written have log probabilities"),
+});
+
+export const completionRequest = z.looseObject({
+  ...sampling,
+  prompt: z.union([
+    z.string().transform((text) => [text]),
+    z
+      .array(z.int())
+      .min(1)
+      .transform((ids) => [ids]),
+    z.array(z.union([z.string(), z.array(z.int()).min(1)])).min(1),
+  ]),
+  logprobs: only(
+    z.union([z.literal(0), z.literal(1)]),
+    "only the tokens that were written have log probabilities",
+  ),
+  echo: only(z.literal(false), "the prompt is not repeated"),
+  suffix: only(z.literal(""), "there is no suffix"),
+  best_of: z.int().nullish(),
+});
+
+export type ChatRequest = z.infer<typeof chatRequest>;
+export type CompletionRequest = z.infer<typeof completionRequest>;
+
+/** Throws a RequestError of status 400 that names the first bad parameter. */
+export function readRequest<T>(schema: z.ZodType<T>, body: unknown): T {
+  const parsed = schema.safeParse(body);
+  if (parsed.success) return parsed.data;
+  const { path, message } = deepest(parsed.error.issues[0]!);
+  const parameter = path
+    .map((key, i) => (typeof key === "number" ? `[${key}]` : `${i ? "." : ""}${String(key)}`))
+    .join("");
+  throw badRequest(`${parameter === "" ? "the request" : parameter}: ${message}`, parameter || null);
+}
+
+/** Of alternatives that all failed, what the last says of what was given: it is the most particular. */
+function deepest(issue: z.core.$ZodIssue): { path: PropertyKey[]; message: string } {
+  if (issue.code !== "invalid_union" || issue.errors.length === 0) return issue;
+  const [inner] = issue.errors.at(-1) ?? [];
+  if (inner === undefined) return issue;
+  const { path, message } = deepest(inner);
+  return { path: [...issue.path, ...path], message };
+}
+
+/** A message, with nothing but what it says. Two are the same message if these are equal. */
+export interface Said {
+  role: "system" | "user" | "assistant" | "tool";
+  content: string;
+  call?: { name: string; arguments: string };
+}
+
+export function saidIn(messages: ChatRequest["messages"]): Said[] {
+  return messages.map((message): Said => {
+    if (message.role !== "assistant")
+      return { role: message.role === "developer" ? "system" : message.role, content: message.content };
+    const [called] = message.tool_calls ?? [];
+    return {
+      role: "assistant",
+      content: message.content ?? "",
+      ...(called && { call: { name: called.function.name, arguments: called.function.arguments } }),
+    };
+  });
+}
+
+/** The functions a model may call; none where the client wants no calls. */
+export function toolsIn(request: ChatRequest): ToolSchema[] {
+  if (request.tool_choice === "none") return [];
+  return (request.tools ?? []).map(({ function: { name, description, parameters } }) => ({
+    name,
+    description,
+    parameters,
+  }));
+}
+
+/** How texts are to be sampled; OpenAI's defaults. */
+export function samplingOf(
+  request: ChatRequest | CompletionRequest,
+  maxNewTokens: number | null | undefined,
+): Partial<GenerateRequest> {
+  return {
+    temperature: request.temperature ?? 1,
+    topP: request.top_p ?? 1,
+    topK: request.top_k ?? 0,
+    minP: request.min_p ?? 0,
+    stop: request.stop.filter((text) => text !== ""),
+    ...(maxNewTokens == null ? {} : { maxNewTokens }),
+  };
+}

@@ -1,0 +1,547 @@
+/**
+ * A model behind OpenAI's API: agents that were written for an endpoint play, and are recorded, without being rewritten.
+ *
+ *   GET  /v1/models, /health
+ *   POST /v1/chat/completions, /v1/completions
+ *   POST /v1/episodes/{id}/reward              with a recording
+ *
+ * Requests are generated together; beyond `mostWaiting` of them a client is asked to come back.
+ */
+
+import { createHash, timingSafeEqual } from "node:crypto";
+import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type ServerType, serve as serveHttp } from "@hono/node-server";
+import { type Context, Hono } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import { streamSSE } from "hono/streaming";
+import { z } from "zod";
+import { NlacError } from "../errors.ts";
+import type { GenerateRequest, Generation, Which } from "../model.ts";
+import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
+import { withoutThought } from "../prompts/corrected-thought.ts";
+import { Conversations, type ServedModel } from "./conversations.ts";
+import { Episodes } from "./episodes.ts";
+import {
+  asRequestError,
+  badRequest,
+  type ChatRequest,
+  type CompletionRequest,
+  chatRequest,
+  completionRequest,
+  RequestError,
+  readRequest,
+  type Said,
+  saidIn,
+  samplingOf,
+  toolsIn,
+} from "./protocol.ts";
+import { TextStream } from "./text-stream.ts";
+
+export interface ServeOptions {
+  learner: ServedModel;
+  /** What clients call the model. */
+  name: string;
+  /** Default "127.0.0.1": this machine alone. Any other address needs a `token`. */
+  host?: string;
+  /** Default 8000; 0 takes a free one. */
+  port?: number;
+  /** What clients must send as their API key. */
+  token?: string;
+  weights?: Which;
+  /** Texts being written or waiting, beyond which a request is answered with 429. Default 256. */
+  mostWaiting?: number;
+  /** A file to which rewarded episodes are appended. */
+  record?: string;
+  /** Ids that remembered conversations may have together. Default 4,000,000. */
+  mostTokens?: number;
+  /** Called for what an operator should know. */
+  log?: (line: string) => void;
+}
+
+export interface Server {
+  /** http://host:port */
+  url: string;
+  /** Episodes written so far. */
+  readonly recorded: number;
+  /**
+   * Takes no new requests, finishes those that are being answered, or breaks them off after `graceMs` milliseconds, default
+   * 30,000. The learner stays open.
+   */
+  close(graceMs?: number): Promise<void>;
+}
+
+/** Seconds after which a client is asked to come back. */
+const retryAfter = 1;
+const largestBody = 16 * 2 ** 20;
+/** Open episodes; one that its agent has left stays until then. */
+const mostEpisodes = 10_000;
+const episodeHeader = "x-episode-id";
+
+/** Starts to listen. Throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use. */
+export async function serve(options: ServeOptions): Promise<Server> {
+  const { host = "127.0.0.1", port = 8000, token } = options;
+  if (token === undefined && !["127.0.0.1", "::1", "localhost"].includes(host))
+    throw new NlacError(
+      "ERR_CONFIG",
+      `To serve on ${host}, beyond this machine, give a token that clients must send.`,
+    );
+  if (token === "") throw new NlacError("ERR_CONFIG", "The token is empty.");
+  if (options.learner.tokenizer === undefined)
+    throw new NlacError("ERR_CONFIG", "The model has no tokenizer, so it cannot be served.");
+  const service = new Service(options);
+  let http: ServerType;
+  try {
+    http = await new Promise<ServerType>((resolve, reject) => {
+      const listening = serveHttp({ fetch: service.app.fetch, hostname: host, port }, () =>
+        resolve(listening),
+      );
+      listening.once("error", reject);
+    });
+  } catch (error) {
+    service.end();
+    throw new NlacError("ERR_IO", `${host}:${port} cannot be listened on: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+  const { port: bound } = http.address() as AddressInfo;
+  let closing: Promise<void> | undefined;
+  return {
+    url: `http://${host.includes(":") ? `[${host}]` : host}:${bound}`,
+    get recorded() {
+      return service.recorded;
+    },
+    close: (graceMs = 30_000) => (closing ??= close(http, service, graceMs)),
+  };
+}
+
+async function close(http: ServerType, service: Service, graceMs: number): Promise<void> {
+  const closed = new Promise<void>((resolve) => http.close(() => resolve()));
+  await service.drain(graceMs);
+  // The last answers are on their way; who does not fetch them in time goes without.
+  await Promise.race([closed, sleep(1000, undefined, { ref: false })]);
+  if ("closeAllConnections" in http) http.closeAllConnections();
+  await closed;
+  service.end();
+}
+
+class Service {
+  readonly app = new Hono();
+  readonly #options: ServeOptions;
+  readonly #conversations: Conversations;
+  readonly #episodes: Episodes | undefined;
+  /** Fires when the server will wait no longer. */
+  readonly #stop = new AbortController();
+  readonly #answering = new Set<Promise<unknown>>();
+  #draining = false;
+  /** Texts being written or waiting. */
+  #texts = 0;
+  #numbers = 0;
+
+  constructor(options: ServeOptions) {
+    this.#options = options;
+    this.#conversations = new Conversations(options.learner, options.mostTokens ?? 4_000_000);
+    this.#episodes = options.record === undefined ? undefined : new Episodes(options.record, mostEpisodes);
+    this.#routes();
+  }
+
+  get recorded(): number {
+    return this.#episodes?.recorded ?? 0;
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#draining = true;
+    const late = setTimeout(() => this.#stop.abort(), graceMs);
+    await Promise.allSettled(this.#answering);
+    clearTimeout(late);
+  }
+
+  end(): void {
+    if (this.#episodes === undefined) return;
+    this.#episodes.close();
+    const { recorded, forgotten } = this.#episodes;
+    this.#options.log?.(
+      `${recorded} episodes recorded${forgotten > 0 ? `, ${forgotten} left out: they were never rewarded` : ""}`,
+    );
+  }
+
+  #routes(): void {
+    const { app } = this;
+    const { token, name } = this.#options;
+    app.onError((error, c) => answerError(c, error, this.#options.log));
+    app.notFound((c) =>
+      answerError(
+        c,
+        new RequestError(404, "invalid_request_error", `There is no ${c.req.method} ${c.req.path}.`),
+      ),
+    );
+    app.get("/health", (c) => c.json({ status: "ok" }));
+    app.use("/v1/*", async (c, next) => {
+      if (token !== undefined && !sameSecret(c.req.header("authorization"), `Bearer ${token}`))
+        throw new RequestError(
+          401,
+          "invalid_request_error",
+          "The API key is missing or wrong.",
+          "invalid_api_key",
+        );
+      if (this.#draining)
+        throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
+      await next();
+    });
+    const tooLarge = () => {
+      throw new RequestError(
+        413,
+        "invalid_request_error",
+        `A request may have ${largestBody} bytes at most.`,
+      );
+    };
+    app.use("/v1/*", bodyLimit({ maxSize: largestBody, onError: tooLarge }));
+    const model = {
+      id: name,
+      object: "model",
+      created: 0,
+      owned_by: "nlac",
+      max_model_len: this.#options.learner.maxPositions,
+    };
+    app.get("/v1/models", (c) => c.json({ object: "list", data: [model] }));
+    app.get("/v1/models/:name{.+}", (c) => {
+      this.#checkModel(c.req.param("name"));
+      return c.json(model);
+    });
+    app.post("/v1/chat/completions", async (c) => this.#chat(c, readRequest(chatRequest, await body(c))));
+    app.post("/v1/completions", async (c) =>
+      this.#completions(c, readRequest(completionRequest, await body(c))),
+    );
+    app.post("/v1/episodes/:id/reward", async (c) => {
+      if (this.#episodes === undefined)
+        throw badRequest("Nothing is recorded here: start the server with a recording.");
+      const { reward, done } = readRequest(rewardRequest, await body(c));
+      return c.json(this.#episodes.reward(c.req.param("id"), reward, done));
+    });
+  }
+
+  #checkModel(name: string): void {
+    if (name === this.#options.name) return;
+    throw new RequestError(
+      404,
+      "invalid_request_error",
+      `There is no model ${JSON.stringify(name)} here, but ${JSON.stringify(this.#options.name)}.`,
+      "model_not_found",
+      "model",
+    );
+  }
+
+  /** Writes texts, all at once. Throws a RequestError of status 429, at once, where too many are waiting. */
+  #generate(
+    c: Context,
+    requests: readonly GenerateRequest[],
+    onToken?: (request: number, token: number) => void,
+  ): Promise<Generation[]> {
+    const { learner, weights = "online", mostWaiting = 256 } = this.#options;
+    if (this.#texts + requests.length > mostWaiting) {
+      c.header("retry-after", String(retryAfter));
+      const message = `${this.#texts} texts are being written or waiting; come back later.`;
+      throw new RequestError(429, "rate_limit_error", message, "queue_full");
+    }
+    this.#texts += requests.length;
+    const generation = learner
+      .generate(
+        requests.map((request) => ({ ...request, weights })),
+        { signal: AbortSignal.any([c.req.raw.signal, this.#stop.signal]), ...(onToken && { onToken }) },
+      )
+      .finally(() => {
+        this.#answering.delete(generation);
+        this.#texts -= requests.length;
+      });
+    this.#answering.add(generation);
+    return generation;
+  }
+
+  #checkLength(prompt: readonly number[], parameter: string): void {
+    const { maxPositions } = this.#options.learner;
+    if (prompt.length >= maxPositions)
+      throw badRequest(
+        `The prompt has ${prompt.length} tokens, and the model's context ${maxPositions}.`,
+        parameter,
+        "context_length_exceeded",
+      );
+  }
+
+  /** n requests for one prompt, each with a stream of random numbers of its own. */
+  #requests(
+    request: ChatRequest | CompletionRequest,
+    tokens: number[],
+    longest: number | null | undefined,
+    first = 0,
+  ) {
+    const { maxPositions } = this.#options.learner;
+    const room = maxPositions - tokens.length;
+    return Array.from(
+      { length: request.n ?? 1 },
+      (_, i): GenerateRequest => ({
+        tokens,
+        ...samplingOf(request, Math.min(longest ?? room, room)),
+        ...(request.seed == null ? {} : { seed: seedOf(request.seed, first + i) }),
+      }),
+    );
+  }
+
+  async #chat(c: Context, request: ChatRequest): Promise<Response> {
+    this.#checkModel(request.model);
+    const { learner } = this.#options;
+    const tools = toolsIn(request);
+    const opened = this.#conversations.open(saidIn(request.messages), tools);
+    const episode = this.#episodes?.nameOf(c.req.header(episodeHeader), opened.known, opened.key);
+    if (episode !== undefined) {
+      c.header(episodeHeader, episode);
+      if ((request.n ?? 1) > 1)
+        throw badRequest("An episode goes on with one answer: n must be 1 where it is recorded.", "n");
+    }
+    const prompt = opened.conversation.prompt();
+    this.#checkLength(prompt, "messages");
+    const requests = this.#requests(request, prompt, request.max_completion_tokens ?? request.max_tokens);
+
+    /** The answers, once they are whole: remembered, and recorded. */
+    const finish = (generations: readonly Generation[]) =>
+      generations.map((generation) => {
+        const said = answerOf(generation, tools.length > 0);
+        const conversation = opened.conversation.fork().appendGeneration(generation);
+        const key = this.#conversations.keep(opened.key, said, conversation);
+        if (episode !== undefined) {
+          const observation = opened.fresh.map(({ role, content }) => ({ role, content }));
+          const state = { state: opened.conversation, asked: opened.key };
+          this.#episodes!.add(episode, opened.known, {
+            ...state,
+            observation,
+            generation,
+            conversation,
+            key,
+          });
+        }
+        return said;
+      });
+    const head = this.#head("chatcmpl", "chat.completion");
+    const choice = (index: number, said: Said, generation: Generation) => ({
+      index,
+      message: { role: "assistant", ...message(said), refusal: null },
+      logprobs: request.logprobs ? { content: tokenLogProbs(learner, generation), refusal: null } : null,
+      finish_reason: finishReason(said, generation),
+      ...(request.return_token_ids ? { token_ids: generation.tokens } : {}),
+    });
+    const promptIds = request.return_token_ids ? { prompt_token_ids: prompt } : {};
+    if (!request.stream) {
+      const generations = await this.#generate(c, requests);
+      const choices = finish(generations).map((said, i) => choice(i, said, generations[i]!));
+      return c.json({ ...head, choices, usage: usage(prompt.length, generations), ...promptIds });
+    }
+
+    // A call is known as one only when it is whole: where calls are possible a text is sent in one piece.
+    const part = (index: number, delta: object, finish_reason: string | null = null, more: object = {}) => ({
+      ...head,
+      object: "chat.completion.chunk",
+      choices: [{ index, delta, logprobs: null, finish_reason, ...more }],
+      ...(request.stream_options?.include_usage ? { usage: null } : {}),
+    });
+    return this.#stream(c, request, requests, {
+      begin: () => requests.map((_, i) => part(i, { role: "assistant", content: "" })),
+      ...(tools.length === 0 ? { piece: (i: number, text: string) => part(i, { content: text }) } : {}),
+      end: (generations, sent) =>
+        finish(generations).flatMap((said, i) => {
+          const generation = generations[i]!;
+          const { message: whole, finish_reason, logprobs, token_ids } = choice(i, said, generation);
+          const rest =
+            said.call === undefined
+              ? { content: said.content.slice(sent[i]!.length) }
+              : { ...whole, tool_calls: whole.tool_calls!.map((call, index) => ({ index, ...call })) };
+          return [
+            ...(said.call !== undefined || rest.content !== "" ? [part(i, rest)] : []),
+            part(i, {}, finish_reason, { logprobs, ...(token_ids ? { token_ids } : {}) }),
+          ];
+        }),
+      usage: (generations) => ({
+        ...head,
+        object: "chat.completion.chunk",
+        choices: [],
+        usage: usage(prompt.length, generations),
+      }),
+    });
+  }
+
+  async #completions(c: Context, request: CompletionRequest): Promise<Response> {
+    this.#checkModel(request.model);
+    const { learner } = this.#options;
+    const prompts = request.prompt.map((prompt) =>
+      typeof prompt === "string" ? learner.encode(prompt) : prompt,
+    );
+    for (const prompt of prompts) this.#checkLength(prompt, "prompt");
+    const n = request.n ?? 1;
+    // OpenAI's default of 16 tokens.
+    const requests = prompts.flatMap((prompt, i) =>
+      this.#requests(request, prompt, request.max_tokens ?? 16, i * n),
+    );
+    const head = this.#head("cmpl", "text_completion");
+    const read = prompts.reduce((sum, prompt) => sum + prompt.length, 0);
+    const choice = (index: number, text: string, generation?: Generation) => ({
+      index,
+      text,
+      logprobs:
+        generation && request.logprobs != null
+          ? {
+              tokens: generation.tokens.map((id) => learner.decode([id])),
+              token_logprobs: Array.from(generation.logProbs),
+              top_logprobs: null,
+              text_offset: [],
+            }
+          : null,
+      finish_reason: generation?.finishReason ?? null,
+      ...(generation && request.return_token_ids ? { token_ids: generation.tokens } : {}),
+    });
+    if (!request.stream) {
+      const generations = await this.#generate(c, requests);
+      const choices = generations.map((generation, i) => choice(i, generation.text, generation));
+      return c.json({ ...head, choices, usage: usage(read, generations) });
+    }
+    const blank = request.stream_options?.include_usage ? { usage: null } : {};
+    return this.#stream(c, request, requests, {
+      begin: () => [],
+      piece: (i, text) => ({ ...head, choices: [choice(i, text)], ...blank }),
+      end: (generations, sent) =>
+        generations.map((generation, i) => ({
+          ...head,
+          choices: [choice(i, generation.text.slice(sent[i]!.length), generation)],
+          ...blank,
+        })),
+      usage: (generations) => ({ ...head, choices: [], usage: usage(read, generations) }),
+    });
+  }
+
+  /** Server-sent events: pieces as they are written, what closes the texts, the usage where it is wanted, and the end. */
+  async #stream(
+    c: Context,
+    request: ChatRequest | CompletionRequest,
+    requests: readonly GenerateRequest[],
+    parts: {
+      begin: () => object[];
+      piece?: (request: number, text: string) => object;
+      end: (generations: readonly Generation[], sent: readonly string[]) => object[];
+      usage: (generations: readonly Generation[]) => object;
+    },
+  ): Promise<Response> {
+    const texts = requests.map(() => new TextStream(this.#options.learner, request.stop));
+    const queue: object[] = parts.begin();
+    let wake = (): void => {};
+    let over: "whole" | RequestError | undefined;
+    const writing = this.#generate(c, requests, (i, token) => {
+      const text = texts[i]!.add(token);
+      if (text === "" || parts.piece === undefined) return;
+      queue.push(parts.piece(i, text));
+      wake();
+    });
+    void writing
+      .then((generations) => {
+        const sent = texts.map((text) => (parts.piece === undefined ? "" : text.sent));
+        queue.push(...parts.end(generations, sent));
+        if (request.stream_options?.include_usage) queue.push(parts.usage(generations));
+        over = "whole";
+      })
+      .catch((error: unknown) => {
+        over = asRequestError(error);
+      })
+      .finally(() => wake());
+    return streamSSE(c, async (stream) => {
+      for (;;) {
+        const piece = queue.shift();
+        if (piece !== undefined) await stream.writeSSE({ data: JSON.stringify(piece) });
+        else if (over !== undefined) break;
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+      await stream.writeSSE({ data: over instanceof RequestError ? JSON.stringify(over.body) : "[DONE]" });
+    });
+  }
+
+  #head(prefix: string, object: string) {
+    const number = String(this.#numbers++).padStart(8, "0");
+    return {
+      id: `${prefix}-${number}`,
+      object,
+      created: Math.floor(Date.now() / 1000),
+      model: this.#options.name,
+    };
+  }
+}
+
+const rewardRequest = z.strictObject({
+  reward: z.number(),
+  /** Whether the episode is over. */
+  done: z.boolean().default(true),
+});
+
+async function body(c: Context): Promise<unknown> {
+  try {
+    return await c.req.json();
+  } catch (error) {
+    if (error instanceof RequestError) throw error;
+    throw badRequest("The request's body is not JSON.");
+  }
+}
+
+function answerError(c: Context, error: unknown, log?: (line: string) => void): Response {
+  const answer = asRequestError(error);
+  if (answer.status === 500) log?.(error instanceof Error ? (error.stack ?? error.message) : String(error));
+  return c.json(answer.body, answer.status);
+}
+
+/** Compares in a time that tells nothing of where they differ. */
+function sameSecret(given: string | undefined, wanted: string): boolean {
+  const hash = (text: string) => createHash("sha256").update(text).digest();
+  return timingSafeEqual(hash(given ?? ""), hash(wanted));
+}
+
+/** Of the i-th text of a request with a seed: the first one's is the request's. */
+function seedOf(seed: number, i: number): bigint {
+  return BigInt.asUintN(64, BigInt(seed) + BigInt(i) * 0x9e3779b97f4a7c15n);
+}
+
+/** What the model said, as the client will repeat it. */
+function answerOf(generation: Generation, mayCall: boolean): Said {
+  const { text } = generation;
+  const parsed = mayCall ? parseCallTurn(withoutThought(text)) : undefined;
+  if (!parsed?.ok || parsed.action.tool === undefined) return { role: "assistant", content: text };
+  const { thought = "", tool } = parsed.action;
+  return {
+    role: "assistant",
+    content: thought,
+    call: { name: tool.name, arguments: argumentsText(parsed.action) },
+  };
+}
+
+function message({ content, call }: Said) {
+  if (call === undefined) return { content };
+  const id = `call_${createHash("sha256")
+    .update(JSON.stringify([content, call]))
+    .digest("hex")
+    .slice(0, 24)}`;
+  return { content: content === "" ? null : content, tool_calls: [{ id, type: "function", function: call }] };
+}
+
+function finishReason(said: Said, generation: Generation): string {
+  return said.call === undefined ? generation.finishReason : "tool_calls";
+}
+
+function tokenLogProbs({ tokenizer }: ServedModel, { tokens, logProbs }: Generation) {
+  return tokens.map((id, i) => {
+    const bytes = [...tokenizer!.bytesOf(id)];
+    return { token: tokenizer!.decode([id]), logprob: logProbs[i]!, bytes, top_logprobs: [] };
+  });
+}
+
+function usage(prompt_tokens: number, generations: readonly Generation[]) {
+  const completion_tokens = generations.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  const cached_tokens = generations.reduce((sum, generation) => sum + generation.cachedTokens, 0);
+  return {
+    prompt_tokens,
+    completion_tokens,
+    total_tokens: prompt_tokens + completion_tokens,
+    prompt_tokens_details: { cached_tokens },
+  };
+}

@@ -1,0 +1,418 @@
+import { execFile, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
+import OpenAI from "openai";
+import { afterEach, describe, expect, it } from "vitest";
+import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
+import { expectFailure } from "../native/helpers.ts";
+import { CallingModel } from "../support/calling-model.ts";
+import type { ScriptedModel } from "../support/scripted-model.ts";
+import { tinyLearner } from "../support/tiny.ts";
+
+const open: { close(): Promise<void> }[] = [];
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.close();
+});
+
+async function start(
+  reply: ConstructorParameters<typeof ScriptedModel>[0],
+  options: Partial<ServeOptions> = {},
+): Promise<{ server: Server; model: CallingModel; client: OpenAI }> {
+  const model = new CallingModel(reply);
+  const server = await serve({ learner: model, name: "scripted", port: 0, ...options });
+  open.push({ close: () => server.close(100) });
+  const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: options.token ?? "none", maxRetries: 0 });
+  return { server, model, client };
+}
+
+/** Holds the model's generations back until it is opened. */
+function closedGate(model: ScriptedModel): { entered: Promise<void>; open: () => void } {
+  let enter = () => {};
+  let open = () => {};
+  const entered = new Promise<void>((resolve) => {
+    enter = resolve;
+  });
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  const generate = model.generate.bind(model);
+  model.generate = async (...asked) => {
+    enter();
+    await opened;
+    return generate(...asked);
+  };
+  return { entered, open };
+}
+
+const hello = { model: "scripted", messages: [{ role: "user" as const, content: "Hello" }] };
+
+const weather = {
+  name: "weather",
+  description: "The weather of a city.",
+  parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+};
+const call = (city: string) =>
+  `<tool_call>\n{"name": "weather", "arguments": {"city": "${city}"}}\n</tool_call>`;
+
+describe("the openai client", () => {
+  it("lists the model, and is told of one that is not there", async () => {
+    const { client } = await start(() => "Hi");
+    expect((await client.models.list()).data.map(({ id }) => id)).toEqual(["scripted"]);
+    expect((await client.models.retrieve("scripted")).owned_by).toBe("nlac");
+    await expect(client.models.retrieve("other")).rejects.toMatchObject({
+      status: 404,
+      code: "model_not_found",
+    });
+    await expect(client.chat.completions.create({ ...hello, model: "other" })).rejects.toMatchObject({
+      status: 404,
+    });
+  });
+
+  it("gets an answer with its usage, several with n, and what was asked reaches the model", async () => {
+    const { client, model } = await start((_, __, i) => `Answer ${i}.`);
+    const one = await client.chat.completions.create({
+      ...hello,
+      temperature: 0.5,
+      top_p: 0.9,
+      seed: 7,
+      max_tokens: 40,
+      stop: "END",
+    });
+    expect(one.choices[0]!.message).toMatchObject({ role: "assistant", content: "Answer 0." });
+    expect(one.choices[0]!.finish_reason).toBe("stop");
+    const { prompt, request } = model.calls[0]!;
+    expect(prompt).toMatch(/Hello<\|im_end\|>\n<\|im_start\|>assistant\n$/);
+    expect(request).toMatchObject({ temperature: 0.5, topP: 0.9, seed: 7n, maxNewTokens: 40, stop: ["END"] });
+    expect(one.usage).toMatchObject({
+      prompt_tokens: request.tokens!.length,
+      completion_tokens: 10,
+      total_tokens: request.tokens!.length + 10,
+    });
+
+    const many = await client.chat.completions.create({ ...hello, n: 3, seed: 7 });
+    expect(many.choices.map(({ index, message }) => [index, message.content])).toEqual(
+      [0, 1, 2].map((i) => [i, `Answer ${i}.`]),
+    );
+    const seeds = model.calls.slice(1).map(({ request }) => request.seed);
+    expect(seeds[0]).toBe(7n);
+    expect(new Set(seeds).size).toBe(3);
+    const cut = await start(() => "On and on…");
+    expect((await cut.client.chat.completions.create(hello)).choices[0]!.finish_reason).toBe("length");
+  });
+
+  it("gets log probabilities and ids", async () => {
+    const { client, model } = await start(() => "Hé");
+    const answer = (await client.chat.completions.create({
+      ...hello,
+      logprobs: true,
+      return_token_ids: true,
+    } as never)) as OpenAI.ChatCompletion;
+    const { content } = answer.choices[0]!.logprobs!;
+    expect(content!.map(({ logprob }) => logprob)).toEqual(Array(4).fill(-0.5));
+    // "é" is two tokens, each of a byte that is no character by itself.
+    expect(content!.slice(0, 3).map(({ bytes }) => bytes)).toEqual([[72], [0xc3], [0xa9]]);
+    expect((answer.choices[0] as never as { token_ids: number[] }).token_ids).toEqual([
+      ...model.encode("Hé"),
+      model.endOfTurn,
+    ]);
+    expect((answer as never as { prompt_token_ids: number[] }).prompt_token_ids).toEqual(
+      model.calls[0]!.request.tokens,
+    );
+  });
+
+  it("streams the very text that it would get whole, in whole characters, and without a stop string's beginning", async () => {
+    const text = "Grüße 👋 an dich, ENormous; END of it";
+    const { client } = await start(() => text);
+    for (const request of [{ ...hello }, { ...hello, n: 2 }]) {
+      const stream = await client.chat.completions.create({
+        ...request,
+        stream: true,
+        stream_options: { include_usage: true },
+      });
+      const texts = ["", ""];
+      let usage: OpenAI.CompletionUsage | null | undefined;
+      const reasons: (string | null)[] = [];
+      for await (const { choices, usage: counted } of stream) {
+        for (const { index, delta, finish_reason } of choices) {
+          expect(delta.content ?? "").not.toContain("\ufffd");
+          texts[index] += delta.content ?? "";
+          if (finish_reason !== null) reasons.push(finish_reason);
+        }
+        usage = counted ?? usage;
+      }
+      expect(texts.filter((part) => part !== "")).toEqual(Array(reasons.length).fill(text));
+      expect(usage!.completion_tokens).toBe(reasons.length * (Buffer.byteLength(text) + 1));
+    }
+  });
+
+  it("completes prompts of text and of ids", async () => {
+    const { client, model } = await start((prompt) => `${prompt}!`);
+    const answer = await client.completions.create({
+      model: "scripted",
+      prompt: ["one", "two"],
+      n: 2,
+      max_tokens: 9,
+    });
+    expect(answer.choices.map(({ text }) => text)).toEqual(["one!", "one!", "two!", "two!"]);
+    expect(model.calls[0]!.request.maxNewTokens).toBe(9);
+    const ids = await client.completions.create({
+      model: "scripted",
+      prompt: model.encode("ids"),
+      logprobs: 0,
+    });
+    expect(ids.choices[0]!.text).toBe("ids!");
+    expect(ids.choices[0]!.logprobs!.token_logprobs).toHaveLength(5);
+    let streamed = "";
+    for await (const part of await client.completions.create({
+      model: "scripted",
+      prompt: "s",
+      stream: true,
+    }))
+      streamed += part.choices[0]!.text;
+    expect(streamed).toBe("s!");
+  });
+
+  it("calls tools, streamed or not, and goes on with their answers on the ids that the model wrote", async () => {
+    const { client, model } = await start((prompt) =>
+      prompt.includes("<tool_response>") ? "It rains." : `Let me see.\n${call("Bonn")}`,
+    );
+    const tools = [{ type: "function" as const, function: weather }];
+    const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: "user", content: "Weather in Bonn?" }];
+    const { choices } = await client.chat.completions.create({ ...hello, messages, tools });
+    expect(choices[0]).toMatchObject({
+      finish_reason: "tool_calls",
+      message: {
+        content: "Let me see.",
+        tool_calls: [{ type: "function", function: { name: "weather", arguments: '{"city": "Bonn"}' } }],
+      },
+    });
+
+    const parts: OpenAI.ChatCompletionChunk.Choice.Delta.ToolCall[] = [];
+    for await (const part of await client.chat.completions.create({
+      ...hello,
+      messages,
+      tools,
+      stream: true,
+    }))
+      parts.push(...(part.choices[0]?.delta.tool_calls ?? []));
+    expect(parts).toMatchObject([{ index: 0, function: { name: "weather", arguments: '{"city": "Bonn"}' } }]);
+
+    const written = model.calls[0]!.request.tokens!.length;
+    messages.push(choices[0]!.message, {
+      role: "tool",
+      tool_call_id: choices[0]!.message.tool_calls![0]!.id,
+      content: "rain",
+    });
+    const second = await client.chat.completions.create({ ...hello, messages, tools });
+    expect(second.choices[0]!.message.content).toBe("It rains.");
+    const ids = model.calls.at(-1)!.request.tokens!;
+    expect(ids.slice(0, written)).toEqual(model.calls[0]!.request.tokens);
+    expect(model.decode(ids.slice(written))).toContain(`Let me see.\n${call("Bonn")}<|im_end|>`);
+
+    // A conversation that was held elsewhere is written as the template would.
+    const foreign = await start(() => "So it is.");
+    await foreign.client.chat.completions.create({ ...hello, messages, tools });
+    expect(foreign.model.calls[0]!.prompt).toContain('{"name": "weather", "arguments": {"city": "Bonn"}}');
+    const none = await client.chat.completions.create({ ...hello, tools, tool_choice: "none" });
+    expect(none.choices[0]!.message.tool_calls).toBeUndefined();
+  });
+
+  it.each([
+    [{ messages: [] }, /messages/],
+    [
+      { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "x" } }] }] },
+      /messages\[0\]\.content.*Only text/,
+    ],
+    [{ messages: [{ role: "nobody", content: "x" }] }, /messages\[0\]\.role/],
+    [{ temperature: 3 }, /temperature/],
+    [{ n: 0 }, /^400 n: /],
+    [{ top_logprobs: 5 }, /top_logprobs: only the tokens/],
+    [{ response_format: { type: "json_object" } }, /response_format: only text/],
+    [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
+    [{ tool_choice: "required" }, /tool_choice: .*no call can be forced/],
+    [{ seed: "x" }, /seed/],
+  ])("is told what is wrong with %j", async (change, message) => {
+    const { client, model } = await start(() => "Hi");
+    const wrong = client.chat.completions.create({ ...hello, ...change } as never);
+    await expect(wrong).rejects.toMatchObject({ status: 400, type: "invalid_request_error" });
+    await expect(wrong).rejects.toThrow(message);
+    expect(model.calls).toEqual([]);
+  });
+
+  it("is told of a prompt that does not fit, a body that is no JSON, and a path that is not there", async () => {
+    const learner = await tinyLearner();
+    const server = await serve({ learner, name: "tiny", port: 0 });
+    open.push(server, { close: () => learner.dispose() });
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const long = [{ role: "user" as const, content: "x".repeat(300) }];
+    await expect(client.chat.completions.create({ model: "tiny", messages: long })).rejects.toMatchObject({
+      status: 400,
+      code: "context_length_exceeded",
+    });
+    const text = await fetch(`${server.url}/v1/chat/completions`, { method: "POST", body: "{" });
+    expect([text.status, await text.json()]).toEqual([
+      400,
+      { error: expect.objectContaining({ message: "The request's body is not JSON." }) },
+    ]);
+    expect((await fetch(`${server.url}/v1/nothing`)).status).toBe(404);
+    const huge = await fetch(`${server.url}/v1/completions`, {
+      method: "POST",
+      body: `{"model":"tiny","prompt":"${"x".repeat(17 << 20)}"}`,
+    });
+    expect(huge.status).toBe(413);
+    expect((await fetch(`${server.url}/health`)).status).toBe(200);
+  });
+
+  it("gets the same text for the same seed from a real learner, streamed too", async () => {
+    const learner = await tinyLearner();
+    const server = await serve({ learner, name: "tiny", port: 0 });
+    open.push(server, { close: () => learner.dispose() });
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const request = { model: "tiny", messages: hello.messages, seed: 3, max_tokens: 30 };
+    const [a, b] = await Promise.all([
+      client.chat.completions.create(request),
+      client.chat.completions.create(request),
+    ]);
+    expect(a.choices[0]!.message.content).toBe(b.choices[0]!.message.content);
+    let streamed = "";
+    for await (const part of await client.chat.completions.create({ ...request, stream: true }))
+      streamed += part.choices[0]?.delta.content ?? "";
+    expect(streamed).toBe(a.choices[0]!.message.content);
+  });
+});
+
+describe("the ai SDK", () => {
+  it("generates, streams, and runs a loop of tool calls", async () => {
+    const { server, client } = await start((prompt) =>
+      !prompt.includes("weather")
+        ? "Plain words."
+        : prompt.includes("<tool_response>")
+          ? "It rains in Bonn."
+          : call("Bonn"),
+    );
+    const provider = createOpenAICompatible({ name: "nlac", baseURL: client.baseURL });
+    const model = provider.chatModel("scripted");
+    expect((await generateText({ model, prompt: "Hello" })).text).toBe("Plain words.");
+    let streamed = "";
+    for await (const part of streamText({ model, prompt: "Hello" }).textStream) streamed += part;
+    expect(streamed).toBe("Plain words.");
+    const asked: unknown[] = [];
+    const tools = {
+      weather: tool({
+        description: weather.description,
+        inputSchema: jsonSchema<{ city: string }>(weather.parameters as never),
+        execute: async (input) => {
+          asked.push(input);
+          return "rain";
+        },
+      }),
+    };
+    const loop = await generateText({ model, prompt: "Weather?", tools, stopWhen: stepCountIs(5) });
+    expect(asked).toEqual([{ city: "Bonn" }]);
+    expect(loop.text).toBe("It rains in Bonn.");
+    expect(loop.steps).toHaveLength(2);
+    expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
+  });
+});
+
+describe("Python's openai client", () => {
+  it("is answered as the others are", async ({ skip }) => {
+    const cache = process.env.XDG_CACHE_HOME || join(homedir(), ".cache");
+    const python = join(cache, "nlac", "peers", "bin", "python");
+    const installed = existsSync(python) && spawnSync(python, ["-c", "import openai"]).status === 0;
+    if (!installed) skip("scripts/peers.sh has not run");
+    const { client } = await start((prompt) => (prompt.includes("Weather?") ? call("Bonn") : "Grüße 👋"));
+    const script = join(import.meta.dirname, "client.py");
+    const { stdout } = await promisify(execFile)(python, [script, client.baseURL, "scripted"]);
+    expect(JSON.parse(stdout)).toEqual({
+      models: ["scripted"],
+      ...{ text: "Grüße 👋", reason: "stop", tokens: 13, streamed: "Grüße 👋", usage: 13 },
+      call: ["weather", { city: "Bonn" }, "tool_calls"],
+      completed: ["Grüße 👋", "Grüße 👋"],
+      ...{ refused: "model_not_found", wrong: "temperature" },
+    });
+  });
+});
+
+describe("a server", () => {
+  it("lets nobody in without the token, and serves beyond this machine only with one", async () => {
+    const { client, server } = await start(() => "Hi", { token: "secret" });
+    expect((await client.chat.completions.create(hello)).choices[0]!.message.content).toBe("Hi");
+    const stranger = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "guess", maxRetries: 0 });
+    await expect(stranger.chat.completions.create(hello)).rejects.toMatchObject({
+      status: 401,
+      code: "invalid_api_key",
+    });
+    expect((await fetch(`${server.url}/v1/models`)).status).toBe(401);
+    const learner = new CallingModel(() => "Hi");
+    await expectFailure(serve({ learner, name: "x", host: "0.0.0.0", port: 0 }), "ERR_CONFIG", /token/);
+    const taken = serve({ learner, name: "x", port: Number(new URL(server.url).port) });
+    await expectFailure(taken, "ERR_IO", /EADDRINUSE/);
+  });
+
+  it("asks clients to come back when too many texts are waiting", async () => {
+    const { client, model, server } = await start(() => "Hi", { mostWaiting: 2 });
+    const gate = closedGate(model);
+    const waiting = client.chat.completions.create({ ...hello, n: 2 });
+    await gate.entered;
+    for (const stream of [true, false]) {
+      const refused = await fetch(`${server.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ ...hello, stream }),
+      });
+      expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "1"]);
+      expect(await refused.json()).toMatchObject({ error: { code: "queue_full" } });
+    }
+    gate.open();
+    expect((await waiting).choices).toHaveLength(2);
+    expect((await client.chat.completions.create(hello)).choices).toHaveLength(1);
+  });
+
+  it("stops writing what nobody waits for any more", async () => {
+    const learner = await tinyLearner({}, undefined);
+    const server = await serve({ learner, name: "tiny", port: 0 });
+    open.push(server, { close: () => learner.dispose() });
+    const ended: string[] = [];
+    const generate = learner.generate.bind(learner);
+    learner.generate = (requests, options) =>
+      generate(requests, options).then(
+        (all) => {
+          ended.push("whole");
+          return all;
+        },
+        (error) => {
+          ended.push(error.code);
+          throw error;
+        },
+      );
+    for (const stream of [true, false]) {
+      const controller = new AbortController();
+      const request = fetch(`${server.url}/v1/completions`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ model: "tiny", prompt: "x", max_tokens: 200, n: 100, stream }),
+        signal: controller.signal,
+      }).then((reply) => reply.text());
+      setTimeout(() => controller.abort(), 40);
+      await expect(request).rejects.toThrow();
+    }
+    await expect.poll(() => ended).toEqual(["ERR_ABORTED", "ERR_ABORTED"]);
+  });
+
+  it("finishes what it is answering before it closes, and takes nothing new", async () => {
+    const { client, model, server } = await start(() => "Hi");
+    const gate = closedGate(model);
+    const waiting = client.chat.completions.create(hello);
+    await gate.entered;
+    const closed = server.close();
+    await expect(client.chat.completions.create(hello)).rejects.toThrow();
+    gate.open();
+    expect((await waiting).choices[0]!.message.content).toBe("Hi");
+    await closed;
+  });
+});

@@ -18,7 +18,6 @@ export { type RftConfig, type RftConfigInput, type RftOptions, trainRft } from "
 export { type SacConfig, type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac.ts";
 export { type Comparison, type ComparisonInput, defineComparison } from "./compare/comparison.ts";
 export * from "./environments/index.ts";
-export { type ChatService, chatService, type ServiceOptions } from "./environments/service.ts";
 export { type ErrorCode, NlacError } from "./errors.ts";
 export {
   type AdapterOptions,
@@ -67,13 +66,18 @@ export {
 } from "./ops.ts";
 export { defineRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
+export type { Player } from "./rollout/batches.ts";
+export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./rollout/collect.ts";
 export {
-  type CollectOptions,
-  collectTrajectories,
-  type EpisodeRequest,
-  type Player,
-} from "./rollout/collect.ts";
-export { type EvaluateOptions, type Evaluation, evaluate } from "./rollout/evaluate.ts";
+  type EpisodeFigures,
+  type EvaluateOptions,
+  type Evaluation,
+  evaluate,
+  type Figures,
+  figuresOf,
+} from "./rollout/evaluate.ts";
+export { idlePlayer } from "./rollout/idle-player.ts";
+export { passHatK, type TaskTrials } from "./rollout/pass-k.ts";
 export { servicePlayer } from "./rollout/service-player.ts";
 export type { Outcome, Trajectory, Transition, Turn } from "./rollout/trajectory.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";

@@ -5,16 +5,17 @@
 
 import { existsSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { fileURLToPath, pathToFileURL } from "node:url";
-import { createJiti } from "jiti";
+import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { grpoConfig } from "./algorithms/grpo.ts";
 import { nlacConfig } from "./algorithms/nlac.ts";
 import { ppoConfig } from "./algorithms/ppo.ts";
 import { rftConfig } from "./algorithms/rft.ts";
 import { sacConfig } from "./algorithms/sac.ts";
+import { environmentPath } from "./environments/registry.ts";
 import { NlacError } from "./errors.ts";
 import { projections } from "./learner.ts";
+import { loadModule } from "./load-module.ts";
 import { warmupConfig } from "./rollout/warmup.ts";
 import type { TokenizerParts } from "./tokens/tokenizer.ts";
 
@@ -63,7 +64,7 @@ const common = {
     })
     .prefault({}),
   environment: z.strictObject({
-    /** A key of `environments`. */
+    /** A key of `environments`, or the file of one's own: relative to the recipe, or with --set to where one is. */
     name: z.string().min(1),
     options: z.record(z.string(), z.unknown()).default({}),
   }),
@@ -152,8 +153,16 @@ export async function loadRecipe(nameOrPath: string, changes: readonly string[] 
     );
   }
   const input = await importExported(path, "Recipe");
+  findEnvironment(input, dirname(path));
   for (const change of changes) applyChange(input, change);
+  findEnvironment(input, process.cwd());
   return parseRecipe(input, path);
+}
+
+/** Makes the path of one's own environment absolute, so that a resumed run finds it again. */
+function findEnvironment(input: Record<string, unknown>, directory: string): void {
+  const { environment } = input as { environment?: { name?: unknown } };
+  if (typeof environment?.name === "string") environment.name = environmentPath(environment.name, directory);
 }
 
 /**
@@ -164,17 +173,14 @@ export async function importExported(
   path: string,
   kind: "Recipe" | "Comparison",
 ): Promise<Record<string, unknown>> {
-  // A recipe imports "nlac": let that be this very package, wherever the recipe lies.
-  const entry = new URL(import.meta.url.endsWith(".ts") ? "./index.ts" : "./index.js", import.meta.url);
-  const jiti = createJiti(import.meta.url, { alias: { nlac: fileURLToPath(entry) } });
+  const loaded = await loadModule(path);
   let exported: unknown;
   try {
-    const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
-    exported = structuredClone(module.default ?? module);
+    exported = structuredClone(loaded);
   } catch (error) {
-    // On one line: a syntax error's message says on a second one where it is.
-    const reason = (error instanceof Error ? error.message : String(error)).trim().replaceAll(/\s+/g, " ");
-    throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${reason}`, { cause: error });
+    throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${(error as Error).message}`, {
+      cause: error,
+    });
   }
   if (typeof exported !== "object" || exported === null) {
     throw new NlacError(

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 // From the ground up. A file may import its own layer and those above it in this list.
 const LAYERS = [
-  ["errors.ts", "random.ts", "version.ts", "write-atomically.ts"],
+  ["errors.ts", "load-module.ts", "random.ts", "version.ts", "write-atomically.ts"],
   ["native"],
   [
     "environments",
@@ -27,8 +27,10 @@ const LAYERS = [
   ],
   ["algorithms"],
   ["recipe.ts", "estimate"],
+  ["serve"],
   ["bench"],
   ["compare"],
+  ["report"],
   ["cli", "index.ts"],
 ];
 

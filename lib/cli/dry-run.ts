@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { formatPercent, threeDigits } from "../bench/format.ts";
-import { makeEnvironment } from "../environments/registry.ts";
+import { openEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { gpuReached } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
@@ -22,13 +22,13 @@ export interface DryRun {
 
 /** Starts nothing and changes nothing. */
 export async function dryRun(recipe: Recipe): Promise<DryRun> {
-  const environment = await orFault(() => openEnvironment(recipe));
+  const environment = await orFault(() => figuresOf(recipe));
   const play = "fault" in environment ? undefined : { turns: environment.turns };
   return { recipe, environment, estimate: await orFault(async () => estimate(recipe, play)) };
 }
 
-async function openEnvironment({ environment: { name, options } }: Recipe) {
-  const environment = makeEnvironment(name, options);
+async function figuresOf({ environment: { name, options } }: Recipe) {
+  const environment = await openEnvironment(name, options);
   try {
     return { trainingTasks: (await environment.tasks("train")).length, turns: environment.maxTurns };
   } finally {

@@ -9,7 +9,7 @@ import { trainPpo } from "../algorithms/ppo.ts";
 import { trainRft } from "../algorithms/rft.ts";
 import { trainSac } from "../algorithms/sac.ts";
 import type { Environment } from "../environments/contract.ts";
-import { makeEnvironment } from "../environments/registry.ts";
+import { openEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner, type LearnerOptions } from "../learner.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
@@ -22,6 +22,7 @@ import { version } from "../version.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
 import { recipeOf } from "./model.ts";
 import { collect } from "./options.ts";
+import { stoppable } from "./stop.ts";
 
 interface TrainFlags {
   set: string[];
@@ -82,21 +83,11 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
     return;
   }
   const progress = new TerminalProgress();
-  const controller = new AbortController();
-  const stop = (signal: NodeJS.Signals) => {
-    if (controller.signal.aborted) process.exit(signal === "SIGINT" ? 130 : 143);
-    progress.note(`${signal}: stopping at the next safe point (again to quit at once) …`);
-    controller.abort(new NlacError("ERR_ABORTED", `stopped by ${signal}`));
-  };
-  process.on("SIGINT", stop);
-  process.on("SIGTERM", stop);
-  try {
-    await run(recipe, flags, progress, controller.signal);
-  } finally {
-    progress.end();
-    process.off("SIGINT", stop);
-    process.off("SIGTERM", stop);
-  }
+  await stoppable(
+    (line) => progress.note(line),
+    "at the next safe point",
+    (signal) => run(recipe, flags, progress, signal),
+  ).finally(() => progress.end());
 }
 
 async function run(
@@ -108,7 +99,7 @@ async function run(
   const started = performance.now();
   const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
   const { device, dtype } = recipe.learner;
-  const environment = makeEnvironment(recipe.environment.name, recipe.environment.options);
+  const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
   // Before anything is read: a model may take minutes to load, and another process may write the next checkpoint.
   if (flags.resume) lock(path);
   else requireNewRun(path);

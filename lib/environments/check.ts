@@ -1,10 +1,21 @@
 /**
- * Plays an environment with a scripted agent and reports what breaks the contract (contract.ts): for tests of
- * environments, one's own included.
+ * Plays an environment without a model and reports what breaks the contract (contract.ts): for tests of environments, one's
+ * own included, and for `nlac env check`.
  */
 
+import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../errors.ts";
-import type { Action, Environment, Message, Observation, StepResult } from "./contract.ts";
+import { compileArguments } from "./arguments.ts";
+import type {
+  Action,
+  Environment,
+  Episode,
+  Message,
+  Observation,
+  StepResult,
+  ToolSchema,
+} from "./contract.ts";
+import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
 /** What the agent does, given the task's messages and what came since. */
 export type ScriptedPolicy = (state: {
@@ -17,177 +28,324 @@ export interface CheckOptions {
   tasks?: number;
   /** Default 0. */
   seed?: number;
+  /** Milliseconds that the environment may take to begin an episode or to answer an action. Default 30,000. */
+  timeout?: number;
 }
 
-/** The contract's breaches, one line each; empty when there are none. */
+/**
+ * The contract's breaches, one line each; empty when there are none.
+ * @param policy what the agent does. Default: calls with arguments made from the tools' schemas, and things said
+ */
 export async function checkEnvironment<Task>(
   environment: Environment<Task>,
-  policy: ScriptedPolicy,
+  policy?: ScriptedPolicy,
   options: CheckOptions = {},
 ): Promise<string[]> {
-  const problems: string[] = [];
-  const seed = options.seed ?? 0;
-  if (environment.name === "") problems.push("name is empty");
-  if (!Number.isInteger(environment.maxTurns) || environment.maxTurns < 1) {
-    problems.push(`maxTurns is ${environment.maxTurns}`);
-  }
-  if (!["text", "tool", "solution"].includes(environment.actionFormat)) {
-    problems.push(`actionFormat is ${environment.actionFormat}`);
-  }
-  if (environment.actionFormat === "solution" && environment.maxTurns !== 1) {
-    problems.push("a solution environment must have a single turn");
-  }
-  if (environment.singleStep === true && environment.maxTurns !== 1) {
-    problems.push("a single-step environment must have a single turn");
-  }
-
-  const idsOf: Record<string, Set<string>> = {};
-  for (const split of ["train", "test"] as const) {
-    const tasks = await environment.tasks(split);
-    const again = await environment.tasks(split);
-    if (tasks.length === 0) problems.push(`${split}: no tasks`);
-    const ids = tasks.map((task) => environment.taskId(task));
-    idsOf[split] = new Set(ids);
-    if (idsOf[split].size !== ids.length) problems.push(`${split}: two tasks have the same id`);
-    if (ids.some((id) => id === "")) problems.push(`${split}: a task has an empty id`);
-    if (again.map((task) => environment.taskId(task)).join("\n") !== ids.join("\n")) {
-      problems.push(`${split}: tasks() gives another list the second time`);
-    }
-    for (const task of tasks.slice(0, options.tasks ?? 3)) {
-      const label = `${split} ${environment.taskId(task)}`;
-      const first = await play(environment, task, seed, policy, label, problems);
-      const second = await play(environment, task, seed, policy, label, []);
-      if (first !== second) problems.push(`${label}: the same seed and actions give another episode`);
-      await checkIndependence(environment, task, seed, policy, label, problems);
-    }
-  }
-  const shared = [...idsOf.train!].filter((id) => idsOf.test!.has(id));
-  if (shared.length > 0) problems.push(`in both splits: ${shared.slice(0, 3).join(", ")}`);
-
-  const [task] = await environment.tasks("train");
-  if (task !== undefined) {
-    await checkDriver(environment, task, seed, policy, problems);
-    await checkAbort(environment, task, seed, problems);
-  }
-  await environment.close();
-  await environment.close();
-  return [...new Set(problems)];
+  const { tasks = 3, seed = 0, timeout = 30_000 } = options;
+  const agent = policy ?? (({ observation, history }) => probe(observation, history.length, seed));
+  const check = new Check(environment, agent, seed, timeout);
+  await check.run(tasks);
+  return [...check.problems];
 }
 
-/** One episode, checked; its transcript as text. */
-async function play<Task>(
-  environment: Environment<Task>,
-  task: Task,
-  seed: number,
-  policy: ScriptedPolicy,
-  label: string,
-  problems: string[],
-): Promise<string> {
-  const episode = await environment.start(task, { seed });
-  const { observation } = episode;
-  if (observation.messages.length === 0) problems.push(`${label}: the first observation has no messages`);
-  if (observation.messages.at(-1)?.role !== "user")
-    problems.push(`${label}: the first turn is not the user's`);
-  checkMessages(observation.messages, ["system", "user", "assistant", "tool"], label, problems);
-  const history: { action: Action; result: StepResult }[] = [];
-  let total = 0;
-  for (let turn = 0; ; turn++) {
-    if (turn === environment.maxTurns) {
-      problems.push(`${label}: not done after ${environment.maxTurns} turns`);
-      break;
+class Check<Task> {
+  readonly problems = new Set<string>();
+  readonly #environment: Environment<Task>;
+  readonly #agent: ScriptedPolicy;
+  readonly #seed: number;
+  readonly #timeout: number;
+
+  constructor(environment: Environment<Task>, agent: ScriptedPolicy, seed: number, timeout: number) {
+    this.#environment = environment;
+    this.#agent = agent;
+    this.#seed = seed;
+    this.#timeout = timeout;
+  }
+
+  async run(most: number): Promise<void> {
+    this.#description();
+    const chosen: { label: string; task: Task }[] = [];
+    const ids: Record<string, Set<string>> = {};
+    for (const split of ["train", "test"] as const) {
+      await this.#trying(`${split}: the tasks`, async () => {
+        const tasks = await this.#tasks(split);
+        ids[split] = new Set(tasks.map((task) => this.#environment.taskId(task)));
+        for (const task of tasks.slice(0, most))
+          chosen.push({ label: `${split} ${this.#environment.taskId(task)}`, task });
+      });
     }
-    const action = policy({ observation, history });
-    const result = await episode.step(action);
-    history.push({ action, result });
-    if (!Number.isFinite(result.reward)) problems.push(`${label}: reward ${result.reward}`);
-    if (typeof result.done !== "boolean") problems.push(`${label}: done is not a boolean`);
-    if (typeof result.info !== "object" || result.info === null)
-      problems.push(`${label}: info is not an object`);
-    if (!result.done && result.observation.length === 0)
-      problems.push(`${label}: nothing to answer, and not done`);
-    checkMessages(result.observation, ["user", "tool"], label, problems);
-    total += result.reward;
-    if (result.done) {
-      const refused = await episode.step(action).then(
-        () => false,
-        (error: unknown) => error instanceof NlacError && error.code === "ERR_ENVIRONMENT",
-      );
-      if (!refused) problems.push(`${label}: a step after the end is not refused with ERR_ENVIRONMENT`);
-      break;
+    const shared = [...(ids.train ?? [])].filter((id) => ids.test?.has(id));
+    if (shared.length > 0) this.#report(`in both splits: ${shared.slice(0, 3).join(", ")}`);
+
+    const alone: (string | undefined)[] = [];
+    for (const { label, task } of chosen) {
+      const first = await this.#trying(label, () => this.#play(task, label, this.#agent));
+      const second = await this.#trying(label, () => this.#play(task, label, this.#agent));
+      if (first !== second) this.#report(`${label}: the same seed and actions give another episode`);
+      alone.push(first);
+    }
+    const together = await Promise.all(
+      chosen.map(({ label, task }) => this.#trying(label, () => this.#play(task, label, this.#agent))),
+    );
+    for (const [i, { label, task }] of chosen.entries()) {
+      if (together[i] !== alone[i]) this.#report(`${label}: episodes that run at once disturb each other`);
+      await this.#trying(label, () => this.#checkIndependence(task, label));
+    }
+
+    const { idle } = this.#environment;
+    for (const { label, task } of chosen.slice(0, 1)) {
+      if (idle !== undefined)
+        await this.#trying(`${label}, idle`, () => this.#play(task, `${label}, idle`, () => idle));
+      await this.#trying(label, () => this.#checkTools(task, label));
+      await this.#trying("reset", () => this.#checkDriver(task));
+      await this.#trying(label, () => this.#checkAbort(task, label));
+    }
+    await this.#trying("close", () => this.#environment.close());
+    await this.#trying("close, again", () => this.#environment.close());
+  }
+
+  /** What the environment says of itself. */
+  #description(): void {
+    const { name, maxTurns, actionFormat, singleStep, rewardRange = [0, 1] } = this.#environment;
+    if (name === "") this.#report("name is empty");
+    if (!Number.isInteger(maxTurns) || maxTurns < 1) this.#report(`maxTurns is ${maxTurns}`);
+    if (!["text", "tool", "call", "solution"].includes(actionFormat))
+      this.#report(`actionFormat is ${actionFormat}`);
+    if (actionFormat === "solution" && maxTurns !== 1)
+      this.#report("a solution environment must have a single turn");
+    if (singleStep === true && maxTurns !== 1)
+      this.#report("a single-step environment must have a single turn");
+    const [low, high] = rewardRange;
+    if (!(Number.isFinite(low) && Number.isFinite(high) && low < high))
+      this.#report(`rewardRange is [${low}, ${high}]`);
+  }
+
+  async #tasks(split: "train" | "test"): Promise<Task[]> {
+    const { taskId } = this.#environment;
+    const tasks = await this.#environment.tasks(split);
+    const again = await this.#environment.tasks(split);
+    if (tasks.length === 0) this.#report(`${split}: no tasks`);
+    const ids = tasks.map((task) => taskId(task));
+    if (new Set(ids).size !== ids.length) this.#report(`${split}: two tasks have the same id`);
+    if (ids.some((id) => id === "")) this.#report(`${split}: a task has an empty id`);
+    if (again.map((task) => taskId(task)).join("\n") !== ids.join("\n"))
+      this.#report(`${split}: tasks() gives another list the second time`);
+    return tasks;
+  }
+
+  /** One episode, checked; all that the environment said in it, as text. */
+  async #play(task: Task, label: string, agent: ScriptedPolicy): Promise<string> {
+    const { maxTurns, rewardRange: [low, high] = [0, 1] } = this.#environment;
+    const episode = await this.#start(task);
+    const history: { action: Action; result: StepResult }[] = [];
+    let reward = 0;
+    try {
+      this.#checkObservation(episode.observation, label);
+      for (let turn = 0; ; turn++) {
+        if (turn === maxTurns) {
+          this.#report(`${label}: not done after ${maxTurns} turns`);
+          break;
+        }
+        const action = agent({ observation: episode.observation, history });
+        const result = await this.#step(episode, action, label);
+        history.push({ action, result });
+        reward += result.reward;
+        if (!result.done) continue;
+        if ((await this.#codeOf(episode.step(action))) !== "ERR_ENVIRONMENT")
+          this.#report(`${label}: a step after the end is not refused with ERR_ENVIRONMENT`);
+        break;
+      }
+      if (reward < low || reward > high)
+        this.#report(`${label}: the episode's reward is ${reward}, outside of [${low}, ${high}]`);
+    } finally {
+      await episode.close();
+      await episode.close();
+    }
+    return JSON.stringify([episode.observation, history.map(({ result }) => result)]);
+  }
+
+  #start(task: Task): Promise<Episode> {
+    return this.#inTime(this.#environment.start(task, { seed: this.#seed }));
+  }
+
+  async #step(episode: Episode, action: Action, label: string): Promise<StepResult> {
+    const result = await this.#inTime(episode.step(action));
+    const { observation, reward, done, info } = result;
+    if (!Number.isFinite(reward)) this.#report(`${label}: reward ${reward}`);
+    if (typeof done !== "boolean") this.#report(`${label}: done is not a boolean`);
+    if (typeof info !== "object" || info === null) this.#report(`${label}: info is not an object`);
+    else if (!isJson(info)) this.#report(`${label}: info is not the same after it was written as JSON`);
+    if (!done && observation.length === 0) this.#report(`${label}: nothing to answer, and not done`);
+    this.#checkMessages(observation, ["user", "tool"], label);
+    return result;
+  }
+
+  #checkObservation({ messages, tools = [] }: Observation, label: string): void {
+    if (messages.length === 0) this.#report(`${label}: the first observation has no messages`);
+    if (messages.at(-1)?.role !== "user") this.#report(`${label}: the first turn is not the user's`);
+    this.#checkMessages(messages, ["system", "user", "assistant", "tool"], label);
+    if (tools.length === 0 && this.#environment.actionFormat === "call")
+      this.#report(`${label}: calls are asked for, and there are no tools`);
+    if (new Set(tools.map(({ name }) => name)).size !== tools.length)
+      this.#report(`${label}: two tools have the same name`);
+    for (const { name, description, parameters } of tools) {
+      if (typeof description !== "string" || description === "")
+        this.#report(`the tool ${name} has no description`);
+      try {
+        compileArguments(parameters, name);
+      } catch (error) {
+        this.#report((error as Error).message);
+      }
     }
   }
-  if (total < 0 || total > 1) problems.push(`${label}: the episode's reward is ${total}, outside of [0, 1]`);
-  await episode.close();
-  await episode.close();
-  return JSON.stringify([observation, history.map(({ result }) => result)]);
+
+  #checkMessages(messages: readonly Message[], roles: readonly string[], label: string): void {
+    for (const { role, content } of messages) {
+      if (!roles.includes(role)) this.#report(`${label}: a message of role ${role}`);
+      // A tool may have nothing to say.
+      if (typeof content !== "string" || (content === "" && role !== "tool"))
+        this.#report(`${label}: an empty message`);
+    }
+  }
+
+  /** Two episodes of one task, stepped in turn, must not see each other. */
+  async #checkIndependence(task: Task, label: string): Promise<void> {
+    const [a, b] = [await this.#start(task), await this.#start(task)];
+    try {
+      const action = this.#agent({ observation: a.observation, history: [] });
+      const first = await this.#inTime(a.step(action));
+      const second = await this.#inTime(b.step(action));
+      if (!isDeepStrictEqual(first, second)) this.#report(`${label}: two episodes disturb each other`);
+    } finally {
+      await Promise.all([a.close(), b.close()]);
+    }
+  }
+
+  /** Calls as the tools take them and as none does, each in an episode of its own, and something said. */
+  async #checkTools(task: Task, label: string): Promise<void> {
+    const opening = await this.#start(task);
+    await opening.close();
+    const tools: readonly ToolSchema[] = (opening.observation.tools ?? []).filter(isUsable);
+    if (tools.length === 0) return;
+    for (const action of goodCalls(tools, this.#seed)) {
+      const what = `${label}: ${shortened(action)}`;
+      const first = await this.#trying(what, () => this.#firstStep(task, action, what));
+      const second = await this.#trying(what, () => this.#firstStep(task, action, what));
+      if (!isDeepStrictEqual(first, second)) this.#report(`${what}: the same seed gives another answer`);
+    }
+    for (const { problem, action } of badCalls(tools, this.#seed)) {
+      const what = `${label}: ${problem}, ${shortened(action)}`;
+      const result = await this.#trying(what, () => this.#firstStep(task, action, what));
+      if (result !== undefined && result.info.toolError !== true)
+        this.#report(`${what}: info.toolError does not mark it`);
+    }
+    const others = [...tools.flatMap((tool) => strangeCalls(tool)), { text: "Hello." }];
+    for (const action of others) {
+      const what = `${label}: ${shortened(action)}`;
+      await this.#trying(what, () => this.#firstStep(task, action, what));
+    }
+  }
+
+  async #firstStep(task: Task, action: Action, label: string): Promise<StepResult> {
+    const episode = await this.#start(task);
+    try {
+      return await this.#step(episode, action, label);
+    } finally {
+      await episode.close();
+    }
+  }
+
+  async #checkDriver(task: Task): Promise<void> {
+    const environment = this.#environment;
+    const episode = await this.#start(task);
+    const observation = await environment.reset(task, { seed: this.#seed });
+    if (!isDeepStrictEqual(observation, episode.observation))
+      this.#report("reset and start give different observations");
+    const action = this.#agent({ observation, history: [] });
+    if (!isDeepStrictEqual(await environment.step(action), await episode.step(action)))
+      this.#report("step answers otherwise than an episode's step");
+    await episode.close();
+    await environment.close();
+    if ((await this.#codeOf(environment.step(action))) === undefined)
+      this.#report("a step without reset is not refused");
+  }
+
+  async #checkAbort(task: Task, label: string): Promise<void> {
+    const seed = this.#seed;
+    const start = this.#environment.start(task, { seed, signal: AbortSignal.abort() });
+    const code = await this.#codeOf(start);
+    if (code !== "ERR_ABORTED")
+      this.#report(`start under an aborted signal: ${code ?? "started"} instead of ERR_ABORTED`);
+
+    const controller = new AbortController();
+    const episode = await this.#environment.start(task, { seed, signal: controller.signal });
+    try {
+      const action = this.#agent({ observation: episode.observation, history: [] });
+      controller.abort();
+      const refused = await this.#codeOf(episode.step(action));
+      if (refused !== undefined && refused !== "ERR_ABORTED")
+        this.#report(`${label}: a step after the signal fired: ${refused} instead of ERR_ABORTED`);
+    } finally {
+      await episode.close();
+    }
+  }
+
+  #report(problem: string): void {
+    this.problems.add(problem);
+  }
+
+  /** What `work` gives; what it throws is a problem. */
+  async #trying<T>(label: string, work: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await work();
+    } catch (error) {
+      const code = error instanceof NlacError ? `${error.code}: ` : "";
+      this.#report(`${label}: failed with ${code}${error instanceof Error ? error.message : String(error)}`);
+      return undefined;
+    }
+  }
+
+  /** The code of the NlacError that `work` is refused with; its message for another error; undefined for none. */
+  async #codeOf(work: Promise<unknown>): Promise<string | undefined> {
+    return this.#inTime(work).then(
+      () => undefined,
+      (error: unknown) => (error instanceof NlacError ? error.code : String(error)),
+    );
+  }
+
+  async #inTime<T>(work: Promise<T>): Promise<T> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      const reason = `no answer within ${this.#timeout} ms`;
+      timer = setTimeout(() => reject(new NlacError("ERR_ENVIRONMENT", reason)), this.#timeout);
+    });
+    return Promise.race([work, late]).finally(() => clearTimeout(timer));
+  }
 }
 
-/** Two episodes of one task, stepped in turn, must not see each other. */
-async function checkIndependence<Task>(
-  environment: Environment<Task>,
-  task: Task,
-  seed: number,
-  policy: ScriptedPolicy,
-  label: string,
-  problems: string[],
-): Promise<void> {
-  const [a, b] = [await environment.start(task, { seed }), await environment.start(task, { seed })];
-  const action = policy({ observation: a.observation, history: [] });
-  const first = await a.step(action);
-  const second = await b.step(action);
-  if (JSON.stringify(first) !== JSON.stringify(second))
-    problems.push(`${label}: two episodes disturb each other`);
-  await Promise.all([a.close(), b.close()]);
+/** Whether the tool's schema is one; what is wrong with another has been said. */
+function isUsable({ name, parameters }: ToolSchema): boolean {
+  try {
+    compileArguments(parameters, name);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
-async function checkDriver<Task>(
-  environment: Environment<Task>,
-  task: Task,
-  seed: number,
-  policy: ScriptedPolicy,
-  problems: string[],
-): Promise<void> {
-  const episode = await environment.start(task, { seed });
-  const observation = await environment.reset(task, { seed });
-  if (JSON.stringify(observation) !== JSON.stringify(episode.observation)) {
-    problems.push("reset and start give different observations");
+function isJson(value: object): boolean {
+  try {
+    return isDeepStrictEqual(JSON.parse(JSON.stringify(value)), value);
+  } catch {
+    return false;
   }
-  const action = policy({ observation, history: [] });
-  if (JSON.stringify(await environment.step(action)) !== JSON.stringify(await episode.step(action))) {
-    problems.push("step answers otherwise than an episode's step");
-  }
-  await episode.close();
-  await environment.close();
-  const refused = await environment.step(action).then(
-    () => false,
-    (error: unknown) => error instanceof NlacError,
+}
+
+/** An action in a line of the report, in characters that do nothing to a terminal. */
+function shortened({ text }: Action): string {
+  const plain = text.replaceAll(
+    /[^ -~]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
-  if (!refused) problems.push("a step without reset is not refused");
-}
-
-async function checkAbort<Task>(
-  environment: Environment<Task>,
-  task: Task,
-  seed: number,
-  problems: string[],
-): Promise<void> {
-  const outcome = await environment.start(task, { seed, signal: AbortSignal.abort() }).then(
-    () => "started",
-    (error: unknown) => (error instanceof NlacError ? error.code : String(error)),
-  );
-  if (outcome !== "ERR_ABORTED")
-    problems.push(`start under an aborted signal: ${outcome} instead of ERR_ABORTED`);
-}
-
-function checkMessages(
-  messages: readonly Message[],
-  roles: readonly string[],
-  label: string,
-  problems: string[],
-): void {
-  for (const message of messages) {
-    if (!roles.includes(message.role)) problems.push(`${label}: a message of role ${message.role}`);
-    if (typeof message.content !== "string" || message.content === "")
-      problems.push(`${label}: an empty message`);
-  }
+  return plain.length > 100 ? `${plain.slice(0, 100)}…` : plain;
 }

@@ -19,10 +19,17 @@ export interface Observation {
 }
 
 export interface Action {
-  /** What the environment acts on: the utterance, question or answer, without the thought. */
+  /**
+   * What the environment acts on: the utterance, question or answer, without the thought. For a call, `text` is the JSON
+   * text of {"name", "arguments"} with the arguments as they were written: an environment to which 250.0 is not 250 reads
+   * them from there. So whoever makes an action, a demonstration say, writes that JSON here too.
+   */
   text: string;
   thought?: string;
-  /** The function called; absent where something is said. */
+  /**
+   * The function called; absent where something is said. The arguments as JSON.parse reads them: every number is finite, and
+   * a key "__proto__" is left out.
+   */
   tool?: { name: string; arguments: Record<string, unknown> };
 }
 
@@ -110,8 +117,11 @@ export interface ResetOptions {
  */
 export interface Environment<Task = unknown> {
   readonly name: string;
-  /** Actions are one free text, or JSON tool calls. Decides the policy's output format. */
-  readonly actionFormat: "text" | "tool" | "solution";
+  /**
+   * How the policy writes its actions: "text", a thought and one line; "tool", a thought and a call as JSON, told in words;
+   * "call", a call in the form of the model's own chat template, or something said; "solution", one whole answer.
+   */
+  readonly actionFormat: "text" | "tool" | "call" | "solution";
   /** Turns after which an episode ends. */
   readonly maxTurns: number;
   /**

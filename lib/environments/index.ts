@@ -1,11 +1,19 @@
 /** The environments that come with nlac. */
 
+import { carDealer } from "./car-dealer/index.ts";
 import { errands } from "./errands/index.ts";
+import { guessMyCity } from "./guess-my-city/index.ts";
 import { math } from "./math/index.ts";
+import { recorded } from "./recorded.ts";
+import { tauBench } from "./tau-bench/index.ts";
 import { twentyQuestions } from "./twenty-questions/index.ts";
 
-export const environments = { twentyQuestions, math, errands };
+export const environments = { twentyQuestions, math, errands, tauBench, recorded, guessMyCity, carDealer };
 
+export { callAction } from "../prompts/calls.ts";
+export { type AiTool, aiTools } from "./adapters/ai.ts";
+export { type McpClient, type McpSource, type McpTools, mcpTools } from "./adapters/mcp.ts";
+export { type CarDealerOptions, type CarDealerTask, scriptedDealer } from "./car-dealer/index.ts";
 export { type CheckOptions, checkEnvironment, type ScriptedPolicy } from "./check.ts";
 export type {
   Action,
@@ -16,7 +24,18 @@ export type {
   ResetOptions,
   StepResult,
   ToolSchema,
+  Usage,
 } from "./contract.ts";
+export {
+  type DemonstratedTurn,
+  defineEnvironment,
+  type EnvironmentDefinition,
+  type Tool,
+  type ToolContext,
+  type ToolDefinition,
+  ToolError,
+  tool,
+} from "./define.ts";
 export {
   type ErrandPolicy,
   type ErrandState,
@@ -25,8 +44,43 @@ export {
   errandsModel,
   errandsSuccessRate,
 } from "./errands/index.ts";
+export {
+  type CityGuesserOptions,
+  cityGuesser,
+  type GuessMyCityOptions,
+  type GuessMyCityTask,
+} from "./guess-my-city/index.ts";
 export { gradeMath, type MathOptions, type MathProblem } from "./math/index.ts";
-export { type ChatService, chatService, type ServiceOptions } from "./service.ts";
+export {
+  type ChatService,
+  type CompletionOptions,
+  type CompletionSettings,
+  chatService,
+  type Price,
+  type ServiceOptions,
+} from "./service.ts";
+export type { LocalServiceOptions } from "./service-local.ts";
+export {
+  openService,
+  type RecordingOptions,
+  type RecordOption,
+  type Script,
+  type ServiceSource,
+} from "./services.ts";
+export {
+  type Conversation as TauBenchConversation,
+  type ConversationOptions as TauBenchConversationOptions,
+  type RetailSynthesis,
+  type SimulatedUserOptions,
+  type SynthesizeRetailOptions,
+  synthesizeRetail,
+  type TauBenchCall,
+  type TauBenchOptions,
+  type TauBenchTask,
+  type TauBenchTaskRecord,
+  type User as TauBenchUser,
+  type UserOption as TauBenchUserOption,
+} from "./tau-bench/index.ts";
 export {
   type GuesserOptions,
   type Oracle,

@@ -1,19 +1,72 @@
-/** Environments by name, as recipes and commands ask for them. */
+/** Environments as recipes and commands ask for them: by name, or by the file of one's own. */
 
+import { existsSync } from "node:fs";
+import { resolve } from "node:path";
 import { NlacError } from "../errors.ts";
+import { loadModule } from "../load-module.ts";
 import type { Environment } from "./contract.ts";
 import { environments } from "./index.ts";
 
 export const environmentNames = Object.keys(environments);
 
-/** Throws ERR_CONFIG for a name that is not one of `environmentNames`, or for options the environment refuses. */
-export function makeEnvironment(name: string, options: Record<string, unknown> = {}): Environment<unknown> {
+/** The file of one's own environment as an absolute path, read from `directory`; a name stays as it is. */
+export function environmentPath(name: string, directory = process.cwd()): string {
+  return isFile(name) ? resolve(directory, name) : name;
+}
+
+/** Whether `openEnvironment` would take `name` for one of the environments that come with nlac, or for a file. */
+export function namesEnvironment(name: string): boolean {
+  return Object.hasOwn(environments, name) || isFile(name);
+}
+
+function isFile(name: string): boolean {
+  return /\.[cm]?[jt]s$/.test(name);
+}
+
+/**
+ * @param name one of `environmentNames`, or a file that exports an environment or a function of the options that makes one
+ * @throws NlacError ERR_CONFIG for what is neither, and for options that the environment refuses
+ */
+export async function openEnvironment(
+  name: string,
+  options: Record<string, unknown> = {},
+): Promise<Environment> {
+  return isFile(name) ? importEnvironment(environmentPath(name), options) : makeEnvironment(name, options);
+}
+
+/** As `openEnvironment`, of those that come with nlac. */
+export function makeEnvironment(name: string, options: Record<string, unknown> = {}): Environment {
   if (!Object.hasOwn(environments, name)) {
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no environment ${JSON.stringify(name)}; there are ${environmentNames.join(", ")}.`,
+      `There is no environment ${JSON.stringify(name)}; there are ${environmentNames.join(", ")}, or the file of ` +
+        "one's own, as in ./mine.ts.",
     );
   }
-  const make = environments[name as keyof typeof environments] as (options: unknown) => Environment<unknown>;
+  const make = environments[name as keyof typeof environments] as (options: unknown) => Environment;
   return make(options);
+}
+
+async function importEnvironment(path: string, options: Record<string, unknown>): Promise<Environment> {
+  if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
+  const exported = await loadModule(path);
+  const made: unknown = typeof exported === "function" ? await exported(options) : exported;
+  if (!isEnvironment(made))
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${path} must export an environment, or a function that makes one: export default defineEnvironment({ … }).`,
+    );
+  if (typeof exported !== "function" && Object.keys(options).length > 0)
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${path} exports an environment without options; export a function of them.`,
+    );
+  return made;
+}
+
+function isEnvironment(value: unknown): value is Environment {
+  if (typeof value !== "object" || value === null) return false;
+  const parts = value as Record<string, unknown>;
+  const functions = ["tasks", "taskId", "start", "reset", "step", "close"];
+  return typeof parts.name === "string" && functions.every((name) => typeof parts[name] === "function");
 }

@@ -4,7 +4,11 @@
  * output of the policy, token for token.
  */
 
-import type { Action, Environment, Message, Observation } from "../environments/contract.ts";
+import type { Action, Environment, Message, Observation, ToolSchema } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
+import type { LanguageModel } from "../model.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import { argumentsText, parseCall, parseCallTurn } from "./calls.ts";
 import { malformed, type Parsed, sections } from "./parsing.ts";
 
 export type ActionFormat = Environment["actionFormat"];
@@ -29,22 +33,61 @@ export function actionFormatText(format: ActionFormat): string {
         "Action:",
         '{"name": <name of the action>, "arguments": <its arguments as a JSON object>}',
       ].join("\n");
+    case "call":
+      return [
+        "Either a call of one function, in the form that you were given for calls; a line of reasoning may stand before it.",
+        "Or, without a call, what you say.",
+      ].join("\n");
     case "solution":
       return "Reason step by step, then give the final answer once, in the form \\boxed{answer}.";
   }
 }
 
 /** The messages an episode starts with. */
-export function policyMessages(observation: Observation, format: ActionFormat): Message[] {
-  const instructions =
+export function policyMessages({ messages, tools }: Observation, format: ActionFormat): Message[] {
+  const form =
     format === "solution"
       ? actionFormatText(format)
       : `Write every turn in exactly this form and add nothing after it:\n\n${actionFormatText(format)}`;
-  const [first, ...rest] = observation.messages;
+  const instructions = format === "tool" && tools?.length ? `${toolsText(tools)}\n\n${form}` : form;
+  const [first, ...rest] = messages;
   if (first?.role === "system") {
     return [{ role: "system", content: `${first.content}\n\n${instructions}` }, ...rest];
   }
-  return [{ role: "system", content: instructions }, ...observation.messages];
+  return [{ role: "system", content: instructions }, ...messages];
+}
+
+/** The tools in words, for a policy that does not call them in the form of its chat template. */
+function toolsText(tools: readonly ToolSchema[]): string {
+  return [
+    "You can take these actions, each given with the JSON Schema of its arguments:",
+    ...tools.map((tool) => JSON.stringify(tool)),
+  ].join("\n");
+}
+
+/**
+ * Opens the policy's conversation. The chat template describes the tools, except in the format "tool": it would tell of
+ * another form of calls.
+ *
+ * @throws NlacError ERR_CONFIG where the template knows no calls, or writes them in a form that is not read
+ */
+export function policyConversation(
+  model: Pick<LanguageModel, "conversation">,
+  observation: Observation,
+  format: ActionFormat,
+): Conversation {
+  const messages = policyMessages(observation, format);
+  if (format === "tool") return model.conversation(messages);
+  const conversation = model.conversation(messages, { tools: observation.tools });
+  if (format !== "call") return conversation;
+  const { text } = conversation.writeCall({ name: "name", arguments: "{}" });
+  if (!parseCallTurn(text).ok)
+    throw new NlacError(
+      "ERR_CONFIG",
+      `The model's chat template writes calls in a form that is not read here: ${JSON.stringify(text)}. Let the ` +
+        'environment ask for the action format "tool" instead.',
+    );
+  return conversation;
 }
 
 /** What an agent is told whose action could not be read. */
@@ -62,11 +105,22 @@ export function actionSummary(action: Action): string {
     : `${action.tool.name}(${JSON.stringify(action.tool.arguments)})`;
 }
 
-/** An action in the form that `parseAction` reads. */
+/** An action in the form that `parseAction` reads; of the format "call", one that says something. */
 export function actionText(action: Action, format: ActionFormat): string {
-  if (format === "solution") return action.text;
-  const body = action.tool === undefined ? action.text : JSON.stringify(action.tool);
-  return `Thought:\n${action.thought ?? ""}\nAction:\n${body}`;
+  if (format === "solution" || format === "call") return action.text;
+  return `Thought:\n${action.thought ?? ""}\nAction:\n${action.text}`;
+}
+
+/** The ids of an action as the policy would write it next in `conversation`. */
+export function actionTokens(
+  model: Pick<LanguageModel, "encode">,
+  conversation: Conversation,
+  action: Action,
+  format: ActionFormat,
+): number[] {
+  if (format !== "call" || action.tool === undefined) return model.encode(actionText(action, format));
+  const call = { name: action.tool.name, arguments: argumentsText(action), thought: action.thought };
+  return conversation.writeCall(call).tokens;
 }
 
 export function parseAction(text: string, format: ActionFormat): Parsed<{ action: Action }> {
@@ -74,6 +128,7 @@ export function parseAction(text: string, format: ActionFormat): Parsed<{ action
     const solution = text.trim();
     return solution === "" ? malformed("the solution is empty") : { ok: true, action: { text: solution } };
   }
+  if (format === "call") return parseCallTurn(text);
   const parts = sections(text, ["Thought", "Action"]);
   if (!parts.ok) return parts;
   const thought = parts.sections.Thought;
@@ -85,38 +140,6 @@ export function parseAction(text: string, format: ActionFormat): Parsed<{ action
       return malformed('what stands after "Action:" must be an action, not the form\'s own words');
     return { ok: true, action: { text: body, thought } };
   }
-  const tool = parseToolCall(body);
-  return tool.ok ? { ok: true, action: { text: body, thought, tool: tool.tool } } : tool;
-}
-
-/** Deepest nesting of a tool call's arguments; deeper ones are refused before they are parsed. */
-const maxDepth = 64;
-
-function parseToolCall(body: string): Parsed<{ tool: NonNullable<Action["tool"]> }> {
-  let depth = 0;
-  for (const character of body) {
-    if (character === "{" || character === "[") depth++;
-    if (depth > maxDepth) return malformed(`the arguments are nested deeper than ${maxDepth} levels`);
-    if (character === "}" || character === "]") depth--;
-  }
-  let value: unknown;
-  try {
-    // "__proto__" must stay an ordinary key that no later assignment can act on.
-    value = JSON.parse(body, (key, inner) => (key === "__proto__" ? undefined : inner));
-  } catch {
-    return malformed("the action is not valid JSON");
-  }
-  if (!isObject(value)) return malformed("the action must be a JSON object");
-  const keys = Object.keys(value);
-  if (keys.length !== 2 || !("name" in value) || !("arguments" in value)) {
-    return malformed('the action must have exactly the keys "name" and "arguments"');
-  }
-  if (typeof value.name !== "string" || value.name === "")
-    return malformed('"name" must be a non-empty string');
-  if (!isObject(value.arguments)) return malformed('"arguments" must be a JSON object');
-  return { ok: true, tool: { name: value.name, arguments: value.arguments } };
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+  const call = parseCall(body);
+  return call.ok ? { ok: true, action: { text: call.text, thought, tool: call.tool } } : call;
 }

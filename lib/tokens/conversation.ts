@@ -6,7 +6,7 @@
 
 import type { Message, ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
-import type { ChatTemplate } from "./template.ts";
+import type { CallText, ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 /** A run of ids with one origin; `[start, end)` in tokens. */
@@ -161,6 +161,16 @@ export class Conversation {
     this.#push("template", this.#closingAfter(tokens));
     this.#endTurn("assistant");
     return this;
+  }
+
+  /**
+   * A call as the template writes it in an assistant's turn, to be appended as a generation.
+   *
+   * @throws NlacError ERR_CONFIG if the template knows no calls with arguments in JSON
+   */
+  writeCall(call: CallText): { text: string; tokens: number[] } {
+    const { template, tokenizer } = this.#context;
+    return template.writeCall(tokenizer, this.#here(), call);
   }
 
   /** Appends an assistant's turn of recorded or scripted text, encoded as ordinary text. */

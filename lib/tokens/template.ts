@@ -33,6 +33,15 @@ export interface ContinuationContext {
   tools?: readonly ToolSchema[] | undefined;
 }
 
+/** A call of a function, to be written as an assistant's turn. */
+export interface CallText {
+  name: string;
+  /** JSON, whose spelling is kept. */
+  arguments: string;
+  /** Stands before the call. */
+  thought?: string | undefined;
+}
+
 /** Text in which a guard character voids the spellings of control tokens that messages brought along. */
 export interface GuardedText {
   text: string;
@@ -93,11 +102,18 @@ export class ChatTemplate {
     for (const { role } of messages) {
       if (!roles.has(role)) throw new NlacError("ERR_VALUE", `There is no role ${JSON.stringify(role)}.`);
     }
+    return this.#render(
+      messages.map(({ role, content }) => ({ role, content })),
+      options,
+    );
+  }
+
+  #render(messages: readonly object[], options: RenderOptions): string {
     try {
       return this.#template.render({
         documents: null,
         ...this.#variables,
-        messages: messages.map(({ role, content }) => ({ role, content })),
+        messages,
         tools: options.tools?.length
           ? options.tools.map((tool) => ({ type: "function", function: tool }))
           : null,
@@ -171,6 +187,62 @@ export class ChatTemplate {
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
     const text = this.render(messages, { tools: guarded.tools });
     return tokenizer.encodeTemplate(this.#textAfter(mark, text), guarded.guard);
+  }
+
+  /**
+   * A call as the template writes one in an assistant's turn, without the turn's opening and closing: the form is read off
+   * how it writes a call that is known.
+   *
+   * @throws NlacError ERR_CONFIG if the template knows no calls, or does not write the arguments as JSON after the name
+   */
+  writeCall(
+    tokenizer: Tokenizer,
+    context: Omit<ContinuationContext, "after">,
+    call: CallText,
+  ): { text: string; tokens: number[] } {
+    const { name, arguments: given, thought = "" } = call;
+    const said = [name, given, thought].map((content): Message => ({ role: "assistant", content }));
+    const guarded = this.#guard(tokenizer, said, context.tools);
+    const [guardedName, guardedArguments, guardedThought] = guarded.messages.map(({ content }) => content);
+    const form = this.#callForm({ ...context, tools: guarded.tools });
+    const text =
+      (thought === "" ? "" : guardedThought + form.separator) +
+      [form.before, guardedName, form.between, guardedArguments, form.after].join("");
+    return {
+      text: text.replaceAll(guarded.guard, ""),
+      tokens: tokenizer.encodeTemplate(text, guarded.guard),
+    };
+  }
+
+  /** What the template writes around a call's thought, name and arguments. */
+  #callForm(context: Omit<ContinuationContext, "after">) {
+    const { tools } = context;
+    const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
+    const [said, name, key] = [`${mark}said`, `${mark}name`, `${mark}key`];
+    const calls = [{ id: "call00000", type: "function", function: { name, arguments: { [key]: key } } }];
+    const written = (content: string) =>
+      this.#render([...messages, { role: "assistant", content, tool_calls: calls }], { tools });
+    // Llama's template leaves out what is said beside a call.
+    const text = written(said);
+    const at = text.lastIndexOf(said);
+    const turn =
+      at < 0
+        ? written("").slice(this.render(messages, { tools, addGenerationPrompt: true }).length)
+        : text.slice(at + said.length);
+    const end = this.#probe({ ...context, after: "assistant" }, []);
+    const closing = this.#textAfter(end.mark, this.render(end.messages, { tools }));
+    const json = `\\{\\s*"${key}":\\s*"${key}"\\s*\\}`;
+    const form = new RegExp(`^(\\s*)([^]*?)${name}(",\\s*"\\w+":\\s*)${json}([^]*)$`).exec(
+      turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn,
+    );
+    if (form === null || !this.readsTools)
+      throw new NlacError(
+        "ERR_CONFIG",
+        "The model's chat template knows no calls of functions with arguments in JSON, which the action format " +
+          '"call" needs; let the environment ask for the format "tool".',
+      );
+    const [, separator = "", before = "", between = "", after = ""] = form;
+    return { separator: separator === "" ? "\n" : separator, before, between, after };
   }
 
   /** Undefined if the new messages change the text before them. */

@@ -66,6 +66,101 @@ describe("checkEnvironment", () => {
   });
 });
 
+/** An environment of one tool; `fault` breaks one rule of it. */
+function withTool(fault?: string): Environment<string> {
+  const observation = { messages: [{ role: "user" as const, content: "Go." }] };
+  const start = async (_: string, { signal }: { signal?: AbortSignal }): Promise<Episode> => {
+    throwIfAborted(signal);
+    let over = false;
+    return {
+      observation: {
+        ...observation,
+        tools: [
+          {
+            name: "go",
+            description: fault === "no description" ? "" : "Goes.",
+            parameters:
+              fault === "no schema"
+                ? { type: 3 }
+                : { type: "object", properties: { far: { type: "integer" } }, required: ["far"] },
+          },
+        ],
+      },
+      async step({ text, tool }: Action): Promise<StepResult> {
+        if (over) throw new NlacError("ERR_ENVIRONMENT", "over");
+        if (signal?.aborted)
+          throw new NlacError(fault === "another code" ? "ERR_VALUE" : "ERR_ABORTED", "aborted");
+        over = true;
+        if (fault === "breaks on long arguments" && text.length > 1000) throw new Error("out of room");
+        if (fault === "breaks on a call" && tool?.arguments.far !== undefined) throw new Error("lost");
+        if (fault === "breaks when idle" && text === "nothing") throw new Error("asleep");
+        const sound = tool === undefined || (tool.name === "go" && Number.isInteger(tool.arguments.far));
+        return {
+          observation: [],
+          reward: fault === "reward of -1" ? -1 : 0.5,
+          done: true,
+          info:
+            fault === "info that is no JSON"
+              ? { at: new Date(0) }
+              : { toolError: !sound && fault !== "no mark" },
+        };
+      },
+      async close() {},
+    };
+  };
+  return {
+    name: "tool",
+    actionFormat: "tool",
+    maxTurns: 1,
+    ...(fault === "range" ? { rewardRange: [1, 1] as const } : {}),
+    idle: { text: "nothing" },
+    tasks: async (split) => [split],
+    taskId: (task) => task,
+    start,
+    ...driver("tool", start),
+  };
+}
+
+describe("checkEnvironment without a policy", () => {
+  it("has nothing against a sound environment, whatever its rewards", async () => {
+    expect(await checkEnvironment(withTool())).toEqual([]);
+    expect(await checkEnvironment({ ...withTool("reward of -1"), rewardRange: [-1, 0] })).toEqual([]);
+  });
+
+  it.each([
+    ["no description", /the tool go has no description/],
+    ["no schema", /parameters of "go" are no JSON Schema/],
+    ["another code", /after the signal fired: ERR_VALUE instead of ERR_ABORTED/],
+    ["breaks on long arguments", /failed with out of room/],
+    ["breaks on a call", /"far":\d+.*failed with lost/],
+    ["breaks when idle", /idle: failed with asleep/],
+    ["info that is no JSON", /info is not the same/],
+    ["no mark", /an unknown tool, .*no_such_tool.*: info.toolError does not mark it/],
+    ["reward of -1", /reward is -1, outside of \[0, 1\]/],
+    ["range", /rewardRange is \[1, 1\]/],
+  ])("notices: %s", async (fault, complaint) => {
+    expect((await checkEnvironment(withTool(fault))).join("\n")).toMatch(complaint);
+  });
+
+  it("does the same every time", async () => {
+    const seen: string[][] = [[], []];
+    for (const actions of seen) {
+      const environment = withTool();
+      const start: typeof environment.start = async (task, options) => {
+        const episode = await environment.start(task, options);
+        const step = (action: Action) => {
+          actions.push(action.text);
+          return episode.step(action);
+        };
+        return { observation: episode.observation, step, close: () => episode.close() };
+      };
+      await checkEnvironment({ ...environment, start, ...driver("tool", start) }, undefined, { seed: 7 });
+    }
+    expect(seen[0]).toEqual(seen[1]);
+    expect(seen[0]!.length).toBeGreaterThan(20);
+  });
+});
+
 describe("makeEnvironment", () => {
   it("makes each by its name and refuses others", async () => {
     for (const name of environmentNames) expect(makeEnvironment(name).name).toBe(name);

@@ -20,13 +20,17 @@ import { refinerRequest } from "../../lib/prompts/refiner.ts";
 import { parseFuture, successorRequest } from "../../lib/prompts/successor.ts";
 
 const observation: Message[] = [{ role: "user", content: "No." }];
+const tool = { name: "find", description: "Finds.", parameters: { type: "object", properties: {} } };
 
 test("every prompt reads as it did when it was last reviewed", () => {
   const prompts = {
     policy: policyMessages({ messages: [{ role: "system", content: "Play." }, ...observation] }, "text"),
     policyTool: policyMessages({ messages: observation }, "tool"),
+    policyToolDescribed: policyMessages({ messages: observation, tools: [tool] }, "tool"),
+    policyCall: policyMessages({ messages: observation, tools: [tool] }, "call"),
     policySolution: policyMessages({ messages: observation }, "solution"),
     unreadable: unreadableMessage("the action is not valid JSON", "tool"),
+    unreadableCall: unreadableMessage("the turn is empty", "call"),
     successor: successorRequest(),
     future: futureRequest(observation),
     futureSilent: futureRequest([]),
@@ -43,6 +47,7 @@ test("every prompt reads as it did when it was last reviewed", () => {
     evaluator: evaluatorRequest(["It goes\nwell.", "It goes badly."]),
     refinerText: refinerRequest("text"),
     refinerTool: refinerRequest("tool"),
+    refinerCall: refinerRequest("call"),
     refinerSolution: refinerRequest("solution"),
     correctedTarget: correctedTargetThoughtRequest(),
     correctedRefinement: correctedRefinementThoughtRequest(),
@@ -52,6 +57,9 @@ test("every prompt reads as it did when it was last reviewed", () => {
 
 test("the final reward is in the terminal target and nowhere in the others", () => {
   expect(terminalTargetRequest(observation, 0.5, true)).toContain("Final score: 0.5");
+  expect(terminalTargetRequest(observation, -3, true, [-20, 0])).toContain(
+    "Final score: -3 (0 is full success, -20 is failure).",
+  );
   expect(futureRequest(observation, 0.25)).toContain("It was rewarded with 0.25.");
   expect(observedTargetRequest(observation, true, 0.25)).toContain("It was rewarded with 0.25.");
   expect(solutionTargetRequest(1)).toContain("Final score: 1");

@@ -1,0 +1,94 @@
+/** Tools of the `ai` package (version 5 or 6), for `defineEnvironment`. Nothing of the package is loaded here. */
+
+import { NlacError } from "../../errors.ts";
+import { type Tool, type ToolContext, ToolError, tool } from "../define.ts";
+
+/** What is used of that package's tools. */
+export interface AiTool {
+  description?: string | undefined;
+  /** A zod object, or what `jsonSchema()` makes. */
+  inputSchema: unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: the package types it by the tool's own input
+  execute?: ((input: any, options: any) => unknown) | undefined;
+}
+
+/**
+ * A set of tools as `generateText` takes it. As there, what a tool throws is told to the agent; a tool finds the episode's
+ * state in `experimental_context`.
+ *
+ * @param options.timeout milliseconds that a call may take; default 60,000
+ * @throws NlacError ERR_VALUE for a tool without `execute`, or whose name or schema cannot be used
+ */
+export async function aiTools<State = unknown, Task = unknown>(
+  tools: Record<string, AiTool>,
+  options: { timeout?: number } = {},
+): Promise<Tool<State, Task>[]> {
+  return Promise.all(
+    Object.entries(tools).map(async ([name, { description = "", inputSchema, execute }]) => {
+      if (execute === undefined)
+        throw new NlacError(
+          "ERR_VALUE",
+          `The tool ${JSON.stringify(name)} has no execute, so it cannot be called.`,
+        );
+      const { parameters, validate } = await schemaOf(inputSchema, name);
+      let calls = 0;
+      return tool({
+        name,
+        description,
+        parameters,
+        ...options,
+        handler: async (args: unknown, context: ToolContext<State, Task>) => {
+          const input = validate === undefined ? args : await validated(validate, args);
+          const given = {
+            toolCallId: `${name}-${calls++}`,
+            messages: [],
+            abortSignal: context.signal,
+            experimental_context: context.state,
+          };
+          try {
+            return await lastOf(await execute(input, given));
+          } catch (error) {
+            if (error instanceof NlacError) throw error;
+            throw new ToolError(error instanceof Error ? error.message : String(error));
+          }
+        },
+      });
+    }),
+  );
+}
+
+type Validate = (value: unknown) => Promise<Validated> | Validated;
+type Validated = { success: true; value: unknown } | { success: false; error: Error };
+
+/** A zod schema stays one; of what `jsonSchema()` made, JSON Schema and what checks besides. */
+async function schemaOf(
+  given: unknown,
+  name: string,
+): Promise<{ parameters: Record<string, unknown>; validate?: Validate }> {
+  const schema: unknown = typeof given === "function" ? given() : given;
+  if (typeof schema === "object" && schema !== null) {
+    if ("_zod" in schema) return { parameters: schema as Record<string, unknown> };
+    if ("jsonSchema" in schema) {
+      const { jsonSchema, validate } = schema as { jsonSchema: unknown; validate?: Validate };
+      return { parameters: (await jsonSchema) as Record<string, unknown>, ...(validate && { validate }) };
+    }
+  }
+  throw new NlacError(
+    "ERR_VALUE",
+    `The inputSchema of ${JSON.stringify(name)} must be a zod object or what jsonSchema() makes.`,
+  );
+}
+
+async function validated(validate: Validate, args: unknown): Promise<unknown> {
+  const result = await validate(args);
+  if (result.success) return result.value;
+  throw new ToolError(result.error.message);
+}
+
+/** A tool may give its result in parts, of which the last is whole. */
+async function lastOf(result: unknown): Promise<unknown> {
+  if (typeof result !== "object" || result === null || !(Symbol.asyncIterator in result)) return result;
+  let last: unknown;
+  for await (const part of result as AsyncIterable<unknown>) last = part;
+  return last;
+}

@@ -1,0 +1,119 @@
+/**
+ * Arguments of a call against the tool's JSON Schema. The agent is told what was wrong in words that name the place.
+ * Schemas may come from elsewhere, from an MCP server say: see docs/decisions/0008.
+ */
+
+import { createContext, Script } from "node:vm";
+import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import { NlacError } from "../errors.ts";
+
+/** What is wrong with the arguments of a call; undefined where nothing is. Reads them and changes nothing. */
+export type CheckArguments = (args: Record<string, unknown>) => string | undefined;
+
+/** Deepest nesting of a schema. */
+const maxDepth = 64;
+/** Problems that an agent is told at once. */
+const mostTold = 5;
+/** Milliseconds that compiling a schema and that checking arguments may take: patterns can backtrack without end. */
+const timeout = 1000;
+
+/**
+ * Compiles a schema once. Formats are annotations, as the standard has them, and keywords that it does not know are left
+ * alone; nothing is coerced and nothing filled in.
+ *
+ * @param schema JSON Schema of an object: draft 2020-12, or 7 and older where `$schema` says so
+ * @throws NlacError ERR_VALUE for what is no schema of an object, or refers to another document
+ */
+export function compileArguments(schema: Record<string, unknown>, tool: string): CheckArguments {
+  const refused = (reason: string, cause?: unknown) =>
+    new NlacError(
+      "ERR_VALUE",
+      `The parameters of ${JSON.stringify(tool)} are no JSON Schema to go by: ${reason}.`,
+      {
+        cause,
+      },
+    );
+  if (depthOf(schema) > maxDepth) throw refused(`they are nested deeper than ${maxDepth} levels`);
+  if (schema.type !== "object") throw refused('their type must be "object"');
+  const { $schema: dialect, ...rest } = schema;
+  const older = typeof dialect === "string" && /draft-0[4-7]/.test(dialect);
+  let validate: ValidateFunction;
+  try {
+    validate = inTime(() => new (older ? Ajv : Ajv2020)(options).compile(rest));
+  } catch (error) {
+    throw refused((error as Error).message, error);
+  }
+  return (args) => {
+    try {
+      return inTime(() => validate(args)) ? undefined : describe(validate.errors!);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ERR_SCRIPT_EXECUTION_TIMEOUT")
+        return "arguments take too long to be checked";
+      if (error instanceof RangeError) return "arguments are nested too deeply";
+      // Values are compared by means that an argument called "valueOf" breaks.
+      return "arguments have names that cannot be used here";
+    }
+  };
+}
+
+const options: Options = {
+  strict: false,
+  allErrors: true,
+  ownProperties: true,
+  validateFormats: false,
+  logger: false,
+};
+
+const room = createContext({});
+const call = new Script("work()");
+
+/** What `work` returns; it is stopped where it takes longer than `timeout`. */
+function inTime<T>(work: () => T): T {
+  room.work = work;
+  return call.runInContext(room, { timeout }) as T;
+}
+
+function describe(errors: readonly ErrorObject[]): string {
+  const told = [...new Set(errors.map(problem))];
+  const rest = told.length - mostTold;
+  return told.slice(0, mostTold).join("; ") + (rest > 0 ? `; and ${rest} more` : "");
+}
+
+/** `arguments.items[0] must be string` */
+function problem({ instancePath, keyword, params, message = "" }: ErrorObject): string {
+  const where = place(instancePath.split("/").slice(1).map(unescaped));
+  if (keyword === "additionalProperties" || keyword === "unevaluatedProperties") {
+    const name = (params.additionalProperty ?? params.unevaluatedProperty) as string;
+    return `${where} must not have the property ${JSON.stringify(name)}`;
+  }
+  if (keyword === "enum") {
+    const allowed = (params.allowedValues as unknown[]).map((value) => JSON.stringify(value));
+    return `${where} must be one of ${allowed.join(", ")}`;
+  }
+  if (keyword === "const") return `${where} must be ${JSON.stringify(params.allowedValue)}`;
+  return `${where} ${message}`;
+}
+
+/** A step of a JSON pointer. */
+function unescaped(key: string): string {
+  return key.replaceAll("~1", "/").replaceAll("~0", "~");
+}
+
+/** Where a problem is, as JavaScript would write it. */
+export function place(path: readonly PropertyKey[]): string {
+  return `arguments${path.map((key) => step(String(key))).join("")}`;
+}
+
+function step(key: string): string {
+  if (/^\d+$/.test(key)) return `[${key}]`;
+  return /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
+}
+
+function depthOf(value: unknown): number {
+  let level: unknown[] = [value];
+  for (let depth = 0; ; depth++) {
+    level = level.flatMap((item) => (typeof item === "object" && item !== null ? Object.values(item) : []));
+    if (level.length === 0 || depth > maxDepth) return depth;
+  }
+}

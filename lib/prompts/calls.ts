@@ -1,0 +1,150 @@
+/**
+ * Reading function calls. A call is one JSON object of a name and arguments; the chat templates that know calls differ in
+ * what stands around it, and in what the arguments are called.
+ */
+
+import type { Action } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
+import { malformed, type Parsed } from "./parsing.ts";
+
+type Call = Required<Pick<Action, "text" | "tool">>;
+
+/** Deepest nesting of a call; deeper ones are refused before they are parsed. */
+const maxDepth = 64;
+
+/**
+ * A call that is all of `json`.
+ * @param keys what the arguments may be called; in the call that is returned they are "arguments"
+ */
+export function parseCall(json: string, keys: readonly string[] = ["arguments"]): Parsed<Call> {
+  const shape = shapeOf(json);
+  if (shape.depth > maxDepth) return malformed(`the arguments are nested deeper than ${maxDepth} levels`);
+  let value: unknown;
+  let finite = true;
+  try {
+    value = JSON.parse(json, (key, inner) => {
+      if (typeof inner === "number" && !Number.isFinite(inner)) finite = false;
+      // It must stay an ordinary key that no later assignment can act on.
+      return key === "__proto__" ? undefined : inner;
+    });
+  } catch {
+    return malformed("the action is not valid JSON");
+  }
+  if (!finite) return malformed("a number is too large");
+  if (!isObject(value)) return malformed("the action must be a JSON object");
+  const key = keys.find((name) => Object.hasOwn(value, name)) ?? keys[0]!;
+  const { name, [key]: given } = value;
+  if (shape.keys.length !== 2 || name === undefined || given === undefined)
+    return malformed(`the action must have exactly the keys "name" and "${key}"`);
+  if (typeof name !== "string" || name === "") return malformed('"name" must be a non-empty string');
+  if (!isObject(given)) return malformed(`"${key}" must be a JSON object`);
+  const at = shape.keys.find(({ text }) => text === key)!;
+  const text = `${json.slice(0, at.start)}"arguments"${json.slice(at.end)}`;
+  return { ok: true, text, tool: { name, arguments: given } };
+}
+
+/** A call as an action, for demonstrations and scripted agents. */
+export function callAction(name: string, args: Record<string, unknown>, thought?: string): Action {
+  const tool = { name, arguments: args };
+  return { text: JSON.stringify(tool), ...(thought === undefined ? {} : { thought }), tool };
+}
+
+/**
+ * The arguments of an action that is a call, as they were written.
+ * @throws NlacError ERR_ENVIRONMENT if its `text` is not the call's JSON
+ */
+export function argumentsText({ text }: Action): string {
+  const call = parseCall(text);
+  if (!call.ok)
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      `The text of an action that is a call must be its JSON: ${call.reason}.`,
+    );
+  const key = shapeOf(call.text).keys.find((known) => known.text === "arguments")!;
+  const value = call.text.slice(call.text.indexOf("{", key.end));
+  return value.slice(0, shapeOf(value).end);
+}
+
+const opening = "<tool_call>";
+const closing = "</tool_call>";
+const pythonTag = "<|python_tag|>";
+/** A line that opens a JSON object, perhaps after Llama's tag. */
+const bareCall = /^[ \t]*(?:<\|python_tag\|>)?[ \t]*(?=\{\s*")/m;
+
+/**
+ * A turn of a model that calls functions in the form of its chat template: `<tool_call>{"name", "arguments"}</tool_call>`
+ * (Qwen, Hermes, SmolLM3), or a bare `{"name", "parameters"}` (Llama 3). What stands before the call is its thought; a
+ * turn without a call is something said.
+ */
+export function parseCallTurn(turn: string): Parsed<{ action: Action }> {
+  if (turn.includes(opening) || turn.includes(closing)) {
+    const calls = turn.split(opening).length - 1;
+    if (calls > 1) return severalCalls;
+    const start = turn.indexOf(opening);
+    const end = turn.indexOf(closing);
+    if (calls === 0 || end < start || turn.indexOf(closing, end + 1) >= 0)
+      return malformed(`a call must stand between ${opening} and ${closing}`);
+    return calling(
+      turn.slice(0, start),
+      turn.slice(start + opening.length, end),
+      turn.slice(end + closing.length),
+    );
+  }
+  const bare = bareCall.exec(turn);
+  if (bare !== null) {
+    const rest = turn.slice(bare.index + bare[0].length);
+    const end = shapeOf(rest).end ?? rest.length;
+    return calling(turn.slice(0, bare.index), rest.slice(0, end), rest.slice(end));
+  }
+  if (turn.includes(pythonTag)) return malformed("a call must be a JSON object");
+  const text = turn.trim();
+  return text === "" ? malformed("the turn is empty") : { ok: true, action: { text } };
+}
+
+const severalCalls = malformed("a turn may hold one call only");
+
+function calling(before: string, json: string, after: string): Parsed<{ action: Action }> {
+  const call = parseCall(json.trim(), ["arguments", "parameters"]);
+  if (!call.ok) return call;
+  if (/^\s*;?\s*\{/.test(after)) return severalCalls;
+  if (after.trim() !== "") return malformed("nothing may stand after a call");
+  const thought = before.trim();
+  const { text, tool } = call;
+  return { ok: true, action: { text, ...(thought === "" ? {} : { thought }), tool } };
+}
+
+interface Shape {
+  /** Deepest nesting of brackets that stand outside of strings. */
+  depth: number;
+  /** Where the outermost bracket is closed; undefined where it is not. */
+  end?: number;
+  /** Keys of the outermost object, as they read, and where they stand with their quotes. */
+  keys: { text: string; start: number; end: number }[];
+}
+
+/** The shape of what may be JSON, up to the closing of the first bracket. Linear in the text whatever it holds. */
+function shapeOf(text: string): Shape {
+  const shape: Shape = { depth: 0, keys: [] };
+  let depth = 0;
+  for (const { 0: mark, index } of text.matchAll(/"(?:[^"\\]|\\[\s\S]?)*(?:"|$)|[{}[\]]/g)) {
+    const end = index + mark.length;
+    if (mark === "{" || mark === "[") shape.depth = Math.max(shape.depth, ++depth);
+    else if (mark === "}" || mark === "]") depth--;
+    else if (depth === 1 && /^\s*:/.test(text.slice(end, end + 64)))
+      shape.keys.push({ text: unquoted(mark), start: index, end });
+    if (depth <= 0 && shape.depth > 0) return { ...shape, end };
+  }
+  return shape;
+}
+
+function unquoted(string: string): string {
+  try {
+    return JSON.parse(string) as string;
+  } catch {
+    return string;
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,277 @@
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { fileURLToPath } from "node:url";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js";
+import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import { tool as aiTool, jsonSchema } from "ai";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { z } from "zod";
+import { aiTools } from "../../lib/environments/adapters/ai.ts";
+import {
+  type McpClient,
+  type McpSource,
+  type McpTools,
+  mcpTools,
+} from "../../lib/environments/adapters/mcp.ts";
+import { checkEnvironment } from "../../lib/environments/check.ts";
+import { defineEnvironment, type Tool } from "../../lib/environments/define.ts";
+import { deskServer } from "../support/mcp-server.ts";
+
+const environment = (tools: readonly Tool<object>[], dispose?: () => Promise<void>) =>
+  defineEnvironment({
+    name: "desk",
+    tasks: { train: ["a"], test: ["b"] },
+    taskId: (task: string) => task,
+    start: (task: string): object => ({ task }),
+    prompt: (task: string) => task,
+    tools,
+    score: () => 1,
+    maxTurns: 8,
+    ...(dispose && { dispose }),
+  });
+
+/** What each call is answered, in one episode. */
+async function answers(tools: readonly Tool<object>[], ...calls: [name: string, args: object][]) {
+  const episode = await environment(tools).start("a", { seed: 0 });
+  const results = [];
+  for (const [name, args] of calls) {
+    const tool = { name, arguments: args as Record<string, unknown> };
+    const { observation, info } = await episode.step({ text: JSON.stringify(tool), tool });
+    results.push(`${info.toolError === true ? "refused: " : ""}${observation[0]!.content}`);
+  }
+  await episode.close();
+  return results;
+}
+
+const opened: { close(): Promise<unknown> }[] = [];
+afterEach(async () => {
+  for (const each of opened.splice(0)) await each.close();
+});
+
+async function open(source: McpSource, options?: { timeout?: number }): Promise<McpTools> {
+  const server = await mcpTools(source, options);
+  opened.push(server);
+  return server;
+}
+
+const program = {
+  command: process.execPath,
+  args: ["--import", "jiti/register", fileURLToPath(new URL("../support/mcp-server.ts", import.meta.url))],
+};
+
+async function inMemory(): Promise<Client> {
+  const [near, far] = InMemoryTransport.createLinkedPair();
+  const client = new Client({ name: "test", version: "1" });
+  await Promise.all([deskServer().connect(far), client.connect(near)]);
+  opened.push(client);
+  return client;
+}
+
+async function overHttp(): Promise<{ url: string }> {
+  const http: Server = createServer((request, response) => void serve(request, response));
+  const serve = async (
+    ...[request, response]: Parameters<StreamableHTTPServerTransport["handleRequest"]>
+  ) => {
+    const each = new StreamableHTTPServerTransport({
+      sessionIdGenerator: undefined,
+      enableJsonResponse: true,
+    });
+    await deskServer().connect(each as never);
+    await each.handleRequest(request, response);
+  };
+  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
+  opened.push({ close: async () => http.close() });
+  return { url: `http://127.0.0.1:${(http.address() as AddressInfo).port}/mcp` };
+}
+
+describe.each([
+  ["a client", inMemory],
+  ["a program", async () => program],
+  ["an address", overHttp],
+] as [string, () => Promise<McpSource>][])("mcpTools of %s", (_, source) => {
+  it("are described and called as the server says", async () => {
+    const { tools } = await open(await source());
+    expect(tools.map(({ schema }) => schema.name)).toEqual([
+      "find",
+      "note",
+      "picture",
+      "count",
+      "wait",
+      "leave",
+    ]);
+    expect(tools[0]!.schema).toMatchObject({
+      description: "How many of an item are in stock.",
+      parameters: { type: "object", properties: { item: { type: "string" } }, required: ["item"] },
+    });
+    expect(
+      await answers(
+        tools,
+        ["find", { item: "pen" }],
+        ["find", { item: "cup" }],
+        ["find", { item: 3 }],
+        ["picture", {}],
+        ["count", {}],
+      ),
+    ).toEqual([
+      "3 pens",
+      "refused: Error: cup is unknown",
+      "refused: Error: arguments.item must be string",
+      "(image)\na caption",
+      '{"count":5}',
+    ]);
+  });
+});
+
+describe("mcpTools", () => {
+  it("make an environment that keeps to the contract, and a server that was closed is started again", async () => {
+    const server = await open(program);
+    const harmless = server.tools.filter(({ schema }) => ["find", "picture", "count"].includes(schema.name));
+    expect(await checkEnvironment(environment(harmless, server.close))).toEqual([]);
+    expect(await answers(server.tools, ["note", { text: "a" }])).toEqual(["1 notes"]);
+    await server.close();
+    expect(await answers(server.tools, ["note", { text: "a" }])).toEqual(["1 notes"]);
+  });
+
+  it("a server that is gone, or does not answer, is a fault of the environment", async () => {
+    const { tools } = await open(program, { timeout: 300 });
+    await expect(answers(tools, ["leave", {}])).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
+    const slow = await open(program, { timeout: 50 });
+    await expect(answers(slow.tools, ["wait", {}])).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: expect.stringContaining('"wait"'),
+    });
+  });
+
+  it.each([
+    ["no such program", { command: "/no/such/program" }],
+    ["a program that speaks otherwise", { command: process.execPath, args: ["-e", "process.exit(3)"] }],
+    ["nobody there", { url: "http://127.0.0.1:9/mcp" }],
+  ])("%s: says which server", async (_, source) => {
+    await expect(mcpTools(source)).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: expect.stringMatching(/The MCP server ".*(program|process|127|node).*" cannot be used/),
+    });
+  });
+
+  it("a server that cannot be trusted is not believed", async () => {
+    const offering = (tool: object, nextCursor?: string) =>
+      ({
+        listTools: async () => ({ tools: [tool], nextCursor }),
+        callTool: async () => ({}),
+      }) as unknown as McpClient;
+    const sound = { name: "a", inputSchema: { type: "object" } };
+    await expect(mcpTools(offering(sound, "more"))).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
+    await expect(mcpTools(offering({ ...sound, name: "a b" }))).rejects.toMatchObject({ code: "ERR_VALUE" });
+    await expect(mcpTools(offering({ ...sound, inputSchema: { type: 3 } }))).rejects.toMatchObject({
+      code: "ERR_VALUE",
+    });
+    const { tools } = await mcpTools(offering(sound));
+    expect(await answers(tools, ["a", {}])).toEqual(["(empty)"]);
+  });
+
+  it("says what to install where the package is not there", async () => {
+    vi.doMock("@modelcontextprotocol/sdk/client/index.js", () => ({
+      get Client() {
+        throw Object.assign(new Error("not found"), { code: "ERR_MODULE_NOT_FOUND" });
+      },
+    }));
+    try {
+      await expect(mcpTools(program)).rejects.toMatchObject({
+        code: "ERR_CONFIG",
+        message: expect.stringContaining("npm install @modelcontextprotocol/sdk"),
+      });
+    } finally {
+      vi.doUnmock("@modelcontextprotocol/sdk/client/index.js");
+    }
+  });
+});
+
+describe("aiTools", () => {
+  const tools = {
+    find: aiTool({
+      description: "How many of an item are in stock.",
+      inputSchema: z.object({ item: z.string(), near: z.boolean().default(true) }),
+      execute: async ({ item, near }) => {
+        if (item !== "pen") throw new Error(`${item} is unknown`);
+        return { item, near };
+      },
+    }),
+    add: aiTool({
+      description: "Adds.",
+      inputSchema: jsonSchema<{ a: number; b: number }>(
+        {
+          type: "object",
+          properties: { a: { type: "number" }, b: { type: "number" } },
+          required: ["a", "b"],
+        },
+        {
+          validate: (value) => {
+            const { a } = value as { a: number; b: number };
+            return a < 100
+              ? { success: true, value: value as { a: number; b: number } }
+              : { success: false, error: new Error("a is too large") };
+          },
+        },
+      ),
+      execute: ({ a, b }) => a + b,
+    }),
+    parts: aiTool({
+      description: "Gives parts.",
+      inputSchema: z.object({}),
+      async *execute() {
+        yield "half";
+        yield "whole";
+      },
+    }),
+    state: aiTool({
+      description: "Shows what it was given.",
+      inputSchema: z.object({}),
+      execute: (_, { experimental_context, abortSignal, toolCallId }) => [
+        experimental_context,
+        abortSignal?.aborted,
+        toolCallId,
+      ],
+    }),
+  };
+
+  it("are described and called as that package does", async () => {
+    const made = await aiTools(tools);
+    expect(made.map(({ schema }) => schema.name)).toEqual(["find", "add", "parts", "state"]);
+    expect(made[1]!.schema.parameters).toMatchObject({ type: "object", required: ["a", "b"] });
+    expect(
+      await answers(
+        made,
+        ["find", { item: "pen" }],
+        ["find", { item: "cup" }],
+        ["find", {}],
+        ["add", { a: 1, b: 2.5 }],
+        ["add", { a: 100, b: 0 }],
+        ["parts", {}],
+        ["state", {}],
+      ),
+    ).toEqual([
+      '{"item":"pen","near":true}',
+      "refused: Error: cup is unknown",
+      "refused: Error: arguments must have required property 'item'",
+      "3.5",
+      "refused: Error: a is too large",
+      "whole",
+      '[{"task":"a"},false,"state-0"]',
+    ]);
+  });
+
+  it("make an environment that keeps to the contract", async () => {
+    const { find, add, parts } = tools;
+    expect(await checkEnvironment(environment(await aiTools({ find, add, parts })))).toEqual([]);
+  });
+
+  it("cannot be called without execute, or without a schema that can be read", async () => {
+    const { find } = tools;
+    for (const broken of [{ inputSchema: find.inputSchema }, { ...find, inputSchema: "text" }])
+      await expect(aiTools({ broken })).rejects.toMatchObject({
+        code: "ERR_VALUE",
+        message: expect.stringContaining('"broken"'),
+      });
+  });
+});

@@ -1,0 +1,125 @@
+import { describe, expect, it } from "vitest";
+import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import { actionTokens, parseAction, policyConversation } from "../../lib/prompts/policy.ts";
+import { servicePlayer } from "../../lib/rollout/service-player.ts";
+import { Conversation } from "../../lib/tokens/conversation.ts";
+import { ChatTemplate } from "../../lib/tokens/template.ts";
+import { fixtureJson, type TokenizerName, tokenizerNamed } from "./fixtures.ts";
+
+interface RecordedCall {
+  tokenizer: TokenizerName;
+  question: string;
+  thought: string;
+  arguments: Record<string, unknown>;
+  tool: ToolSchema;
+  text: string;
+}
+
+const recorded = fixtureJson<RecordedCall[]>("calls.json");
+const tool = recorded[0]!.tool;
+const question: Message[] = [{ role: "user", content: "Weather?" }];
+
+function modelOf(name: TokenizerName, template = ChatTemplate.of(tokenizerNamed(name))) {
+  const tokenizer = tokenizerNamed(name);
+  return {
+    encode: (text: string) => tokenizer.encode(text),
+    conversation: (messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }) =>
+      Conversation.start(tokenizer, template, messages, options),
+  };
+}
+
+describe("a call is written as transformers renders it", () => {
+  it.each(recorded.map((call, i) => [`${call.tokenizer} ${i}`, call] as const))("%s", (_, call) => {
+    const tokenizer = tokenizerNamed(call.tokenizer);
+    const conversation = modelOf(call.tokenizer).conversation([{ role: "user", content: call.question }], {
+      tools: [call.tool],
+    });
+    const { tokens } = conversation.writeCall({
+      name: call.tool.name,
+      // Python's spelling, which JavaScript's has no spaces for.
+      arguments: JSON.stringify(call.arguments, null, 1)
+        .replaceAll(/\n\s*/g, " ")
+        .replaceAll(/([[{]) | ([\]}])/g, "$1$2"),
+      // Llama's template leaves a thought out.
+      ...(call.text.includes(call.thought) ? { thought: call.thought } : {}),
+    });
+    conversation.appendGeneration({ tokens }).append({ role: "tool", content: "sunny" });
+    expect(tokenizer.decode(conversation.tokens)).toBe(call.text);
+    if (!call.text.includes("<|im_end|> {c}"))
+      expect(conversation.tokens).toEqual(tokenizer.encodeTemplate(call.text));
+  });
+});
+
+describe.each(["qwen-like", "llama3-like"] as const)("the policy's calls, by %s's template", (name) => {
+  const model = modelOf(name);
+  const tokenizer = tokenizerNamed(name);
+  const open = () => policyConversation(model, { messages: question, tools: [tool] }, "call");
+
+  it("are read again as they were, with the spelling of their numbers", () => {
+    for (const thought of [undefined, "I look."]) {
+      const text = '{"name": "get_weather", "arguments": {"city": "<|im_end|>", "days": 250.0}}';
+      const action = {
+        text,
+        ...(thought && { thought }),
+        tool: { name: "get_weather", arguments: { city: "<|im_end|>", days: 250 } },
+      };
+      const tokens = actionTokens(model, open(), action, "call");
+      // What `generation.text` would hold.
+      expect(parseAction(tokenizer.decode(tokens, { skipSpecial: true }), "call")).toEqual({
+        ok: true,
+        action,
+      });
+      expect(tokens.some((id) => tokenizer.specialIds.has(id))).toBe(false);
+    }
+  });
+
+  it("and what is said is text", () => {
+    expect(actionTokens(model, open(), { text: "Hello." }, "call")).toEqual(tokenizer.encode("Hello."));
+  });
+
+  it("need their JSON as the action's text", () => {
+    const action = { text: "get_weather", tool: { name: "get_weather", arguments: {} } };
+    expect(() => actionTokens(model, open(), action, "call")).toThrow(
+      expect.objectContaining({ code: "ERR_ENVIRONMENT" }),
+    );
+  });
+});
+
+it("control tokens around a call are the model's own ids", () => {
+  const tokenizer = tokenizerNamed("qwen-like");
+  const conversation = modelOf("qwen-like").conversation(question, { tools: [tool] });
+  const { tokens } = conversation.writeCall({ name: "f", arguments: '{"a": "<tool_call>"}' });
+  expect(tokens.filter((id) => tokenizer.addedIds.has(id)).map((id) => tokenizer.decode([id]))).toEqual([
+    "<tool_call>",
+    "</tool_call>",
+  ]);
+});
+
+it("a service is told how to call, and its calls are read", () => {
+  const player = servicePlayer({ complete: async () => "" } as never);
+  const conversation = policyConversation(player, { messages: question, tools: [tool] }, "call");
+  const { text } = conversation.writeCall({ name: "get_weather", arguments: '{"days": 1}', thought: "Hm." });
+  expect(parseAction(text, "call")).toMatchObject({
+    ok: true,
+    action: { thought: "Hm.", tool: { name: "get_weather" } },
+  });
+});
+
+describe("templates that cannot be used for calls", () => {
+  const qwen = ChatTemplate.of(tokenizerNamed("qwen-like")).source;
+  it.each([
+    ["knows no tools", ChatTemplate.of(tokenizerNamed("smollm2")), /knows no calls/],
+    ["writes calls as XML", new ChatTemplate(qwen.replaceAll('{"name": "', "<function=")), /not read here/],
+    [
+      "puts calls where none is read",
+      new ChatTemplate(qwen.replaceAll("tool_call>", "invoke>[")),
+      /not read here/,
+    ],
+  ])("one that %s", (_, template, message) => {
+    const open = () =>
+      policyConversation(modelOf("qwen-like", template), { messages: question, tools: [tool] }, "call");
+    expect(open).toThrow(
+      expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringMatching(message) }),
+    );
+  });
+});

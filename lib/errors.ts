@@ -21,6 +21,7 @@ export type ErrorCode =
   | "ERR_CONFIG" // a recipe or option that does not validate
   | "ERR_ENVIRONMENT" // an environment broke its contract or failed
   | "ERR_SERVICE" // an LLM service failed
+  | "ERR_BUDGET" // what an LLM service may take was taken
   | "ERR_RUN" // a run directory that cannot be used
   | "ERR_CHECKPOINT" // a checkpoint that is missing, torn or does not fit
   | "ERR_NOT_FINITE" // ten steps in a row were not finite
@@ -72,4 +73,9 @@ export function fromFileSystem(error: unknown, path?: string): unknown {
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted)
     throw new NlacError("ERR_ABORTED", "The operation was aborted.", { cause: signal.reason });
+}
+
+/** Whether `error` says that a service's budget is spent: then nothing that needs the service can go on. */
+export function isBudgetSpent(error: unknown): boolean {
+  return error instanceof NlacError && error.code === "ERR_BUDGET";
 }

@@ -1,8 +1,8 @@
 /**
- * Who plays a person of an environment (a user, an oracle, a judge, a buyer), and the first who can: a model behind
- * OpenAI's API, or one compatible with it (vLLM, llama.cpp, Ollama, …). The others are in service-local.ts and
- * service-recording.ts; services.ts opens any of them. Failures become ERR_SERVICE, so that they end one episode, not
- * a run.
+ * Who plays a person of an environment (a user, an oracle, a judge, a buyer) or an episode itself, and the first who can: a
+ * model behind OpenAI's API, or one compatible with it (vLLM, SGLang, llama.cpp, Ollama, `nlac serve`, …). The others are in
+ * service-local.ts and service-recording.ts; services.ts opens any of them. Failures become ERR_SERVICE, so that they end
+ * one episode, not a run; a budget that is spent is ERR_BUDGET, and ends the run.
  */
 
 import OpenAI from "openai";
@@ -10,6 +10,8 @@ import { z } from "zod";
 import { checkConfig } from "../checks.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { Message, Usage } from "./contract.ts";
+import { BrokenAnswer, withRetries } from "./service-attempts.ts";
+import { type Budget, checkBudget, Places } from "./service-limits.ts";
 
 export interface CompletionOptions {
   /** Most tokens of the reply. Default: the service's own. */
@@ -31,7 +33,7 @@ export interface ChatService {
   readonly model: string;
   /** What `complete` takes where its options say nothing. Absent: unknown. */
   readonly defaults?: CompletionSettings;
-  /** The reply's text, never empty. Throws ERR_SERVICE, and ERR_ABORTED when `signal` fires. */
+  /** The reply's text, never empty. Throws ERR_SERVICE, ERR_BUDGET, and ERR_ABORTED when `signal` fires. */
   complete(messages: readonly Message[], options?: CompletionOptions): Promise<string>;
   /** What it was asked so far: requests that failed and further attempts too, as far as it is known what they took. */
   usage(): Usage;
@@ -54,12 +56,19 @@ export interface ServiceOptions {
   apiKey?: string;
   /** Sampling temperature. Default 0. */
   temperature?: number;
-  /** Most tokens of an answer. Default 512. */
+  /** Most tokens of an answer; one that is longer is cut, and is an answer all the same. Default 512. */
   maxTokens?: number;
-  /** Milliseconds until a request counts as failed. Default 30,000. */
+  /** Milliseconds that a whole answer may take, from when the request is sent. Default 30,000. */
   timeout?: number;
-  /** Further attempts after connection faults, timeouts, 408, 409, 429 and 5xx, with growing pauses. Default 3. */
+  /**
+   * Further attempts after connection faults, timeouts, answers that are cut off or no answers, 408, 409, 429 and 5xx, with
+   * growing pauses. Default 10, half a minute in all.
+   */
   maxRetries?: number;
+  /** Most requests under way at once; others wait, and go in the order in which they came. Default 64. */
+  concurrency?: number;
+  /** When it is spent, nothing more is asked: ERR_BUDGET. Requests that are under way then may go beyond it. Default: none. */
+  budget?: Budget;
   /** US dollars for a million tokens. Without it `usage().cost` is 0. */
   price?: Price;
   /** Replaces `fetch`, for tests and proxies. */
@@ -73,7 +82,11 @@ const optionsSchema = z.strictObject({
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
   timeout: z.number().positive().default(30_000),
-  maxRetries: z.int().nonnegative().default(3),
+  maxRetries: z.int().nonnegative().default(10),
+  concurrency: z.int().positive().default(64),
+  budget: z
+    .strictObject({ tokens: z.number().positive().optional(), cost: z.number().positive().optional() })
+    .default({}),
   price: z
     .strictObject({ prompt: z.number().nonnegative(), completion: z.number().nonnegative() })
     .default({ prompt: 0, completion: 0 }),
@@ -82,7 +95,7 @@ const optionsSchema = z.strictObject({
 
 /** Opens a service; no request is made yet. Throws ERR_CONFIG for options that do not validate. */
 export function chatService(options: ServiceOptions): ChatService {
-  const { model, price, timeout, maxRetries, fetch, ...given } = checkConfig(optionsSchema, options);
+  const { model, price, budget, timeout, maxRetries, fetch, ...given } = checkConfig(optionsSchema, options);
   const baseURL = given.baseURL ?? process.env.OPENAI_BASE_URL;
   const apiKey = given.apiKey ?? process.env.OPENAI_API_KEY ?? (baseURL === undefined ? undefined : "none");
   if (apiKey === undefined) {
@@ -91,48 +104,63 @@ export function chatService(options: ServiceOptions): ChatService {
       "service: give an apiKey or set OPENAI_API_KEY (or give the baseURL of a server).",
     );
   }
+  if (budget.cost !== undefined && options.price === undefined)
+    throw new NlacError("ERR_CONFIG", "service: a budget of money needs the price of tokens.");
   const defaults = { maxTokens: given.maxTokens, temperature: given.temperature };
   const used = { requests: 0, promptTokens: 0, completionTokens: 0 };
+  const usage = () => ({
+    ...used,
+    cost: (used.promptTokens * price.prompt + used.completionTokens * price.completion) / 1e6,
+  });
+  const places = new Places(given.concurrency);
   const client = new OpenAI({
     apiKey,
     ...(baseURL === undefined ? {} : { baseURL }),
+    // Its own attempts end where an answer begins, and its pauses cannot be broken off: see `withRetries` and `inTime`.
+    maxRetries: 0,
     timeout,
-    maxRetries,
-    // Every attempt passes here, those that the client repeats too.
-    fetch: (...call) => {
-      used.requests++;
-      return fetch(...call);
-    },
+    fetch,
   });
+
+  /** One attempt. What it took is counted whatever becomes of it: an answer without text has been paid for too. */
+  const ask = async (
+    request: OpenAI.ChatCompletionCreateParamsNonStreaming,
+    signal: AbortSignal | undefined,
+  ): Promise<string | undefined> => {
+    checkBudget(model, budget, usage());
+    used.requests++;
+    const answer = await inTime(timeout, signal, (signal) =>
+      client.chat.completions.create(request, { signal }),
+    );
+    used.promptTokens += answer?.usage?.prompt_tokens ?? 0;
+    used.completionTokens += answer?.usage?.completion_tokens ?? 0;
+    return textOf(answer);
+  };
+
   return {
     model,
     defaults,
-    usage: () => ({
-      ...used,
-      cost: (used.promptTokens * price.prompt + used.completionTokens * price.completion) / 1e6,
-    }),
+    usage,
     async complete(messages, { maxTokens, temperature, seed, signal } = {}) {
       throwIfAborted(signal);
       const sampling = temperature ?? defaults.temperature;
-      let text: string | null | undefined;
+      const request = {
+        model,
+        messages: messages.map(asHeard),
+        temperature: sampling,
+        max_tokens: maxTokens ?? defaults.maxTokens,
+        // Not every server knows it, so only where it matters; some take no more than 31 bits.
+        ...(seed === undefined || sampling === 0 ? {} : { seed: seed % 2 ** 31 }),
+      };
+      const number = places.number();
+      // A place is free again in the pauses between attempts.
+      const attempt = () => places.within(number, signal, () => ask(request, signal));
+      let text: string | undefined;
       try {
-        const completion = await client.chat.completions.create(
-          {
-            model,
-            messages: messages.map(asHeard),
-            temperature: sampling,
-            max_tokens: maxTokens ?? defaults.maxTokens,
-            // Not every server knows it, so only where it matters; some take no more than 31 bits.
-            ...(seed === undefined || sampling === 0 ? {} : { seed: seed % 2 ** 31 }),
-          },
-          { signal },
-        );
-        // An answer without text has been paid for too.
-        used.promptTokens += completion.usage?.prompt_tokens ?? 0;
-        used.completionTokens += completion.usage?.completion_tokens ?? 0;
-        text = completion.choices?.[0]?.message?.content;
+        text = await withRetries(attempt, maxRetries, signal);
       } catch (error) {
         throwIfAborted(signal);
+        if (error instanceof NlacError) throw error;
         throw new NlacError("ERR_SERVICE", `The service of ${model} failed: ${reason(error)}`, {
           cause: error,
         });
@@ -140,6 +168,51 @@ export function chatService(options: ServiceOptions): ChatService {
       return replyOf(text, model);
     },
   };
+}
+
+/**
+ * What `work` gives, if it does so in `timeout` milliseconds. The openai package's own timeout ends with an answer's headers;
+ * a body may stand still for ever. Throws an APIConnectionTimeoutError, and a BrokenAnswer for a body that ends early.
+ */
+async function inTime<T>(
+  timeout: number,
+  signal: AbortSignal | undefined,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const ending = new AbortController();
+  const end = () => ending.abort();
+  const timer = setTimeout(end, timeout);
+  signal?.addEventListener("abort", end, { once: true });
+  try {
+    return await work(ending.signal);
+  } catch (error) {
+    if (ending.signal.aborted) throw new OpenAI.APIConnectionTimeoutError();
+    if (error instanceof OpenAI.OpenAIError) throw error;
+    throw new BrokenAnswer("its answer broke off.", { cause: error });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", end);
+  }
+}
+
+/** How vLLM, SGLang and OpenRouter mark a text whose writing was broken off. */
+const brokenOff: readonly unknown[] = ["abort", "error"];
+
+/**
+ * The text of an answer that was written to its end, or up to `maxTokens`. Throws a BrokenAnswer for one that was not, and
+ * ERR_SERVICE for one that holds no text and will not another time.
+ */
+function textOf(answer: OpenAI.ChatCompletion): string | undefined {
+  const choice = answer?.choices?.[0];
+  if (choice === undefined) throw new BrokenAnswer("its answer is no chat completion.");
+  const { finish_reason: finish, message } = choice;
+  if (!finish || brokenOff.includes(finish))
+    throw new BrokenAnswer(`its reply was broken off (finish_reason ${JSON.stringify(finish ?? null)}).`);
+  if (finish === "content_filter") throw new Error("its reply was withheld by a content filter.");
+  const text = message?.content ?? undefined;
+  if (finish === "length" && !text?.trim())
+    throw new Error("its reply was cut before it said anything: maxTokens is too low for it.");
+  return text;
 }
 
 /** The message as a service takes it: a tool's answer is a quotation to a model that has made no call. */
@@ -156,6 +229,11 @@ export function replyOf(text: unknown, model: string): string {
     throw new NlacError("ERR_SERVICE", `The service of ${model} gave an empty reply.`);
   }
   return text.trim();
+}
+
+/** What a reply says after a thinking model's thought; nothing where the thought was cut off. */
+export function withoutThinking(text: string): string {
+  return text.replace(/^[\s\S]*<\/think>|<think>[\s\S]*$/g, "").trim();
 }
 
 function reason(error: unknown): string {

@@ -121,8 +121,8 @@ export interface EnvironmentDefinition<Task, State> {
   name: string;
   /** What episodes start from, as lists or as functions that are asked once. */
   tasks: Record<"train" | "test", readonly Task[] | (() => Made<readonly Task[]>)>;
-  /** A short name of a task, its own in both splits. */
-  taskId(task: Task): string;
+  /** A short name of a task, for logs and keys. Default: the task itself where it is a text, else its `id`. */
+  taskId?(task: Task): string;
   /** Opens an episode: what it changes as it goes on. Every random choice is a function of `seed`. */
   start(task: Task, options: ResetOptions): Made<State>;
   /** What the agent is and what rules it follows. */
@@ -187,6 +187,15 @@ const definitionKeys = [
   "demonstrate",
 ] as const satisfies readonly (keyof EnvironmentDefinition<unknown, unknown>)[];
 
+function ownName(task: unknown, name: string): string {
+  const id = typeof task === "string" ? task : (task as { id?: unknown } | null)?.id;
+  if (typeof id === "string") return id;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${name}: a task is no text and has no text "id": give it a name by taskId.`,
+  );
+}
+
 /**
  * An environment of tools.
  *
@@ -196,6 +205,9 @@ export function defineEnvironment<Task, State>(
   definition: EnvironmentDefinition<Task, State>,
 ): Environment<Task> {
   checkKeys(definition, "defineEnvironment", definitionKeys, "ERR_CONFIG");
+  for (const part of ["name", "tasks", "start", "prompt", "tools", "score"] as const)
+    if (definition[part] === undefined)
+      throw new NlacError("ERR_CONFIG", `defineEnvironment: ${part} is missing.`);
   const { name, maxTurns = 30, actionFormat = "tool" } = definition;
   if (Array.isArray(definition.tools)) offered(definition, definition.tools);
   const lists = new Map<string, Promise<readonly Task[]>>();
@@ -247,7 +259,7 @@ export function defineEnvironment<Task, State>(
       }
       return [...(await list)];
     },
-    taskId: (task) => definition.taskId(task),
+    taskId: (task) => definition.taskId?.(task) ?? ownName(task, name),
     start,
     ...driving,
     async close() {

@@ -452,3 +452,27 @@ describe("faults are told apart in a trajectory", () => {
     expect(trajectory).toMatchObject({ outcome, fault: { code } });
   });
 });
+
+describe("a definition", () => {
+  const least = {
+    name: "least",
+    start: () => ({}),
+    prompt: () => "Go.",
+    tools: [],
+    score: () => 0,
+  };
+
+  it("needs no taskId where a task is a text or has an id", async () => {
+    const texts = defineEnvironment({ ...least, tasks: { train: ["a"], test: ["b"] } });
+    expect((await texts.tasks("train")).map((task) => texts.taskId(task))).toEqual(["a"]);
+    const named = defineEnvironment({ ...least, tasks: { train: [{ id: "a" }], test: [] } });
+    expect((await named.tasks("train")).map((task) => named.taskId(task))).toEqual(["a"]);
+    const numbers = defineEnvironment({ ...least, tasks: { train: [1], test: [2] } });
+    expect(() => numbers.taskId(1)).toThrow(/give it a name by taskId/);
+  });
+
+  it("says which part is missing", () => {
+    const { score: _, ...rest } = { ...least, tasks: { train: ["a"], test: ["b"] } };
+    expect(() => defineEnvironment(rest as never)).toThrow("defineEnvironment: score is missing.");
+  });
+});

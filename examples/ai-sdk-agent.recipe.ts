@@ -4,7 +4,7 @@ import { defineRecipe } from "nlac";
 export default defineRecipe({
   name: "ai-sdk-agent",
   description: "NLAC from the recorded episodes of an agent that plays behind an endpoint",
-  model: "SmolLM2-135M-Instruct",
+  model: "Qwen/Qwen2.5-0.5B-Instruct",
   environment: { name: "recorded" },
   config: {
     recorded: ["episodes.jsonl"],

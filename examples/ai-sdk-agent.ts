@@ -1,7 +1,10 @@
 /**
  * An agent of Vercel's ai SDK that learns by changing its base URL. It keeps a shop's shelf: it looks up what is there,
- * orders what is short, and says so. Run `nlac serve MODEL --record episodes.jsonl`, then this file with the server's address;
- * afterwards `nlac train examples/ai-sdk-agent.recipe.ts` learns from what was recorded.
+ * orders what is short, and says so. The model's chat template must know tools, as Qwen's and Llama's do.
+ *
+ *   nlac serve Qwen/Qwen2.5-0.5B-Instruct --record episodes.jsonl
+ *   npx tsx examples/ai-sdk-agent.ts http://127.0.0.1:8000/v1 Qwen2.5-0.5B-Instruct 16
+ *   nlac train examples/ai-sdk-agent.recipe.ts
  */
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -34,6 +37,7 @@ export async function keepShelf(baseURL: string, model: string, episode: string)
       }),
     },
     stopWhen: stepCountIs(8),
+    maxOutputTokens: 96,
   });
   const reward = ordered.join() === "rice" ? 1 : 0;
   await fetch(`${baseURL}/episodes/${episode}/reward`, {

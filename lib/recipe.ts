@@ -178,9 +178,8 @@ export async function importExported(
   try {
     exported = structuredClone(loaded);
   } catch (error) {
-    throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${(error as Error).message}`, {
-      cause: error,
-    });
+    const message = `${path} is no ${kind.toLowerCase()}: those are plain values, and this one holds functions.`;
+    throw new NlacError("ERR_CONFIG", message, { cause: error });
   }
   if (typeof exported !== "object" || exported === null) {
     throw new NlacError(

@@ -223,8 +223,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
     await checkpoint(true);
     return trainingResult(state, false);
   } catch (error) {
-    await rollBack(model, run, error);
-    await checkpoint(true);
+    await rollBack(model, run, error, () => checkpoint(true));
     return trainingResult(state, true);
   }
 }

@@ -235,8 +235,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     await checkpoint(true);
     return result(state, false);
   } catch (error) {
-    await rollBack(model, run, error);
-    await checkpoint(true);
+    await rollBack(model, run, error, () => checkpoint(true));
     return result(state, true);
   } finally {
     replay.dispose();

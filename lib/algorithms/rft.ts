@@ -191,8 +191,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
     await checkpoint(true);
     return trainingResult(state, false);
   } catch (error) {
-    await rollBack(model, run, error);
-    await checkpoint(true);
+    await rollBack(model, run, error, () => checkpoint(true));
     return trainingResult(state, true);
   }
 }

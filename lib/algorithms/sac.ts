@@ -203,8 +203,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
     await checkpoint(true);
     return trainingResult(state, false);
   } catch (error) {
-    await rollBack(model, run, error);
-    await checkpoint(true);
+    await rollBack(model, run, error, () => checkpoint(true));
     return trainingResult(state, true);
   }
 }

@@ -8,7 +8,7 @@ import { evaluateReact } from "../algorithms/react.ts";
 import type { Environment, Usage } from "../environments/contract.ts";
 import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
 import { type ChatService, chatService } from "../environments/service.ts";
-import { NlacError } from "../errors.ts";
+import { isBudgetSpent, NlacError } from "../errors.ts";
 import type { Learner } from "../learner.ts";
 import type { Support } from "../model.ts";
 import type { Recipe } from "../recipe.ts";
@@ -215,6 +215,7 @@ async function evaluatePlay(
   const played = flags.resume ? playedBefore(flags.record!) : [];
   const finished: Trajectory[] = [];
   let stopped = true;
+  let spent: string | undefined;
   let people: Usage | undefined;
   let floor: Interval | undefined;
 
@@ -236,10 +237,18 @@ async function evaluatePlay(
     stopped = false;
     if (idle === undefined) return;
     const onProgress = showing("floor", progress, false);
-    floor = (await evaluateReact({ model: idle, environment, config, signal, onProgress })).success;
+    // A limit in the agent's tokens is none in the ids of this player, which are bytes.
+    const unlimited = { ...config, maxPromptTokens: undefined };
+    const { success } = await evaluateReact({
+      ...{ model: idle, environment, signal, onProgress },
+      config: unlimited,
+    });
+    floor = success;
   })
     .catch((error: unknown) => {
-      if (!(error instanceof NlacError && error.code === "ERR_ABORTED")) throw error;
+      if (!(error instanceof NlacError && (error.code === "ERR_ABORTED" || isBudgetSpent(error))))
+        throw error;
+      if (isBudgetSpent(error)) spent = `${error.code}: ${error.message}`;
     })
     .finally(() => progress.end());
   record?.sync();
@@ -261,8 +270,9 @@ async function evaluatePlay(
   }
   if (stopped) {
     const go = record === undefined ? "" : "; the same command with --resume goes on";
-    process.stderr.write(`nlac: stopped after ${all.length} episodes${go}\n`);
-    process.exitCode = 130;
+    const why = spent === undefined ? "" : ` (${spent})`;
+    process.stderr.write(`nlac: stopped after ${all.length} episodes${why}${go}\n`);
+    process.exitCode = spent === undefined ? 130 : 1;
   }
 }
 

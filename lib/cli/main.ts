@@ -47,6 +47,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     const error = fromFileSystem(thrown);
     if (error instanceof CommanderError) {
       if (error.exitCode === 0) return 0; // --help and --version end this way
+      if (error.code === "commander.help") return 1; // a command of commands alone: its help was printed
       return fail("ERR_VALUE", error.message.replace(/^error: /, ""));
     }
     if (error instanceof NlacError) return fail(error.code, error.message);

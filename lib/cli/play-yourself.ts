@@ -4,6 +4,7 @@ import type { Action, Environment, Message, Observation, ToolSchema } from "../e
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
+import { costOfLeaving } from "../rollout/collect.ts";
 import { inTime } from "../rollout/in-time.ts";
 import { succeeded } from "../rollout/trajectory.ts";
 import { formatFigure } from "../run/progress.ts";
@@ -41,6 +42,7 @@ export async function playYourself(
       if (result.reward !== 0 && !last) console.log(`(reward: ${formatFigure(result.reward)})`);
       console.log("");
       if (!last) continue;
+      if (!result.done) reward += costOfLeaving(environment, reward);
       const ending = succeeded({ turns: [result], reward }) ? "a success" : "no success";
       console.log(`Reward: ${formatFigure(reward)}, ${ending}.`);
       console.log(`The task was ${environment.taskId(task)}.`);

@@ -18,6 +18,8 @@ import {
   unreadableMessage,
 } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
+import { costOfLeaving } from "../rollout/collect.ts";
+import { formatFigure } from "../run/progress.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { Person } from "./person.ts";
@@ -117,7 +119,9 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
     for (const { role, content } of messages) console.log(`[${role}]\n${content}\n`);
     if (person === undefined) console.log(`(the task: ${environment.taskId(task)})\n`);
 
-    for (let turn = 0; turn < environment.maxTurns; turn++) {
+    let reward = 0;
+    let done = false;
+    for (let turn = 0; turn < environment.maxTurns && !done; turn++) {
       const prompt = conversation.prompt();
       if (prompt.length >= learner.maxPositions) {
         console.log("The conversation has outgrown the model's context.");
@@ -159,10 +163,12 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         `   ${actionSummary(parsed.action)} → ${result.observation.map(({ content }) => content).join(" ")}`,
       );
       conversation.append(...result.observation);
-      if (result.done) {
-        console.log(`\nReward: ${result.reward}`);
-        break;
-      }
+      reward += result.reward;
+      done = result.done;
+    }
+    if (person === undefined) {
+      const total = done ? reward : reward + costOfLeaving(environment, reward);
+      console.log(`\nReward: ${formatFigure(total)}`);
     }
   } catch (error) {
     if (!isInterruption(error, person)) throw error;

@@ -1,6 +1,6 @@
 /** `nlac data synthesize`: makes tasks for an environment whose own are too few. */
 
-import { existsSync, mkdirSync } from "node:fs";
+import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import type { ServiceSource } from "../environments/services.ts";
@@ -13,6 +13,7 @@ import {
 import { readTasks } from "../environments/tau-bench/tasks.ts";
 import { NlacError } from "../errors.ts";
 import { stderrReporter } from "../native/report.ts";
+import { onDisk } from "../run/files.ts";
 import { writeAtomically } from "../write-atomically.ts";
 import { collect, jsonObject, wholeNumber } from "./options.ts";
 
@@ -78,6 +79,11 @@ async function run(tasks: string, flags: SynthesizeFlags): Promise<void> {
     if (existsSync(file))
       throw new NlacError("ERR_VALUE", `${file} is there already; give --out another directory.`);
   }
+  // Before anything is made: a service that puts the instructions into other words is paid.
+  onDisk(flags.out, () => {
+    mkdirSync(flags.out, { recursive: true });
+    accessSync(flags.out, constants.W_OK);
+  });
   const { data, train, test, seed, questions } = flags;
   const heldOut = flags.holdOut.flatMap((file) => readTasks(file, "held-out").map(({ userId }) => userId));
   const reporter = stderrReporter();
@@ -89,7 +95,6 @@ async function run(tasks: string, flags: SynthesizeFlags): Promise<void> {
   const start = performance.now();
   const synthesis = await synthesizeRetail(options);
   const seconds = (performance.now() - start) / 1000;
-  mkdirSync(flags.out, { recursive: true });
   for (const split of ["train", "test"] as const) {
     writeAtomically(files[split], `${JSON.stringify(synthesis[split], undefined, 1)}\n`);
   }

@@ -139,8 +139,9 @@ async function run(
         `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
         "",
         stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
-        `Try it:    nlac play ${path}`,
-        `Measure:   nlac eval ${path}`,
+        ...(recipe.environment.name === "recorded"
+          ? [`Serve it:  nlac serve ${path}`]
+          : [`Try it:    nlac play ${path}`, `Measure:   nlac eval ${path}`]),
       ].join("\n"),
     );
   } finally {

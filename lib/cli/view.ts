@@ -3,7 +3,7 @@
  * that `nlac eval` recorded.
  */
 
-import { existsSync } from "node:fs";
+import { statSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { NlacError } from "../errors.ts";
@@ -12,6 +12,7 @@ import { renderEpisodes } from "../report/page.ts";
 import { type EpisodeFigures, figuresOf, grouped, summarize } from "../rollout/evaluate.ts";
 import { type MetricsRow, readDescription } from "../run/directory.ts";
 import { type EpisodeRecord, readEpisodeRecords } from "../run/episodes.ts";
+import { onDisk } from "../run/files.ts";
 import { formatFigure } from "../run/progress.ts";
 import { readRecords } from "../run/records.ts";
 import type { SampleRecord } from "../run/training-run.ts";
@@ -51,9 +52,9 @@ Examples:
 }
 
 function view(path: string, flags: ViewFlags): void {
-  const isRun = existsSync(join(path, "run.json"));
-  if (flags.report !== undefined || (!isRun && path.endsWith(".jsonl"))) viewEpisodes(path, isRun, flags);
-  else viewRun(path, flags);
+  const isRun = onDisk(path, () => statSync(path)).isDirectory();
+  if (isRun && flags.report === undefined) viewRun(path, flags);
+  else viewEpisodes(path, isRun, flags);
 }
 
 function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {

@@ -55,10 +55,12 @@ export interface Usage {
   cost: number;
 }
 
+export const nothingUsed: Readonly<Usage> = { requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 };
+
 /** One episode in progress. Made by `Environment.start`, so that many episodes of one environment can run. */
 export interface Episode {
   readonly observation: Observation;
-  /** Throws NlacError ERR_ENVIRONMENT for a fault of the environment, ERR_SERVICE for one of its LLM. */
+  /** Throws NlacError ERR_ENVIRONMENT for a fault of the environment, ERR_SERVICE for one of its LLM, ERR_BUDGET. */
   step(action: Action): Promise<StepResult>;
   close(): Promise<void>;
 }
@@ -129,7 +131,10 @@ export interface Environment<Task = unknown> {
    * instead of foreseeing what follows. Needs `maxTurns` 1. Default: whether `actionFormat` is "solution".
    */
   readonly singleStep?: boolean;
-  /** The smallest and the largest total reward of an episode. Default [0, 1]. */
+  /**
+   * The smallest and the largest total reward of an episode. Default [0, 1]. Where the smallest is below 0, an episode that is
+   * cut short, by its turns, the model's context or unreadable actions, ends with it.
+   */
   readonly rewardRange?: readonly [low: number, high: number];
   /** What an agent does, turn by turn, that does nothing: its success is the floor that a policy must beat. */
   readonly idle?: Action;

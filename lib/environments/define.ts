@@ -17,7 +17,7 @@ import type {
   ResetOptions,
   ToolSchema,
 } from "./contract.ts";
-import { driver } from "./driver.ts";
+import { driver, episodeOver } from "./driver.ts";
 
 /** What a tool, or the person who is spoken to, knows of the episode. */
 export interface ToolContext<State = unknown, Task = unknown> {
@@ -358,7 +358,7 @@ class ToolEpisode<Task, State> implements Episode {
 
   async step(action: Action) {
     const { name, score } = this.#definition;
-    if (this.#over) throw new NlacError("ERR_ENVIRONMENT", `${name}: the episode is over; start a new one.`);
+    if (this.#over) throw episodeOver(name);
     throwIfAborted(this.#signal);
     this.#turn++;
     try {

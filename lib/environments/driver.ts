@@ -1,4 +1,7 @@
-/** `reset`, `step` and `close` of an environment, made from its `start`: one episode at a time. */
+/**
+ * What environments have in common: `reset`, `step` and `close`, made from `start`, for one episode at a time, and the errors for
+ * a split that is none and for a step after the end.
+ */
 
 import { NlacError } from "../errors.ts";
 import type { Environment, Episode, ResetOptions } from "./contract.ts";
@@ -25,4 +28,15 @@ export function driver<Task>(
     },
     close,
   };
+}
+
+/** Throws ERR_VALUE for a split that no environment has. */
+export function checkSplit(name: string, split: unknown): asserts split is "train" | "test" {
+  if (split === "train" || split === "test") return;
+  throw new NlacError("ERR_VALUE", `${name}: split must be "train" or "test", not ${JSON.stringify(split)}.`);
+}
+
+/** Of a step after the end. */
+export function episodeOver(name: string): NlacError {
+  return new NlacError("ERR_ENVIRONMENT", `${name}: the episode is over; start a new one.`);
 }

@@ -59,6 +59,7 @@ export {
   type Price,
   type ServiceOptions,
 } from "./service.ts";
+export type { Budget } from "./service-limits.ts";
 export type { LocalServiceOptions } from "./service-local.ts";
 export {
   openService,

@@ -11,6 +11,7 @@ import { checkConfig } from "../checks.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { Learner, LearnerOptions } from "../learner.ts";
 import type { GenerateRequest, Generation } from "../model.ts";
+import { nothingUsed } from "./contract.ts";
 import { asHeard, type ChatService, replyOf } from "./service.ts";
 
 /** What a reply takes of a learner. */
@@ -51,7 +52,7 @@ export function localService(options: LocalServiceOptions): ChatService {
   const batches = typeof local === "string" ? sharedModel(local, loading) : givenModel(local);
   const name = typeof local === "string" ? local : "the given learner";
   const defaults = { maxTokens, temperature };
-  const used = { requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 };
+  const used = { ...nothingUsed };
   let closed = false;
   return {
     model: name,

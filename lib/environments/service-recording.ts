@@ -19,7 +19,7 @@ import { z } from "zod";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import { onDisk } from "../run/files.ts";
 import { RecordWriter, readRecords } from "../run/records.ts";
-import type { Message } from "./contract.ts";
+import { type Message, nothingUsed } from "./contract.ts";
 import { asHeard, type ChatService, type CompletionOptions } from "./service.ts";
 
 const settings = { maxTokens: z.number().optional(), temperature: z.number().optional() };
@@ -114,7 +114,7 @@ export function playRecording(file: string): ChatService {
     model: header.model,
     defaults: header.defaults,
     // Nothing is spent on what was recorded.
-    usage: () => ({ requests, promptTokens: 0, completionTokens: 0, cost: 0 }),
+    usage: () => ({ ...nothingUsed, requests }),
     async complete(messages, options = {}) {
       throwIfAborted(options.signal);
       requests++;

@@ -75,13 +75,16 @@ export interface ServiceOptions {
   fetch?: typeof fetch;
 }
 
+/** Milliseconds: what a timer can wait. */
+const longestTimeout = 2 ** 31 - 1;
+
 const optionsSchema = z.strictObject({
   model: z.string().min(1),
   baseURL: z.string().optional(),
   apiKey: z.string().optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
-  timeout: z.number().positive().default(30_000),
+  timeout: z.number().positive().max(longestTimeout).default(30_000),
   maxRetries: z.int().nonnegative().default(10),
   concurrency: z.int().positive().default(64),
   budget: z
@@ -116,9 +119,9 @@ export function chatService(options: ServiceOptions): ChatService {
   const client = new OpenAI({
     apiKey,
     ...(baseURL === undefined ? {} : { baseURL }),
-    // Its own attempts end where an answer begins, and its pauses cannot be broken off: see `withRetries` and `inTime`.
+    // Its timeout ends where an answer begins, and its pauses cannot be broken off: see `withRetries` and `wholeAnswer`.
     maxRetries: 0,
-    timeout,
+    timeout: longestTimeout,
     fetch,
   });
 
@@ -129,12 +132,18 @@ export function chatService(options: ServiceOptions): ChatService {
   ): Promise<string | undefined> => {
     checkBudget(model, budget, usage());
     used.requests++;
-    const answer = await inTime(timeout, signal, (signal) =>
+    const answer = await wholeAnswer(timeout, signal, (signal) =>
       client.chat.completions.create(request, { signal }),
     );
     used.promptTokens += answer?.usage?.prompt_tokens ?? 0;
     used.completionTokens += answer?.usage?.completion_tokens ?? 0;
-    return textOf(answer);
+    const text = textOf(answer);
+    if (answer.usage == null && options.budget !== undefined)
+      throw new NlacError(
+        "ERR_BUDGET",
+        `The service of ${model} does not say what an answer took, so that no budget of it can be kept.`,
+      );
+    return text;
   };
 
   return {
@@ -174,14 +183,15 @@ export function chatService(options: ServiceOptions): ChatService {
  * What `work` gives, if it does so in `timeout` milliseconds. The openai package's own timeout ends with an answer's headers;
  * a body may stand still for ever. Throws an APIConnectionTimeoutError, and a BrokenAnswer for a body that ends early.
  */
-async function inTime<T>(
+async function wholeAnswer<T>(
   timeout: number,
   signal: AbortSignal | undefined,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const ending = new AbortController();
   const end = () => ending.abort();
-  const timer = setTimeout(end, timeout);
+  // A process that was busy for so long reads what has come meanwhile before it gives up.
+  const timer = setTimeout(() => setImmediate(end), timeout);
   signal?.addEventListener("abort", end, { once: true });
   try {
     return await work(ending.signal);

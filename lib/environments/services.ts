@@ -4,7 +4,7 @@
  */
 
 import { NlacError } from "../errors.ts";
-import type { Message, Usage } from "./contract.ts";
+import { type Message, nothingUsed } from "./contract.ts";
 import { type ChatService, type CompletionOptions, chatService, type ServiceOptions } from "./service.ts";
 import { type LocalServiceOptions, localService } from "./service-local.ts";
 import { playRecording, recordService } from "./service-recording.ts";
@@ -63,16 +63,6 @@ function scriptService(script: Script): ChatService {
       requests++;
       return script(messages, options);
     },
-    usage: () => ({ requests, promptTokens: 0, completionTokens: 0, cost: 0 }),
+    usage: () => ({ ...nothingUsed, requests }),
   };
-}
-
-/** What several services were asked together; a service that stands there twice counts once. */
-export function totalUsage(services: readonly ChatService[]): Usage {
-  const total = { requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 };
-  for (const service of new Set(services)) {
-    const usage = service.usage();
-    for (const key of Object.keys(total) as (keyof Usage)[]) total[key] += usage[key];
-  }
-  return total;
 }

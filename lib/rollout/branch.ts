@@ -6,10 +6,10 @@
 
 import { isDeepStrictEqual } from "node:util";
 import type { Action, Environment, Episode } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
+import { isBudgetSpent, throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { policyConversation } from "../prompts/policy.ts";
-import { type CollectOptions, collectTrajectories } from "./collect.ts";
+import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
 import { isFaulty, type Trajectory } from "./trajectory.ts";
 
 /** Another action in the place of a recorded one. */
@@ -54,10 +54,7 @@ async function takeAction<Task>(
   model: LanguageModel,
   environment: Environment<Task>,
   signal: AbortSignal | undefined,
-): Promise<
-  | { reward: number; from?: { episode: Episode; conversation: Trajectory["conversation"]; turns: number } }
-  | undefined
-> {
+): Promise<{ reward: number; from?: EpisodeRequest<Task>["from"] } | undefined> {
   let episode: Episode | undefined;
   try {
     episode = await environment.start(task, {
@@ -73,15 +70,16 @@ async function takeAction<Task>(
     const reward = before + result.reward;
     if (result.done || turn + 1 === environment.maxTurns) {
       await episode.close();
-      return { reward };
+      return { reward: result.done ? reward : reward + costOfLeaving(environment, reward) };
     }
     const conversation = trajectory.turns[turn]!.state.fork()
       .appendGeneration({ tokens: response })
       .append(...result.observation);
-    return { reward, from: { episode, conversation, turns: turn + 1 } };
-  } catch {
+    return { reward, from: { episode, conversation, turns: turn + 1, reward } };
+  } catch (error) {
     await episode?.close().catch(() => undefined);
     throwIfAborted(signal);
+    if (isBudgetSpent(error)) throw error;
     return undefined; // a fault of the environment is this branch's own
   }
 }

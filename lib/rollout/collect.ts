@@ -5,7 +5,7 @@
 
 import { setMaxListeners } from "node:events";
 import type { Environment, Episode, Message, StepResult } from "../environments/contract.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
+import { isBudgetSpent, NlacError, throwIfAborted } from "../errors.ts";
 import type { Generation, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
@@ -25,8 +25,8 @@ export interface EpisodeRequest<Task> {
   /** Number of the episode; with `seed` it determines every random choice of it. */
   id: number;
   task: Task;
-  /** Where to go on: an episode after so many turns, and the conversation so far. Default: the task's beginning. */
-  from?: { episode: Episode; conversation: Conversation; turns: number };
+  /** Where to go on: an episode after so many turns, the conversation and the reward so far. Default: the beginning. */
+  from?: { episode: Episode; conversation: Conversation; turns: number; reward: number };
 }
 
 export interface CollectOptions<Task> {
@@ -72,6 +72,8 @@ interface Running<Task> {
   conversation: Conversation;
   turns: Turn[];
   malformedInARow: number;
+  /** Reward that no turn brought: of an episode that is cut short before its first. */
+  unplayed: number;
   outcome?: Outcome;
   fault?: { code: string; message: string };
 }
@@ -80,12 +82,15 @@ interface Running<Task> {
 const turnsPerEpisode = 4096;
 /** Milliseconds; see `patience`. */
 const servicePatience = 50;
+/** Milliseconds that a call which is stopped waits for an episode to close. */
+const closingPatience = 1000;
 
 /**
  * Plays `episodes` to their ends. Order of the result: that of the requests. Which episodes run beside it changes
  * nothing about an episode but the last bits of its probabilities.
  *
- * @throws NlacError ERR_ABORTED when the signal fires; the running episodes are closed, and no other begins
+ * @throws NlacError ERR_ABORTED when the signal fires, ERR_BUDGET when a service's budget is spent: all further episodes would
+ *   end so. The running episodes are closed, and no other begins
  */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
   const { model, environment, episodes } = options;
@@ -143,7 +148,7 @@ async function play<Task>(
       throwIfAborted(options.signal);
       const prompt = run.conversation.prompt();
       if (prompt.length > Math.min(options.maxPromptTokens, model.maxPositions - 1)) {
-        finish(run, "context-limit");
+        cutShort(run, "context-limit", environment);
         break;
       }
       const generation = await batches.generate(place, {
@@ -166,7 +171,7 @@ async function play<Task>(
     ...(run.opening === undefined ? {} : { opening: run.opening }),
     turns: run.turns,
     conversation: run.conversation,
-    reward: run.turns.reduce((sum, turn) => sum + turn.reward, 0),
+    reward: run.turns.reduce((sum, turn) => sum + turn.reward, run.unplayed),
     outcome: run.outcome ?? "turn-limit",
     ...(run.fault === undefined ? {} : { fault: run.fault }),
   };
@@ -183,6 +188,7 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
     episode: undefined,
     turns: [],
     malformedInARow: 0,
+    unplayed: 0,
   };
   if (request.from !== undefined) {
     const { episode, conversation } = request.from;
@@ -194,6 +200,7 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
       starting = environment.start(request.task, { seed: episodeSeed(options.seed, request.id), signal });
       return starting;
     }, options);
+    checkMessages(episode.observation?.messages);
     const conversation = policyConversation(model, episode.observation, environment.actionFormat);
     return { ...run, episode, opening: episode.observation.messages, conversation };
   } catch (error) {
@@ -201,16 +208,19 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
     void starting?.then((episode) => episode.close()).catch(() => undefined);
     throwIfAborted(signal);
     // A model that cannot play in this action format, say: every episode would end so.
-    if (error instanceof NlacError && error.code === "ERR_CONFIG") throw error;
+    if (isBudgetSpent(error) || (error instanceof NlacError && error.code === "ERR_CONFIG")) throw error;
     const failed = { ...run, conversation: model.conversation([{ role: "user", content: "" }]) };
     fail(failed, error);
     return failed;
   }
 }
 
-/** What an episode that is over cannot do any more is no fault of it. */
+/** What an episode that is over cannot do any more is no fault of it. One that hangs does not keep a call from stopping. */
 async function close<Task>(episode: Episode | undefined, options: PlayOptions<Task>): Promise<void> {
-  if (episode !== undefined) await inTime(() => episode.close(), options).catch(() => undefined);
+  if (episode === undefined) return;
+  const { stepTimeout = closingPatience, signal } = options;
+  const patience = signal.aborted ? { stepTimeout: Math.min(stepTimeout, closingPatience) } : options;
+  await inTime(() => episode.close(), patience).catch(() => undefined);
 }
 
 async function act<Task>(
@@ -247,6 +257,7 @@ async function act<Task>(
       result = checked(await inTime(() => run.episode!.step(parsed.action), options));
     } catch (error) {
       throwIfAborted(options.signal);
+      if (isBudgetSpent(error)) throw error;
       fail(run, error);
       return;
     }
@@ -259,10 +270,10 @@ async function act<Task>(
     turn.malformed = parsed.reason;
     turn.observation = [unreadableMessage(parsed.reason, environment.actionFormat)];
     run.malformedInARow++;
-    if (run.malformedInARow >= (options.malformedLimit ?? 3)) finish(run, "malformed");
+    if (run.malformedInARow >= (options.malformedLimit ?? 3)) cutShort(run, "malformed", environment);
   }
   const played = (run.request.from?.turns ?? 0) + run.turns.length;
-  if (run.outcome === undefined && played === environment.maxTurns) finish(run, "turn-limit");
+  if (run.outcome === undefined && played === environment.maxTurns) cutShort(run, "turn-limit", environment);
   try {
     run.conversation.append(...turn.observation);
   } catch (error) {
@@ -273,11 +284,52 @@ async function act<Task>(
 
 /** An environment may be anybody's; what is recorded of it must be fit for that. Throws ERR_ENVIRONMENT. */
 function checked(result: StepResult): StepResult {
-  if (!Number.isFinite(result?.reward) || !Array.isArray(result.observation))
+  if (!Number.isFinite(result?.reward))
     throw new NlacError("ERR_ENVIRONMENT", "A step must give a finite reward and a list of messages.");
+  checkMessages(result.observation);
   const info = result.info ?? {};
   JSON.stringify(info);
   return { ...result, info };
+}
+
+const roles: readonly unknown[] = ["system", "user", "assistant", "tool"] satisfies Message["role"][];
+
+/** Throws ERR_ENVIRONMENT, naming the first that is no message. */
+function checkMessages(messages: unknown): void {
+  if (!Array.isArray(messages))
+    throw new NlacError("ERR_ENVIRONMENT", "An observation must be a list of messages.");
+  for (const [i, message] of messages.entries()) {
+    if (roles.includes(message?.role) && typeof message.content === "string") continue;
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      `Message ${i + 1} of an observation must have a role and a text as its content, not ${JSON.stringify(message)}.`,
+    );
+  }
+}
+
+/**
+ * What an episode that is cut short after rewards of `total` still costs. Where turns can cost, it ends at the low end of its
+ * rewards: to leave a game, or to write what nobody can read, must never be cheaper than to lose it.
+ */
+export function costOfLeaving(
+  { rewardRange: [low] = [0, 1] }: Pick<Environment, "rewardRange">,
+  total: number,
+): number {
+  return low < 0 ? Math.min(0, low - total) : 0;
+}
+
+/** Ends an episode that its environment did not end. */
+function cutShort<Task>(
+  run: Pick<Running<Task>, "request" | "turns" | "unplayed" | "outcome">,
+  outcome: "turn-limit" | "context-limit" | "malformed",
+  environment: Environment<Task>,
+): void {
+  finish(run, outcome);
+  const total = run.turns.reduce((sum, { reward }) => sum + reward, run.request.from?.reward ?? 0);
+  const cost = costOfLeaving(environment, total);
+  const last = run.turns.at(-1);
+  if (last === undefined) run.unplayed = cost;
+  else last.reward += cost;
 }
 
 /** Ends an episode; its last turn becomes terminal. */

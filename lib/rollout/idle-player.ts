@@ -1,6 +1,6 @@
 /** The agent that does nothing, turn after turn, as its environment says: the floor that a policy must beat. */
 
-import type { Environment } from "../environments/contract.ts";
+import { type Environment, nothingUsed } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
 import { actionText } from "../prompts/policy.ts";
 import type { Player } from "./batches.ts";
@@ -13,13 +13,16 @@ export function idlePlayer({
   actionFormat,
 }: Pick<Environment, "name" | "idle" | "actionFormat">): Player {
   if (idle === undefined)
-    throw new NlacError("ERR_CONFIG", `${name} does not say what an agent does that does nothing.`);
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${name} does not say what an agent does that does nothing: give it an "idle" action.`,
+    );
   const isCall = actionFormat === "call" && idle.tool !== undefined;
   const action = { thought: "I do nothing.", ...idle };
   const text = isCall ? `<tool_call>${idle.text}</tool_call>` : actionText(action, actionFormat);
   return servicePlayer({
     model: "do-nothing",
     complete: async () => text,
-    usage: () => ({ requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 }),
+    usage: () => ({ ...nothingUsed }),
   });
 }

@@ -1,6 +1,6 @@
 /** Waiting for an environment, but not for ever. */
 
-import { NlacError } from "../errors.ts";
+import { NlacError, throwIfAborted } from "../errors.ts";
 
 export interface Patience {
   /** Milliseconds that the environment may take. Default: no limit. */
@@ -9,13 +9,15 @@ export interface Patience {
 }
 
 /**
- * What the environment answers, if it does so before its time is up and before the signal fires.
+ * What the environment answers, if it does so before its time is up and before the signal fires. It is not asked at all where
+ * the signal has fired already.
  * @throws NlacError ERR_ENVIRONMENT, ERR_ABORTED; what `answer` throws
  */
 export async function inTime<T>(
   answer: () => Promise<T>,
   { stepTimeout, signal }: Patience = {},
 ): Promise<T> {
+  throwIfAborted(signal);
   const ending = new AbortController();
   const tooLate = new Promise<never>((_, reject) => {
     const abort = () => reject(new NlacError("ERR_ABORTED", "The operation was aborted."));

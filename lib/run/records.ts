@@ -3,7 +3,8 @@
  *
  *   {"checksum":"9ab3…","record":{…}}        CRC-32 of the record's JSON text, eight hex digits
  *
- * A last line that a crash left unfinished is dropped; any other damage is an error that names the line.
+ * A last line that a crash left unfinished, which begins as a record does, is dropped; any other damage is an error that
+ * names the line.
  */
 
 import { closeSync, existsSync, openSync, readSync } from "node:fs";
@@ -30,9 +31,12 @@ export class RecordWriter {
     this.#file = new AppendOnlyFile(path, bytes);
   }
 
-  /** Opens `path`, if it is there, to go on with: a last line that a crash left unfinished is cut off. Throws ERR_IO. */
+  /**
+   * Opens `path`, if it is there, to go on with: a last record that a crash left unfinished is cut off.
+   * @throws NlacError ERR_RUN for a file that holds anything but records, which stays as it is; ERR_IO
+   */
   static resume(path: string): RecordWriter {
-    return new RecordWriter(path, existsSync(path) ? wholeLines(path) : 0);
+    return new RecordWriter(path, existsSync(path) ? recordedBytes(path) : 0);
   }
 
   append(record: unknown): void {
@@ -50,24 +54,6 @@ export class RecordWriter {
   }
 }
 
-/** Bytes of `path` up to its last line end. */
-function wholeLines(path: string): number {
-  const fd = onDisk(path, () => openSync(path, "r"));
-  try {
-    const chunk = Buffer.alloc(2 ** 16);
-    let whole = 0;
-    for (let start = 0; ; ) {
-      const bytes = onDisk(path, () => readSync(fd, chunk));
-      if (bytes === 0) return whole;
-      const end = chunk.subarray(0, bytes).lastIndexOf("\n") + 1;
-      if (end > 0) whole = start + end;
-      start += bytes;
-    }
-  } finally {
-    closeSync(fd);
-  }
-}
-
 /**
  * The records of a file in order, one in memory at a time: a run's files may be larger than any string.
  *
@@ -75,31 +61,54 @@ function wholeLines(path: string): number {
  * @throws NlacError ERR_RUN with the line's number for damage that is not an unfinished last line, ERR_IO
  */
 export function* readRecords<T>(path: string, chunkBytes: number = 2 ** 20): Generator<T> {
+  for (const { record } of wholeRecords(path, chunkBytes)) yield record as T;
+}
+
+/** Bytes of `path` up to the end of its last whole record. Throws as `readRecords`. */
+function recordedBytes(path: string): number {
+  let whole = 0;
+  for (const { end } of wholeRecords(path, 2 ** 20)) whole = end;
+  return whole;
+}
+
+/** The records of a file, and where their lines end, bytes. */
+function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: unknown; end: number }> {
   const fd = onDisk(path, () => openSync(path, "r"));
   try {
     const chunk = Buffer.alloc(chunkBytes);
     let begun: Buffer[] = []; // what earlier chunks held of the line
     let lines = 0;
+    let read = 0;
     for (;;) {
       const bytes = chunk.subarray(
         0,
         onDisk(path, () => readSync(fd, chunk)),
       );
-      // A complete file ends in a newline; what stands after the last one was never finished.
-      if (bytes.length === 0) return;
+      if (bytes.length === 0) break;
       let start = 0;
       for (let end = bytes.indexOf("\n"); end >= 0; end = bytes.indexOf("\n", start)) {
         const line = Buffer.concat([...begun, bytes.subarray(start, end)]);
         begun = [];
         start = end + 1;
         lines++;
-        yield parseLine(line, `${path}: line ${lines}`) as T;
+        yield { record: parseLine(line, `${path}: line ${lines}`), end: read + start };
       }
       begun.push(Buffer.from(bytes.subarray(start)));
+      read += bytes.length;
     }
+    // A complete file ends in a newline; what stands after the last one was never finished.
+    if (!beginsAsRecord(Buffer.concat(begun)))
+      throw new NlacError("ERR_RUN", `${path}: line ${lines + 1} is not a record.`);
   } finally {
     closeSync(fd);
   }
+}
+
+/** Whether a line may become a record: it begins as one, as far as it goes. */
+function beginsAsRecord(line: Buffer): boolean {
+  const begins = line.toString("latin1", 0, openingBytes);
+  const digits = /^\{"checksum":"([0-9a-f]*)/.exec(begins)?.[1] ?? "";
+  return opening(digits.padEnd(8, "0")).startsWith(begins);
 }
 
 /** The record of a line, whose checksum is over bytes: they become text when they are known to be whole. */

@@ -3,7 +3,7 @@
  * `memoryRun` serves library use and tests; run/directory.ts writes everything to disk.
  */
 
-import { NlacError } from "../errors.ts";
+import { isBudgetSpent, NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { ReplayBuffer } from "../replay/buffer.ts";
 import type { Trajectory } from "../rollout/trajectory.ts";
@@ -103,13 +103,23 @@ export function shareOver(
 }
 
 /**
- * Takes a training back to its last boundary after `error`, if that is the run's own stop.
- * @throws the error, if it is another
+ * Takes a training back to its last boundary after `error` and saves it there, if that is the run's own stop or a service's
+ * budget that is spent: neither is a fault of the training.
+ *
+ * @throws the error, if it is not the run's own stop
  */
-export async function rollBack(model: LanguageModel, run: TrainingRun, error: unknown): Promise<void> {
-  if (!(error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted)) throw error;
+export async function rollBack(
+  model: LanguageModel,
+  run: TrainingRun,
+  error: unknown,
+  save: () => Promise<void>,
+): Promise<void> {
+  const stopped = error instanceof NlacError && error.code === "ERR_ABORTED" && run.signal.aborted;
+  if (!stopped && !isBudgetSpent(error)) throw error;
   await model.discardGradients();
   await model.dropCaches();
+  await save();
+  if (!stopped) throw error;
 }
 
 /** What a training says at its end. */

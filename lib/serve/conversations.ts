@@ -16,21 +16,30 @@ export type ServedModel = Pick<
   "generate" | "conversation" | "encode" | "decode" | "tokenizer" | "maxPositions"
 >;
 
-export interface OpenedConversation {
-  /** Up to the last message of the request. */
+/** A conversation as ids, and how many of a request's messages it holds. */
+export interface Held {
   conversation: Conversation;
-  /** Name of the conversation that was found again; undefined where there was none. */
-  known?: string;
-  /** What was said since. */
-  fresh: Said[];
-  /** Name of the conversation as it now is. */
-  key: string;
+  messages: number;
+}
+
+/** Names of the conversation as it was after each of the messages. */
+export function namesOf(messages: readonly Said[], tools: readonly ToolSchema[]): string[] {
+  let name = digest("", tools);
+  return messages.map((message) => {
+    name = nameAfter(name, message);
+    return name;
+  });
+}
+
+/** Name of the conversation `name` once `said` is appended. */
+export function nameAfter(name: string, said: Said): string {
+  return digest(name, sameness(said));
 }
 
 export class Conversations {
   readonly #model: ServedModel;
   readonly #mostTokens: number;
-  /** Least recently used first. */
+  /** By their names, least recently used first. */
   readonly #kept = new Map<string, Conversation>();
   #tokens = 0;
 
@@ -40,26 +49,23 @@ export class Conversations {
     this.#mostTokens = mostTokens;
   }
 
-  /** Throws NlacError ERR_TOKENIZER or ERR_CONFIG where the chat template refuses the messages or the tools. */
-  open(messages: readonly Said[], tools: readonly ToolSchema[]): OpenedConversation {
-    const keys: string[] = [];
-    for (const message of messages) keys.push(digest(keys.at(-1) ?? digest("", tools), sameness(message)));
-    const key = keys.at(-1)!;
-
-    let last = messages.length - 1;
-    while (last >= 0 && !(messages[last]!.role === "assistant" && this.#kept.has(keys[last]!))) last--;
-    if (last < 0) return { conversation: this.#render(messages, tools), fresh: [...messages], key };
-    const known = keys[last]!;
-    const kept = this.#kept.get(known)!;
-    this.#kept.delete(known);
-    this.#kept.set(known, kept);
-    const fresh = messages.slice(last + 1);
-    return { conversation: this.#append(kept.fork(), fresh), known, fresh, key };
+  /**
+   * The conversation up to the last message, on the ids of `held`, or else of what is kept of it.
+   *
+   * @param names those of `namesOf`
+   * @throws NlacError ERR_TOKENIZER or ERR_CONFIG where the chat template refuses the messages or the tools
+   */
+  open(
+    messages: readonly Said[],
+    tools: readonly ToolSchema[],
+    names: readonly string[],
+    held: Held | undefined = this.#find(names),
+  ): Conversation {
+    if (held === undefined) return this.#render(messages, tools);
+    return this.#append(held.conversation.fork(), messages.slice(held.messages));
   }
 
-  /** Keeps the conversation `key` with the model's turn appended; returns its name. */
-  keep(key: string, said: Said, conversation: Conversation): string {
-    const name = digest(key, sameness(said));
+  keep(name: string, conversation: Conversation): void {
     this.#tokens += conversation.length - (this.#kept.get(name)?.length ?? 0);
     this.#kept.delete(name);
     this.#kept.set(name, conversation);
@@ -68,14 +74,30 @@ export class Conversations {
       this.#kept.delete(oldest);
       this.#tokens -= length;
     }
-    return name;
+  }
+
+  #find(names: readonly string[]): Held | undefined {
+    const last = names.findLastIndex((name) => this.#kept.has(name));
+    if (last < 0) return undefined;
+    const name = names[last]!;
+    const conversation = this.#kept.get(name)!;
+    this.#kept.delete(name);
+    this.#kept.set(name, conversation);
+    return { conversation, messages: last + 1 };
   }
 
   #render(messages: readonly Said[], tools: readonly ToolSchema[]): Conversation {
     const first = messages.findIndex(({ role }) => role === "assistant");
     const opening = first < 0 ? messages : messages.slice(0, Math.max(1, first));
-    const conversation = this.#model.conversation(opening.map(plain), tools.length === 0 ? {} : { tools });
-    return this.#append(conversation, messages.slice(opening.length));
+    const begin = (messages: Message[]) =>
+      this.#model.conversation(messages, tools.length === 0 ? {} : { tools });
+    const written = opening.map(({ role, content, call }): Message => {
+      if (call === undefined) return { role, content };
+      // How the template writes a call is the same in any conversation.
+      const { text } = begin([{ role: "user", content: "" }]).writeCall({ ...call, thought: content.trim() });
+      return { role, content: text };
+    });
+    return this.#append(begin(written), messages.slice(opening.length));
   }
 
   #append(conversation: Conversation, messages: readonly Said[]): Conversation {
@@ -84,21 +106,18 @@ export class Conversations {
       if (others.length > 0) conversation.append(...others);
       others = [];
     };
-    for (const message of messages) {
-      if (message.call === undefined) {
-        others.push(plain(message));
+    for (const { role, content, call } of messages) {
+      if (call === undefined) {
+        others.push({ role, content });
         continue;
       }
       flush();
-      const { call, content } = message;
       conversation.appendGeneration(conversation.writeCall({ ...call, thought: content.trim() }));
     }
     flush();
     return conversation;
   }
 }
-
-const plain = ({ role, content }: Said): Message => ({ role, content });
 
 /** Clients read a call's arguments, and write them again in a spelling of their own. */
 function sameness({ role, content, call }: Said): unknown {

@@ -4,35 +4,56 @@
  */
 
 import { randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
 import type { Message } from "../environments/contract.ts";
 import type { Generation } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction } from "../prompts/policy.ts";
-import type { Trajectory, Turn } from "../rollout/trajectory.ts";
-import { toRecord } from "../run/episodes.ts";
+import { type EpisodeRecord, readEpisodeRecords } from "../run/episodes.ts";
 import { RecordWriter } from "../run/records.ts";
 import type { Conversation } from "../tokens/conversation.ts";
-import { badRequest, RequestError } from "./protocol.ts";
+import type { Held } from "./conversations.ts";
+import { badRequest, RequestError, type Said } from "./protocol.ts";
 
 interface OpenEpisode {
-  /** Its number in the file. */
-  number: number;
-  turns: Turn[];
-  /** After the last turn. */
+  /** Whether a client named it: then requests belong to it by that name alone. */
+  named: boolean;
+  /** The messages that it was begun with. */
+  opening: Message[];
+  turns: EpisodeRecord["turns"];
+  /** After the last turn. Each turn's state is a beginning of it. */
   conversation: Conversation;
   /** Names of the conversation before the last turn and after it. */
   asked: string;
   key: string;
+  /** When the last turn was answered, milliseconds of `performance.now`. */
+  answered: number;
+  /** Requests of it that are being answered. */
+  waiting: number;
+}
+
+/** Where a request belongs. */
+export interface Place {
+  /** The episode's name. */
+  name: string;
+  named: boolean;
+  /** The episode, if it has begun, and its conversation when the request came. */
+  episode?: OpenEpisode;
+  before?: Conversation;
+  /** What the episode holds of the request's messages. */
+  held?: Held;
 }
 
 /** A turn as it was served. */
 export interface ServedTurn {
-  /** What was said since the model's turn before. */
-  observation: Message[];
-  /** The conversation before the model's turn, and its name. */
-  state: Conversation;
+  /** The request's messages, and the name of the conversation that they are. */
+  messages: readonly Said[];
   asked: string;
+  /** Length of the conversation before the model's turn, in tokens. */
+  state: number;
   generation: Generation;
+  /** Whether calls were read in it. */
+  calls: boolean;
   /** The conversation after it, and its name. */
   conversation: Conversation;
   key: string;
@@ -40,72 +61,94 @@ export interface ServedTurn {
 
 export class Episodes {
   readonly #writer: RecordWriter;
-  readonly #most: number;
+  readonly #mostTokens: number;
+  readonly #mostEpisodes: number;
+  /** By their names; the one that was answered last is the last. */
   readonly #open = new Map<string, OpenEpisode>();
-  /** Names of open episodes by the conversation that their last turn left, which may be the same for several. */
-  readonly #byKey = new Map<string, Set<string>>();
-  /** Names of those that are over. */
+  /** Ids of their conversations together. */
+  #tokens = 0;
+  /** Names of those that are over or were forgotten. */
   readonly #closed = new Set<string>();
-  #numbers = 0;
+  /** Number of the next one in the file. */
+  #next = 0;
+  #rewarded = (): void => {};
   recorded = 0;
   /** Never rewarded. */
   forgotten = 0;
 
   /**
    * @param path a new file, or one that is to grow
-   * @param most open episodes; beyond, the one that was begun first is forgotten
-   * @throws NlacError ERR_IO, ERR_RUN
+   * @param mostTokens ids that open episodes may have together; beyond, the one that was answered longest ago is forgotten
+   * @param mostEpisodes open ones, and names of earlier ones, that are remembered
+   * @throws NlacError ERR_RUN for a file that holds something else or is damaged, ERR_IO
    */
-  constructor(path: string, most: number) {
-    this.#writer = new RecordWriter(path);
-    this.#most = most;
+  constructor(path: string, mostTokens: number, mostEpisodes: number = 10_000) {
+    if (existsSync(path))
+      for (const { id } of readEpisodeRecords(path)) this.#next = Math.max(this.#next, id + 1);
+    this.#writer = RecordWriter.resume(path);
+    this.#mostTokens = mostTokens;
+    this.#mostEpisodes = mostEpisodes;
   }
 
   /**
-   * The name of the episode that a request belongs to: by its header, or by the conversation that it continues, or a new one.
-   * A request that is made again, since its answer was lost, belongs where it did.
+   * Where a request belongs: by its header, or by the conversation that it continues, or in a new episode. A request that is
+   * made again, since its answer was lost, belongs where it did. Without a header the episodes of which a request is being
+   * answered are left out, for no agent asks twice at once.
    *
-   * @param known name of the conversation that the request continues, `asked` of the one that it comes to
-   * @throws RequestError of status 400 for a conversation that is not the named episode's, or an episode that is over
+   * @param names of the conversation after each of the request's messages
+   * @throws RequestError of status 400 for a conversation that is not the named episode's, or an episode that is no longer open
    */
-  nameOf(header: string | undefined, known: string | undefined, asked: string): string {
-    if (header === undefined) return [...(this.#byKey.get(known ?? "") ?? [])].at(-1) ?? randomUUID();
-    if (this.#closed.has(header)) throw conflict(`The episode ${header} is over.`);
-    const open = this.#open.get(header);
-    if (open !== undefined && open.key !== known && open.asked !== asked) {
+  place(header: string | undefined, names: readonly string[]): Place {
+    const name = header ?? this.#find(names) ?? randomUUID();
+    const place = { name, named: header !== undefined };
+    if (this.#closed.has(name)) throw over(name);
+    const episode = this.#open.get(name);
+    if (episode === undefined) return place;
+    const held = heldBy(episode, names);
+    if (held === undefined)
       throw conflict(
-        `The messages do not continue episode ${header}: they must repeat its turns as they were answered. What is no part ` +
+        `The messages do not continue episode ${name}: they must repeat its turns as they were answered. What is no part ` +
           "of it is to be asked without its header.",
       );
-    }
-    return header;
+    return { ...place, episode, before: episode.conversation, held };
   }
 
-  /** Throws a RequestError of status 400 if the episode went on another way meanwhile. */
-  add(name: string, known: string | undefined, served: ServedTurn): void {
-    const { observation, state, asked, generation, conversation, key } = served;
-    const parsed = parseAction(withoutThought(generation.text), "call");
-    const turn: Turn = {
-      state,
-      tokens: generation.tokens,
-      logProbs: generation.logProbs,
-      text: generation.text,
-      ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),
-      ...{ observation: [], reward: 0, done: false, info: {} },
-    };
-    const episode = this.#open.get(name);
-    if (episode === undefined) {
-      this.#begin(name, { number: this.#numbers++, turns: [turn], conversation, asked, key });
-      return;
+  /** Waits for the answer of a request that belongs to `place`. */
+  async during<T>({ episode }: Place, answer: Promise<T>): Promise<T> {
+    if (episode !== undefined) episode.waiting++;
+    try {
+      return await answer;
+    } finally {
+      if (episode !== undefined) episode.waiting--;
     }
-    if (episode.asked === asked) episode.turns.pop();
-    else if (episode.key !== known) throw conflict(`The episode ${name} has gone on with another answer.`);
-    const before = episode.turns.at(-1);
-    if (before !== undefined) before.observation = observation;
-    episode.turns.push(turn);
-    this.#unlink(name, episode);
-    Object.assign(episode, { conversation, asked, key });
-    this.#link(name, episode);
+  }
+
+  /** Throws a RequestError of status 400 if the episode was ended meanwhile, or went on another way. */
+  add(place: Place, served: ServedTurn): void {
+    const { name, named, held, before } = place;
+    const { messages, asked, state, generation, calls, conversation, key } = served;
+    const { text } = generation;
+    const begun = this.#open.get(name);
+    if ((place.episode !== undefined && begun !== place.episode) || this.#closed.has(name)) throw over(name);
+    if (begun !== undefined && begun.asked !== asked && begun.conversation !== before)
+      throw conflict(`The episode ${name} has gone on with another answer.`);
+
+    const now = { conversation, asked, key, answered: performance.now() };
+    const said = messages.slice(held?.messages ?? 0).map(asMessage);
+    const episode: OpenEpisode = begun ?? { named, opening: said, turns: [], waiting: 0, ...now };
+    const repeated = begun?.asked === asked ? episode.turns.pop() : undefined;
+    const last = episode.turns.at(-1);
+    if (last !== undefined && repeated === undefined) last.observation = said;
+    const parsed = parseAction(withoutThought(text), calls ? "call" : "solution");
+    episode.turns.push({
+      ...{ state, text },
+      ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),
+      ...{ observation: [], reward: repeated?.reward ?? 0, done: false, info: {} },
+    });
+    if (begun !== undefined) this.#remove(name, begun);
+    this.#open.set(name, Object.assign(episode, now));
+    this.#tokens += conversation.length;
+    this.#forgetOldest(name);
   }
 
   /**
@@ -119,7 +162,7 @@ export class Episodes {
   ): { id: string; turns: number; reward: number; done: boolean } {
     const episode = this.#open.get(name);
     if (episode === undefined) {
-      if (this.#closed.has(name)) throw conflict(`The episode ${name} is over.`);
+      if (this.#closed.has(name)) throw over(name);
       throw new RequestError(
         404,
         "invalid_request_error",
@@ -132,13 +175,26 @@ export class Episodes {
     last.done = done;
     const total = episode.turns.reduce((sum, turn) => sum + turn.reward, 0);
     if (done) {
-      this.#writer.append(toRecord(trajectory(name, episode, total)));
-      this.#writer.sync();
-      this.recorded++;
-      this.#forget(name, episode);
-      this.#closed.add(name);
+      this.#write(name, episode, total);
+      this.#end(name, episode);
+      this.#rewarded();
     }
     return { id: name, turns: episode.turns.length, reward: total, done };
+  }
+
+  /** Resolves when no episode is open that was answered in the last `ms` milliseconds. */
+  async rewarded(ms: number): Promise<void> {
+    for (;;) {
+      const last = [...this.#open.values()].at(-1);
+      const left = last === undefined ? 0 : last.answered + ms - performance.now();
+      if (left <= 0) return;
+      let timer: NodeJS.Timeout | undefined;
+      await new Promise<void>((resolve) => {
+        this.#rewarded = resolve;
+        timer = setTimeout(resolve, left);
+      });
+      clearTimeout(timer);
+    }
   }
 
   close(): void {
@@ -147,33 +203,76 @@ export class Episodes {
     this.#writer.close();
   }
 
-  #begin(name: string, episode: OpenEpisode): void {
-    this.#open.set(name, episode);
-    this.#link(name, episode);
-    if (this.#open.size <= this.#most) return;
-    const [oldest, forgotten] = this.#open.entries().next().value!;
-    this.#forget(oldest, forgotten);
-    this.forgotten++;
+  /** The episode that a request without a header continues, or else the only one in which it was made before. */
+  #find(names: readonly string[]): string | undefined {
+    const positions = new Map(names.map((name, i) => [name, i]));
+    const asked = names.at(-1)!;
+    let longest = -1;
+    let found: string | undefined;
+    const repeated: string[] = [];
+    for (const [name, { named, waiting, key, asked: before, turns }] of this.#open) {
+      if (named || waiting > 0) continue;
+      const at = positions.get(key) ?? -1;
+      if (at >= 0 && at >= longest) {
+        longest = at;
+        found = name;
+      }
+      // A first request that is made again looks like another episode's.
+      if (before === asked && turns.length > 1) repeated.push(name);
+    }
+    return found ?? (repeated.length === 1 ? repeated[0] : undefined);
   }
 
-  #forget(name: string, episode: OpenEpisode): void {
+  #write(task: string, { opening, turns, conversation }: OpenEpisode, reward: number): void {
+    const record: EpisodeRecord = {
+      ...{ id: this.#next++, task, seed: 0, outcome: "done", reward, opening, turns },
+      conversation: conversation.toJSON(),
+    };
+    this.#writer.append(record);
+    this.#writer.sync();
+    this.recorded++;
+  }
+
+  #remove(name: string, { conversation }: OpenEpisode): void {
     this.#open.delete(name);
-    this.#unlink(name, episode);
+    this.#tokens -= conversation.length;
   }
 
-  #link(name: string, { key }: OpenEpisode): void {
-    this.#byKey.set(key, (this.#byKey.get(key) ?? new Set()).add(name));
+  #end(name: string, episode: OpenEpisode): void {
+    this.#remove(name, episode);
+    this.#closed.add(name);
+    if (this.#closed.size > this.#mostEpisodes) this.#closed.delete(this.#closed.values().next().value!);
   }
 
-  #unlink(name: string, { key }: OpenEpisode): void {
-    const names = this.#byKey.get(key);
-    names?.delete(name);
-    if (names?.size === 0) this.#byKey.delete(key);
+  #forgetOldest(latest: string): void {
+    for (const [name, episode] of this.#open) {
+      const room = this.#open.size <= this.#mostEpisodes && this.#tokens <= this.#mostTokens;
+      if (room || name === latest) return;
+      this.#end(name, episode);
+      this.forgotten++;
+    }
   }
 }
 
-function trajectory(name: string, { number, turns, conversation }: OpenEpisode, reward: number): Trajectory {
-  return { id: number, task: name, seed: 0, turns, conversation, reward, outcome: "done" };
+/** What an episode holds of a request: all of it if it was made before, or what stands before the last turn's end. */
+function heldBy(
+  { asked, key, turns, conversation }: OpenEpisode,
+  names: readonly string[],
+): Held | undefined {
+  if (asked === names.at(-1))
+    return { conversation: conversation.prefix(turns.at(-1)!.state), messages: names.length };
+  const last = names.lastIndexOf(key);
+  return last < 0 ? undefined : { conversation, messages: last + 1 };
+}
+
+function asMessage({ role, content, call }: Said): Message {
+  if (call === undefined) return { role, content };
+  const written = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
+  return { role, content: content === "" ? written : `${content}\n${written}` };
+}
+
+function over(name: string): RequestError {
+  return conflict(`The episode ${name} is over, or was left so long that it was forgotten.`);
 }
 
 /** Not 409, which clients take for a reason to try again. */

@@ -63,6 +63,7 @@ const content = z.union([
         type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
         text: z.string(),
       }),
+      { error: "must be a text, or a list of parts that are texts" },
     )
     .transform((parts) => parts.map(({ text }) => text).join("")),
 ]);
@@ -90,8 +91,14 @@ const tool = z.looseObject({
   type: z.literal("function"),
   function: z.looseObject({
     name: z.string().regex(/^[\w.-]{1,64}$/),
-    description: z.string().default(""),
-    parameters: z.record(z.string(), z.unknown()).default({ type: "object", properties: {} }),
+    description: z
+      .string()
+      .nullish()
+      .transform((text) => text ?? ""),
+    parameters: z
+      .record(z.string(), z.unknown())
+      .nullish()
+      .transform((schema) => schema ?? { type: "object", properties: {} }),
   }),
 });
 
@@ -113,6 +120,7 @@ const sampling = {
   seed: z.int().nullish(),
   stop,
   n: z.int().min(1).max(128).nullish(),
+  best_of: z.int().nullish(),
   stream: z.boolean().nullish(),
   stream_options: z.looseObject({ include_usage: z.boolean().nullish() }).nullish(),
   /** Beside the texts, their ids: what training reads (the name is vLLM's). */
@@ -122,35 +130,52 @@ const sampling = {
   logit_bias: only(z.record(z.string(), z.never()), "biases are not supported"),
 };
 
-export const chatRequest = z.looseObject({
-  ...sampling,
-  messages: z.array(message).min(1),
-  max_completion_tokens: z.int().min(1).nullish(),
-  tools: z.array(tool).nullish(),
-  tool_choice: only(z.enum(["auto", "none"]), 'only "auto" and "none" are supported: no call can be forced'),
-  response_format: only(z.looseObject({ type: z.literal("text") }), "only text is supported"),
-  logprobs: z.boolean().nullish(),
-  top_logprobs: only(z.literal(0), "only the tokens that were written have log probabilities"),
-});
+const noneIsLeftOut = ({
+  n,
+  best_of,
+}: {
+  n?: number | null | undefined;
+  best_of?: number | null | undefined;
+}) => (best_of ?? 1) <= (n ?? 1);
+const allAreGiven = { path: ["best_of"], error: "every text is given back: ask for as many with n" };
 
-export const completionRequest = z.looseObject({
-  ...sampling,
-  prompt: z.union([
-    z.string().transform((text) => [text]),
-    z
-      .array(z.int())
-      .min(1)
-      .transform((ids) => [ids]),
-    z.array(z.union([z.string(), z.array(z.int()).min(1)])).min(1),
-  ]),
-  logprobs: only(
-    z.union([z.literal(0), z.literal(1)]),
-    "only the tokens that were written have log probabilities",
-  ),
-  echo: only(z.literal(false), "the prompt is not repeated"),
-  suffix: only(z.literal(""), "there is no suffix"),
-  best_of: z.int().nullish(),
-});
+export const chatRequest = z
+  .looseObject({
+    ...sampling,
+    messages: z.array(message).min(1),
+    max_completion_tokens: z.int().min(1).nullish(),
+    tools: z.array(tool).nullish(),
+    tool_choice: only(
+      z.enum(["auto", "none"]),
+      'only "auto" and "none" are supported: no call can be forced',
+    ),
+    response_format: only(z.looseObject({ type: z.literal("text") }), "only text is supported"),
+    logprobs: z.boolean().nullish(),
+    top_logprobs: only(z.literal(0), "only the tokens that were written have log probabilities"),
+    functions: only(z.array(z.never()), "functions are given as tools"),
+    function_call: only(z.enum(["auto", "none"]), "functions are given as tools, and no call can be forced"),
+  })
+  .refine(noneIsLeftOut, allAreGiven);
+
+export const completionRequest = z
+  .looseObject({
+    ...sampling,
+    prompt: z.union([
+      z.string().transform((text) => [text]),
+      z
+        .array(z.int())
+        .min(1)
+        .transform((ids) => [ids]),
+      z.array(z.union([z.string(), z.array(z.int()).min(1)])).min(1),
+    ]),
+    logprobs: only(
+      z.union([z.literal(0), z.literal(1)]),
+      "only the tokens that were written have log probabilities",
+    ),
+    echo: only(z.literal(false), "the prompt is not repeated"),
+    suffix: only(z.literal(""), "there is no suffix"),
+  })
+  .refine(noneIsLeftOut, allAreGiven);
 
 export type ChatRequest = z.infer<typeof chatRequest>;
 export type CompletionRequest = z.infer<typeof completionRequest>;
@@ -195,9 +220,8 @@ export function saidIn(messages: ChatRequest["messages"]): Said[] {
   });
 }
 
-/** The functions a model may call; none where the client wants no calls. */
+/** The functions that the model is shown. A client that wants no call in this turn leaves the conversation's as they are. */
 export function toolsIn(request: ChatRequest): ToolSchema[] {
-  if (request.tool_choice === "none") return [];
   return (request.tools ?? []).map(({ function: { name, description, parameters } }) => ({
     name,
     description,

@@ -5,7 +5,7 @@
  *   POST /v1/chat/completions, /v1/completions
  *   POST /v1/episodes/{id}/reward              with a recording
  *
- * Requests are generated together; beyond `mostWaiting` of them a client is asked to come back.
+ * Requests are generated together; beyond `mostWaiting` texts a client is asked to come back.
  */
 
 import { createHash, timingSafeEqual } from "node:crypto";
@@ -14,13 +14,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type ServerType, serve as serveHttp } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
-import { streamSSE } from "hono/streaming";
 import { z } from "zod";
 import { NlacError } from "../errors.ts";
 import type { GenerateRequest, Generation, Which } from "../model.ts";
-import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
-import { withoutThought } from "../prompts/corrected-thought.ts";
-import { Conversations, type ServedModel } from "./conversations.ts";
+import { answerOf, chatChoice, completionChoice, usage } from "./answers.ts";
+import { Conversations, nameAfter, namesOf, type ServedModel } from "./conversations.ts";
 import { Episodes } from "./episodes.ts";
 import {
   asRequestError,
@@ -31,12 +29,11 @@ import {
   completionRequest,
   RequestError,
   readRequest,
-  type Said,
   saidIn,
   samplingOf,
   toolsIn,
 } from "./protocol.ts";
-import { TextStream } from "./text-stream.ts";
+import { type OnToken, streamTexts } from "./text-stream.ts";
 
 export interface ServeOptions {
   learner: ServedModel;
@@ -53,7 +50,7 @@ export interface ServeOptions {
   mostWaiting?: number;
   /** A file to which rewarded episodes are appended. */
   record?: string;
-  /** Ids that remembered conversations may have together. Default 4,000,000. */
+  /** Ids that remembered conversations may have together, and those of open episodes. Default 4,000,000. */
   mostTokens?: number;
   /** Called for what an operator should know. */
   log?: (line: string) => void;
@@ -65,8 +62,8 @@ export interface Server {
   /** Episodes written so far. */
   readonly recorded: number;
   /**
-   * Takes no new requests, finishes those that are being answered, or breaks them off after `graceMs` milliseconds, default
-   * 30,000. The learner stays open.
+   * Writes nothing new, finishes what is being answered, or breaks it off after `graceMs` milliseconds, default 30,000, and
+   * takes the rewards of open episodes until `graceMs` after the last answer of each. The learner stays open.
    */
   close(graceMs?: number): Promise<void>;
 }
@@ -74,8 +71,6 @@ export interface Server {
 /** Seconds after which a client is asked to come back. */
 const retryAfter = 1;
 const largestBody = 16 * 2 ** 20;
-/** Open episodes; one that its agent has left stays until then. */
-const mostEpisodes = 10_000;
 const episodeHeader = "x-episode-id";
 
 /** Starts to listen. Throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use. */
@@ -116,8 +111,8 @@ export async function serve(options: ServeOptions): Promise<Server> {
 }
 
 async function close(http: ServerType, service: Service, graceMs: number): Promise<void> {
-  const closed = new Promise<void>((resolve) => http.close(() => resolve()));
   await service.drain(graceMs);
+  const closed = new Promise<void>((resolve) => http.close(() => resolve()));
   // The last answers are on their way; who does not fetch them in time goes without.
   await Promise.race([closed, sleep(1000, undefined, { ref: false })]);
   if ("closeAllConnections" in http) http.closeAllConnections();
@@ -140,8 +135,9 @@ class Service {
 
   constructor(options: ServeOptions) {
     this.#options = options;
-    this.#conversations = new Conversations(options.learner, options.mostTokens ?? 4_000_000);
-    this.#episodes = options.record === undefined ? undefined : new Episodes(options.record, mostEpisodes);
+    const { learner, record, mostTokens = 4_000_000 } = options;
+    this.#conversations = new Conversations(learner, mostTokens);
+    this.#episodes = record === undefined ? undefined : new Episodes(record, mostTokens);
     this.#routes();
   }
 
@@ -154,6 +150,7 @@ class Service {
     const late = setTimeout(() => this.#stop.abort(), graceMs);
     await Promise.allSettled(this.#answering);
     clearTimeout(late);
+    await this.#episodes?.rewarded(graceMs);
   }
 
   end(): void {
@@ -175,7 +172,9 @@ class Service {
         new RequestError(404, "invalid_request_error", `There is no ${c.req.method} ${c.req.path}.`),
       ),
     );
-    app.get("/health", (c) => c.json({ status: "ok" }));
+    app.get("/health", (c) =>
+      this.#draining ? c.json({ status: "stopping" }, 503) : c.json({ status: "ok" }),
+    );
     app.use("/v1/*", async (c, next) => {
       if (token !== undefined && !sameSecret(c.req.header("authorization"), `Bearer ${token}`))
         throw new RequestError(
@@ -184,8 +183,6 @@ class Service {
           "The API key is missing or wrong.",
           "invalid_api_key",
         );
-      if (this.#draining)
-        throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
       await next();
     });
     const tooLarge = () => {
@@ -231,13 +228,16 @@ class Service {
     );
   }
 
-  /** Writes texts, all at once. Throws a RequestError of status 429, at once, where too many are waiting. */
-  #generate(
-    c: Context,
-    requests: readonly GenerateRequest[],
-    onToken?: (request: number, token: number) => void,
-  ): Promise<Generation[]> {
+  /**
+   * Writes texts, all at once. Throws a RequestError, at once: of status 429 where too many are waiting, 400 where there could
+   * never be room for them, 503 where the server is being stopped.
+   */
+  #generate(c: Context, requests: readonly GenerateRequest[], onToken?: OnToken): Promise<Generation[]> {
     const { learner, weights = "online", mostWaiting = 256 } = this.#options;
+    if (this.#draining)
+      throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
+    if (requests.length > mostWaiting)
+      throw badRequest(`${requests.length} texts are asked for at once; ${mostWaiting} are the most.`);
     if (this.#texts + requests.length > mostWaiting) {
       c.header("retry-after", String(retryAfter));
       const message = `${this.#texts} texts are being written or waiting; come back later.`;
@@ -289,50 +289,51 @@ class Service {
   async #chat(c: Context, request: ChatRequest): Promise<Response> {
     this.#checkModel(request.model);
     const { learner } = this.#options;
+    const { tokenizer } = learner;
+    const messages = saidIn(request.messages);
     const tools = toolsIn(request);
-    const opened = this.#conversations.open(saidIn(request.messages), tools);
-    const episode = this.#episodes?.nameOf(c.req.header(episodeHeader), opened.known, opened.key);
-    if (episode !== undefined) {
-      c.header(episodeHeader, episode);
+    const calls = tools.length > 0 && request.tool_choice !== "none";
+    const names = namesOf(messages, tools);
+    const asked = names.at(-1)!;
+    const place = this.#episodes?.place(c.req.header(episodeHeader), names);
+    if (place !== undefined) {
+      c.header(episodeHeader, place.name);
       if ((request.n ?? 1) > 1)
         throw badRequest("An episode goes on with one answer: n must be 1 where it is recorded.", "n");
     }
-    const prompt = opened.conversation.prompt();
+    const opened = this.#conversations.open(messages, tools, names, place?.held);
+    const prompt = opened.prompt();
     this.#checkLength(prompt, "messages");
     const requests = this.#requests(request, prompt, request.max_completion_tokens ?? request.max_tokens);
 
-    /** The answers, once they are whole: remembered, and recorded. */
-    const finish = (generations: readonly Generation[]) =>
-      generations.map((generation) => {
-        const said = answerOf(generation, tools.length > 0);
-        const conversation = opened.conversation.fork().appendGeneration(generation);
-        const key = this.#conversations.keep(opened.key, said, conversation);
-        if (episode !== undefined) {
-          const observation = opened.fresh.map(({ role, content }) => ({ role, content }));
-          const state = { state: opened.conversation, asked: opened.key };
-          this.#episodes!.add(episode, opened.known, {
-            ...state,
-            observation,
-            generation,
-            conversation,
-            key,
-          });
-        }
-        return said;
-      });
+    /** An answer that is whole: remembered, and recorded. */
+    const finish = (generation: Generation) => {
+      const said = answerOf(generation, calls);
+      const key = nameAfter(asked, said);
+      const conversation = opened.fork().appendGeneration(generation);
+      this.#conversations.keep(key, conversation);
+      const state = opened.length;
+      if (place !== undefined)
+        this.#episodes!.add(place, { messages, asked, state, generation, calls, conversation, key });
+      return { said, generation };
+    };
+    const write = (onToken?: OnToken) => {
+      const answers = this.#generate(c, requests, onToken).then((generations) => generations.map(finish));
+      return place === undefined ? answers : this.#episodes!.during(place, answers);
+    };
+    const used = (answers: Awaited<ReturnType<typeof write>>) =>
+      usage(
+        prompt.length,
+        answers.map(({ generation }) => generation),
+      );
     const head = this.#head("chatcmpl", "chat.completion");
-    const choice = (index: number, said: Said, generation: Generation) => ({
-      index,
-      message: { role: "assistant", ...message(said), refusal: null },
-      logprobs: request.logprobs ? { content: tokenLogProbs(learner, generation), refusal: null } : null,
-      finish_reason: finishReason(said, generation),
-      ...(request.return_token_ids ? { token_ids: generation.tokens } : {}),
-    });
-    const promptIds = request.return_token_ids ? { prompt_token_ids: prompt } : {};
     if (!request.stream) {
-      const generations = await this.#generate(c, requests);
-      const choices = finish(generations).map((said, i) => choice(i, said, generations[i]!));
-      return c.json({ ...head, choices, usage: usage(prompt.length, generations), ...promptIds });
+      const answers = await write();
+      const choices = answers.map(({ said, generation }, i) =>
+        chatChoice(learner, request, i, said, generation),
+      );
+      const ids = request.return_token_ids ? { prompt_token_ids: prompt } : {};
+      return c.json({ ...head, choices, usage: used(answers), ...ids });
     }
 
     // A call is known as one only when it is whole: where calls are possible a text is sent in one piece.
@@ -342,13 +343,13 @@ class Service {
       choices: [{ index, delta, logprobs: null, finish_reason, ...more }],
       ...(request.stream_options?.include_usage ? { usage: null } : {}),
     });
-    return this.#stream(c, request, requests, {
+    return streamTexts(c, tokenizer!, request, requests.length, write, {
       begin: () => requests.map((_, i) => part(i, { role: "assistant", content: "" })),
-      ...(tools.length === 0 ? { piece: (i: number, text: string) => part(i, { content: text }) } : {}),
-      end: (generations, sent) =>
-        finish(generations).flatMap((said, i) => {
-          const generation = generations[i]!;
-          const { message: whole, finish_reason, logprobs, token_ids } = choice(i, said, generation);
+      ...(calls ? {} : { piece: (i: number, text: string) => part(i, { content: text }) }),
+      end: (answers, sent) =>
+        answers.flatMap(({ said, generation }, i) => {
+          const choice = chatChoice(learner, request, i, said, generation);
+          const { message: whole, finish_reason, logprobs, token_ids } = choice;
           const rest =
             said.call === undefined
               ? { content: said.content.slice(sent[i]!.length) }
@@ -358,11 +359,11 @@ class Service {
             part(i, {}, finish_reason, { logprobs, ...(token_ids ? { token_ids } : {}) }),
           ];
         }),
-      usage: (generations) => ({
+      usage: (answers) => ({
         ...head,
         object: "chat.completion.chunk",
         choices: [],
-        usage: usage(prompt.length, generations),
+        usage: used(answers),
       }),
     });
   }
@@ -370,6 +371,7 @@ class Service {
   async #completions(c: Context, request: CompletionRequest): Promise<Response> {
     this.#checkModel(request.model);
     const { learner } = this.#options;
+    const { tokenizer } = learner;
     const prompts = request.prompt.map((prompt) =>
       typeof prompt === "string" ? learner.encode(prompt) : prompt,
     );
@@ -381,81 +383,25 @@ class Service {
     );
     const head = this.#head("cmpl", "text_completion");
     const read = prompts.reduce((sum, prompt) => sum + prompt.length, 0);
-    const choice = (index: number, text: string, generation?: Generation) => ({
-      index,
-      text,
-      logprobs:
-        generation && request.logprobs != null
-          ? {
-              tokens: generation.tokens.map((id) => learner.decode([id])),
-              token_logprobs: Array.from(generation.logProbs),
-              top_logprobs: null,
-              text_offset: [],
-            }
-          : null,
-      finish_reason: generation?.finishReason ?? null,
-      ...(generation && request.return_token_ids ? { token_ids: generation.tokens } : {}),
-    });
+    const write = (onToken?: OnToken) => this.#generate(c, requests, onToken);
     if (!request.stream) {
-      const generations = await this.#generate(c, requests);
-      const choices = generations.map((generation, i) => choice(i, generation.text, generation));
+      const generations = await write();
+      const choices = generations.map((generation, i) =>
+        completionChoice(learner, request, i, generation.text, generation),
+      );
       return c.json({ ...head, choices, usage: usage(read, generations) });
     }
-    const blank = request.stream_options?.include_usage ? { usage: null } : {};
-    return this.#stream(c, request, requests, {
+    const part = (index: number, text: string, generation?: Generation) => ({
+      ...head,
+      choices: [completionChoice(learner, request, index, text, generation)],
+      ...(request.stream_options?.include_usage ? { usage: null } : {}),
+    });
+    return streamTexts(c, tokenizer!, request, requests.length, write, {
       begin: () => [],
-      piece: (i, text) => ({ ...head, choices: [choice(i, text)], ...blank }),
+      piece: part,
       end: (generations, sent) =>
-        generations.map((generation, i) => ({
-          ...head,
-          choices: [choice(i, generation.text.slice(sent[i]!.length), generation)],
-          ...blank,
-        })),
+        generations.map((generation, i) => part(i, generation.text.slice(sent[i]!.length), generation)),
       usage: (generations) => ({ ...head, choices: [], usage: usage(read, generations) }),
-    });
-  }
-
-  /** Server-sent events: pieces as they are written, what closes the texts, the usage where it is wanted, and the end. */
-  async #stream(
-    c: Context,
-    request: ChatRequest | CompletionRequest,
-    requests: readonly GenerateRequest[],
-    parts: {
-      begin: () => object[];
-      piece?: (request: number, text: string) => object;
-      end: (generations: readonly Generation[], sent: readonly string[]) => object[];
-      usage: (generations: readonly Generation[]) => object;
-    },
-  ): Promise<Response> {
-    const texts = requests.map(() => new TextStream(this.#options.learner, request.stop));
-    const queue: object[] = parts.begin();
-    let wake = (): void => {};
-    let over: "whole" | RequestError | undefined;
-    const writing = this.#generate(c, requests, (i, token) => {
-      const text = texts[i]!.add(token);
-      if (text === "" || parts.piece === undefined) return;
-      queue.push(parts.piece(i, text));
-      wake();
-    });
-    void writing
-      .then((generations) => {
-        const sent = texts.map((text) => (parts.piece === undefined ? "" : text.sent));
-        queue.push(...parts.end(generations, sent));
-        if (request.stream_options?.include_usage) queue.push(parts.usage(generations));
-        over = "whole";
-      })
-      .catch((error: unknown) => {
-        over = asRequestError(error);
-      })
-      .finally(() => wake());
-    return streamSSE(c, async (stream) => {
-      for (;;) {
-        const piece = queue.shift();
-        if (piece !== undefined) await stream.writeSSE({ data: JSON.stringify(piece) });
-        else if (over !== undefined) break;
-        else await new Promise<void>((resolve) => (wake = resolve));
-      }
-      await stream.writeSSE({ data: over instanceof RequestError ? JSON.stringify(over.body) : "[DONE]" });
     });
   }
 
@@ -500,48 +446,4 @@ function sameSecret(given: string | undefined, wanted: string): boolean {
 /** Of the i-th text of a request with a seed: the first one's is the request's. */
 function seedOf(seed: number, i: number): bigint {
   return BigInt.asUintN(64, BigInt(seed) + BigInt(i) * 0x9e3779b97f4a7c15n);
-}
-
-/** What the model said, as the client will repeat it. */
-function answerOf(generation: Generation, mayCall: boolean): Said {
-  const { text } = generation;
-  const parsed = mayCall ? parseCallTurn(withoutThought(text)) : undefined;
-  if (!parsed?.ok || parsed.action.tool === undefined) return { role: "assistant", content: text };
-  const { thought = "", tool } = parsed.action;
-  return {
-    role: "assistant",
-    content: thought,
-    call: { name: tool.name, arguments: argumentsText(parsed.action) },
-  };
-}
-
-function message({ content, call }: Said) {
-  if (call === undefined) return { content };
-  const id = `call_${createHash("sha256")
-    .update(JSON.stringify([content, call]))
-    .digest("hex")
-    .slice(0, 24)}`;
-  return { content: content === "" ? null : content, tool_calls: [{ id, type: "function", function: call }] };
-}
-
-function finishReason(said: Said, generation: Generation): string {
-  return said.call === undefined ? generation.finishReason : "tool_calls";
-}
-
-function tokenLogProbs({ tokenizer }: ServedModel, { tokens, logProbs }: Generation) {
-  return tokens.map((id, i) => {
-    const bytes = [...tokenizer!.bytesOf(id)];
-    return { token: tokenizer!.decode([id]), logprob: logProbs[i]!, bytes, top_logprobs: [] };
-  });
-}
-
-function usage(prompt_tokens: number, generations: readonly Generation[]) {
-  const completion_tokens = generations.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const cached_tokens = generations.reduce((sum, generation) => sum + generation.cachedTokens, 0);
-  return {
-    prompt_tokens,
-    completion_tokens,
-    total_tokens: prompt_tokens + completion_tokens,
-    prompt_tokens_details: { cached_tokens },
-  };
 }

@@ -1,34 +1,85 @@
-/** A text as it is written, in pieces that are final: whole characters, and nothing that may yet be cut off. */
+/** Texts as they are written, as server-sent events. */
 
-import type { ServedModel } from "./conversations.ts";
+import type { Context } from "hono";
+import { streamSSE } from "hono/streaming";
+import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { asRequestError, type ChatRequest, type CompletionRequest, RequestError } from "./protocol.ts";
 
-/** Ids of one character at most; more that make none are bytes that are no UTF-8. */
-const longestCharacter = 8;
+export type OnToken = (text: number, token: number) => void;
 
+/**
+ * Pieces as they are written, what closes the texts, the usage where it is wanted, and the end.
+ *
+ * @param count how many texts there are
+ * @param write begins to write them. What it throws at once is thrown; later it is the last event
+ * @param parts the events; without `piece` a text is sent when it is whole
+ */
+export async function streamTexts<T>(
+  c: Context,
+  tokenizer: Tokenizer,
+  request: ChatRequest | CompletionRequest,
+  count: number,
+  write: (onToken: OnToken) => Promise<T>,
+  parts: {
+    begin: () => object[];
+    piece?: (text: number, piece: string) => object;
+    end: (written: T, sent: readonly string[]) => object[];
+    usage: (written: T) => object;
+  },
+): Promise<Response> {
+  const texts = Array.from({ length: count }, () => new TextStream(tokenizer, request.stop));
+  const queue: object[] = parts.begin();
+  let wake = (): void => {};
+  let over: "whole" | RequestError | undefined;
+  void write((i, token) => {
+    const piece = texts[i]!.add(token);
+    if (piece === "" || parts.piece === undefined) return;
+    queue.push(parts.piece(i, piece));
+    wake();
+  })
+    .then((written) => {
+      const sent = texts.map((text) => (parts.piece === undefined ? "" : text.sent));
+      queue.push(...parts.end(written, sent));
+      if (request.stream_options?.include_usage) queue.push(parts.usage(written));
+      over = "whole";
+    })
+    .catch((error: unknown) => {
+      over = asRequestError(error);
+    })
+    .finally(() => wake());
+  return streamSSE(c, async (stream) => {
+    for (;;) {
+      const event = queue.shift();
+      if (event !== undefined) await stream.writeSSE({ data: JSON.stringify(event) });
+      else if (over !== undefined) break;
+      else await new Promise<void>((resolve) => (wake = resolve));
+    }
+    await stream.writeSSE({ data: over instanceof RequestError ? JSON.stringify(over.body) : "[DONE]" });
+  });
+}
+
+/** A text in pieces that are final: whole characters, and nothing that may yet be cut off. */
 export class TextStream {
-  readonly #model: ServedModel;
+  readonly #tokenizer: Tokenizer;
   readonly #stop: readonly string[];
-  /** Ids whose text is not known yet. */
-  #pending: number[] = [];
+  /** Keeps the bytes of a character that is not whole. */
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   /** Decoded, but perhaps the beginning of a stop string. */
   #held = "";
   #ended = false;
   /** All that was handed out: the beginning of the generation's text. */
   sent = "";
 
-  constructor(model: ServedModel, stop: readonly string[]) {
-    this.#model = model;
+  constructor(tokenizer: Tokenizer, stop: readonly string[]) {
+    this.#tokenizer = tokenizer;
     this.#stop = stop;
   }
 
   /** What can be sent after another token; "" where nothing can. */
   add(token: number): string {
-    if (this.#ended) return "";
-    this.#pending.push(token);
-    const text = this.#model.tokenizer!.decode(this.#pending, { skipSpecial: true });
-    if (text.endsWith("\ufffd") && this.#pending.length < longestCharacter) return "";
-    this.#pending = [];
-    this.#held += text;
+    const { specialIds, eosTokenIds } = this.#tokenizer;
+    if (this.#ended || specialIds.has(token) || eosTokenIds.includes(token)) return "";
+    this.#held += this.#decoder.decode(this.#tokenizer.bytesOf(token), { stream: true });
     if (this.#stop.some((stop) => this.#held.includes(stop))) {
       this.#ended = true; // the end of the text knows where it was cut
       return "";

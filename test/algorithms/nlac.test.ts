@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, nlacConfig, parseConfig, trainNlac } from "../../lib/algorithms/nlac.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { NlacError } from "../../lib/errors.ts";
 import type { DistilledText } from "../../lib/model.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
 import { toRecord } from "../../lib/run/episodes.ts";
@@ -919,6 +920,18 @@ describe("interruption", () => {
       iteration: 0,
       collected: true,
     });
+  });
+
+  test("a budget that is spent is told, and nothing of what it paid for is lost", async () => {
+    const run = memoryRun();
+    const environment = errandEnvironment();
+    const { start } = environment;
+    let begun = 0;
+    environment.start = (...args) =>
+      ++begun > 2 ? Promise.reject(new NlacError("ERR_BUDGET", "spent")) : start(...args);
+    const training = trainNlac({ model: script(), environment, config: { ...small, ...long }, run });
+    await expect(training).rejects.toMatchObject({ code: "ERR_BUDGET" });
+    expect(run.checkpoints.at(-1)).toMatchObject({ iteration: 1, episodes: 2, updates: 3, collected: false });
   });
 
   test("a stop between the two steps keeps the texts of the second", async () => {

@@ -133,6 +133,39 @@ describe("every command on a run that train left", () => {
     expect(output).toContain("not readable");
   });
 
+  test("play ends with the sum of the rewards, and with what an episode costs that is cut short", async () => {
+    const file = join(root, "rewarding.mjs");
+    for (const [reward, turns, shown] of [
+      [0.25, 3, "0.75"],
+      [-1, 9, "-7"],
+    ] as const) {
+      writeFileSync(
+        file,
+        `let turn = 0;
+        const step = async () => ({ observation: [], reward: ${reward}, done: ++turn === ${turns}, info: {} });
+        const start = async () => ({ observation: { messages: [{ role: "user", content: "?" }] }, step, close: async () => {} });
+        export default { name: "rewarding", actionFormat: "solution", maxTurns: 3, rewardRange: [-7, 1], tasks: async () => [1],
+          taskId: String, start, reset: start, step, close: async () => {} };`,
+      );
+      const { output } = await nlac("play", run, "--environment", file, "--max-action-tokens", "5");
+      expect(output).toMatch(new RegExp(`\nReward: ${shown}\n$`));
+    }
+  });
+
+  test("the floor knows no limit of prompts: one of the run's is in other tokens", async () => {
+    const file = join(root, "long.mjs");
+    writeFileSync(
+      file,
+      `const step = async () => ({ observation: [], reward: 1, done: true, info: {} });
+      const content = "hm ".repeat(10_000);
+      const start = async () => ({ observation: { messages: [{ role: "user", content }] }, step, close: async () => {} });
+      export default { name: "long", actionFormat: "text", maxTurns: 1, idle: { text: "nothing" }, tasks: async () => [1],
+        taskId: String, start, reset: start, step, close: async () => {} };`,
+    );
+    const { output } = await nlac("eval", run, "--environment", file, "--json");
+    expect(JSON.parse(output)).toMatchObject({ outcomes: { "context-limit": 1 }, floor: { estimate: 1 } });
+  });
+
   test("play tells the model of an unreadable action in the words of training", async () => {
     const generate = vi.spyOn(Learner.prototype, "generate");
     await nlac("play", run, "--max-action-tokens", "5");
@@ -219,11 +252,16 @@ test("what the file system refuses and what is damaged is one line that names th
   const damaged = join(root, "damaged");
   mkdirSync(damaged);
   writeFileSync(join(damaged, "run.json"), '{\n"recipe": ');
+  const directory = join(root, "run.jsonl");
+  mkdirSync(directory);
   const empty = join(root, "empty");
   cpSync(run, empty, { recursive: true });
   writeFileSync(join(empty, "run.json"), "{}");
   const cases: [code: string, named: string, ...argv: string[]][] = [
     ["ERR_RUN", join(damaged, "run.json"), "view", damaged],
+    ["ERR_RUN", `${directory} is not a run`, "view", directory],
+    ["ERR_EMPTY", file, "view", file],
+    ["ERR_IO", join(root, "none"), "view", join(root, "none")],
     ["ERR_RUN", join(damaged, "run.json"), "train", "--resume", "--run", damaged],
     ["ERR_RUN", join(damaged, "run.json"), "generate", damaged, "x"],
     ["ERR_CONFIG", empty, "generate", empty, "x"],

@@ -175,6 +175,10 @@ describe("a service that plays", () => {
     const viewed = JSON.parse((await nlac("view", record, "--json")).output);
     const { floor: __, environment: ___, split: ____, stopped: _____, ...played } = figures;
     expect(viewed).toEqual(played);
+    // Whatever it is called: a file is a record.
+    const renamed = join(root, "episodes");
+    copyFileSync(record, renamed);
+    expect(JSON.parse((await nlac("view", renamed, "--json")).output)).toEqual(played);
   });
 
   test("--report writes a page of them, and so does view of a record", async () => {
@@ -191,6 +195,34 @@ describe("a service that plays", () => {
     expect(shown(html)).toEqual(Array.from({ length: 16 }, (_, i) => i));
     expect(shown(readFileSync(again!, "utf8"))).toHaveLength(3);
   });
+});
+
+test("a budget that is spent ends an evaluation with the figures of what is over; --resume goes on with another", async () => {
+  const server = await chatServer(() => ({
+    text: "no",
+    usage: { prompt_tokens: 90, completion_tokens: 10 },
+  }));
+  const record = join(root, "budget.jsonl");
+  const evaluation = (tokens: number, ...more: string[]) => {
+    const oracle = { model: "m", baseURL: server.baseURL, budget: { tokens } };
+    const options = JSON.stringify({ turns: 4, oracle });
+    const game = ["--environment", "twentyQuestions", "--options", options, "--episodes", "4"];
+    return nlac("eval", "do-nothing", ...game, "--concurrency", "1", "--record", record, "--json", ...more);
+  };
+  const first = await evaluation(600); // 100 tokens an answer, four answers an episode
+  expect(first.code).toBe(1);
+  expect(first.errors).toMatch(
+    /nlac: stopped after 1 episodes \(ERR_BUDGET: .*600 of 600 tokens.*\); the same command with --resume/,
+  );
+  expect(JSON.parse(first.output)).toMatchObject({
+    ...{ episodes: 1, stopped: true, outcomes: { done: 1 } },
+    people: { requests: 6, promptTokens: 540 },
+  });
+  process.exitCode = undefined; // the commands of a test are one process
+  const second = await evaluation(10_000, "--resume");
+  await server.close();
+  expect([second.code, JSON.parse(second.output).outcomes]).toEqual([0, { done: 4 }]);
+  expect(server.calls()).toBe(6 + 12);
 });
 
 test("options that do not go together, and files that are no records, are refused before anything is played", async () => {

@@ -149,6 +149,8 @@ describe("an episode", () => {
     const last = scripted("text", {}, {});
     expect((await sit(last.environment, ["a", "b", "c"])).shown).toMatch(/Reward: 0, no success\./);
     expect(last.actions).toHaveLength(2);
+    const costly = { ...scripted("text", {}, { reward: -1 }).environment, rewardRange: [-5, 0] as const };
+    expect((await sit(costly, ["a", "b"])).shown).toMatch(/Reward: -5, no success\./);
     const left = scripted("text", {}, {});
     const { shown, failure } = await sit(left.environment, ["a"]);
     expect(shown).toMatch(/\nLeft at turn 2\. The task was one\.\n$/);

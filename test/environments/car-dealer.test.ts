@@ -666,6 +666,7 @@ describe("a model as buyer", () => {
       '<think>{"decision":"buy"}</think>{"decision":"continue","utterance":"Hm."}',
       { decision: "continue", utterance: "Hm." },
     ],
+    ['{"decision": "leave", "utterance": "So long"}<think>or', { decision: "leave", utterance: "So long" }],
     ['{"decision": "buy", "utterance": "Yes.", "price": 1}', { decision: "buy", utterance: "Yes." }],
     ['{"decision": "BUY", "utterance": "Yes."}', undefined],
     ['{"decision": "buy"}', undefined],

@@ -162,6 +162,11 @@ describe("math", () => {
   });
 
   const train = dataFile("math/train12000.jsonl");
+  it("does not play other problems where NLAC_DATA names a place without MATH", async () => {
+    process.env.NLAC_DATA = import.meta.dirname;
+    await expect(math().tasks("test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
+  });
+
   it.skipIf(train === undefined)("finds MATH under NLAC_DATA", async () => {
     process.env.NLAC_DATA = join(train!, "../..");
     const environment = math();

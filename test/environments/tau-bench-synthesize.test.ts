@@ -18,6 +18,7 @@ import {
 import { stopWord, type User } from "../../lib/environments/tau-bench/user.ts";
 import type { UserOption } from "../../lib/environments/tau-bench/users.ts";
 import type { Call } from "../../lib/environments/tau-bench/wishes.ts";
+import { chatServer } from "../support/chat-server.ts";
 import { nlac } from "../support/command-line.ts";
 import { type TauShop, writeTauShop } from "../support/tau-shop.ts";
 import { dataFile } from "./data.ts";
@@ -534,6 +535,20 @@ describe("on the command line", () => {
     expect(code).toBe(1);
     expect(errors).toMatch(/ERR_VALUE: .*tasks_train.json is there already/);
     expect(readFileSync(join(out, "tasks_train.json"), "utf8")).toBe(before);
+  });
+
+  test("a directory that cannot be made is refused before a service is asked", async () => {
+    const out = join(shop.data, "retail", "users.json", "made");
+    let asked = 0;
+    const server = await chatServer(() => {
+      asked++;
+      return { text: "No." };
+    });
+    const rewrite = JSON.stringify({ model: "m", baseURL: server.baseURL });
+    const { code, errors } = await run(out, "--rewrite", rewrite);
+    await server.close();
+    expect([code, asked]).toEqual([1, 0]);
+    expect(errors).toMatch(/^nlac: ERR_IO: .*users\.json/);
   });
 
   test("customers of other tasks are held out", async () => {

@@ -19,7 +19,7 @@ import { dataFile } from "./data.ts";
 
 const oracle = scriptedOracle(tableNames);
 const ask = async (word: string, question: string): Promise<string> =>
-  (await oracle.answer(word, question)).verdict;
+  (await oracle.answer(word, question, { seed: 0 })).verdict;
 
 describe("the table", () => {
   it("knows the objects of other lists, which have no part in the embedded game", async () => {
@@ -30,10 +30,10 @@ describe("the table", () => {
     expect(objectNamed("flux capacitor")).toBeUndefined();
     const names = new Names(["tree", "boat", "ship"].map((name) => ({ name, aliases: [] })));
     const oracle = scriptedOracle(names);
-    expect((await oracle.answer("tree", "Is it a tree?")).verdict).toBe("found");
-    expect((await oracle.answer("ship", "Is it a ship?")).verdict).toBe("found");
-    expect((await oracle.answer("ship", "Is it a boat?")).verdict).toBe("yes");
-    expect((await oracle.answer("tree", "Is it a boat?")).verdict).toBe("no");
+    expect((await oracle.answer("tree", "Is it a tree?", { seed: 0 })).verdict).toBe("found");
+    expect((await oracle.answer("ship", "Is it a ship?", { seed: 0 })).verdict).toBe("found");
+    expect((await oracle.answer("ship", "Is it a boat?", { seed: 0 })).verdict).toBe("yes");
+    expect((await oracle.answer("tree", "Is it a boat?", { seed: 0 })).verdict).toBe("no");
   });
 
   it("holds enough objects and attributes", () => {
@@ -570,6 +570,36 @@ describe("twentyQuestions", () => {
     expect(await step("Is it a cat cow horse?")).toBe(0);
     expect(await step("Is it a cat, cow, horse?")).toBe(0);
     expect(await step("Is it a hound dog?")).toBe(1);
+  });
+
+  it.each([
+    "Is it the hidden word?",
+    "Is it the answer?",
+    "Is it it?",
+    "Is it your word?",
+    "Is it that thing?",
+    "Is it the same as it?",
+    "Is it what you are thinking of?",
+    "Is it yes?",
+    "I guess the secret word.",
+  ])("is not won at a lenient judge by %j", async (text) => {
+    const episode = await twentyQuestions({ oracle: () => "yes" }).start({ word: "dog" }, { seed: 0 });
+    expect(await episode.step({ text })).toMatchObject({ reward: 0, done: false });
+    // The judge is there: a thing that is called by another name is found.
+    expect((await episode.step({ text: "Is it a pooch?" })).reward).toBe(1);
+  });
+
+  it("asks its service with the episode's seed", async () => {
+    const seeds: unknown[] = [];
+    const environment = twentyQuestions({
+      oracle: (messages, options) => {
+        seeds.push(options?.seed);
+        return messages.length > 2 ? "yes" : "hm";
+      },
+    });
+    const episode = await environment.start({ word: "dog" }, { seed: 42 });
+    await episode.step({ text: "Is it a pooch?" });
+    expect(seeds).toEqual([42, 42, 42, 42]); // the oracle, then the judge, each asked again
   });
 
   it("takes an oracle of the caller's, for other words", async () => {

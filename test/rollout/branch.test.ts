@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import type { Environment } from "../../lib/environments/contract.ts";
+import { type ErrorCode, NlacError } from "../../lib/errors.ts";
 import { playBranches } from "../../lib/rollout/branch.ts";
 import { collectTrajectories } from "../../lib/rollout/collect.ts";
 import type { Trajectory } from "../../lib/rollout/trajectory.ts";
@@ -60,7 +61,7 @@ test("an episode goes on from where it is, and the conversation it is given stay
   await episode.step({ text: "map" });
   const conversation = trajectory.turns[1]!.state.fork();
   const before = [...conversation.tokens];
-  const from = { episode, conversation, turns: 1 };
+  const from = { episode, conversation, turns: 1, reward: 0 };
   const [rest] = await collectTrajectories({
     model,
     environment,
@@ -104,6 +105,17 @@ test("what could not be read was never seen by the environment, and is not playe
   expect(rewards).toEqual([1]);
 });
 
+test("a fault is the branch's own, a budget that is spent is not", async () => {
+  const environment = errandEnvironment();
+  const trajectory = await recorded(environment, [act("map"), act("form"), act("stamp")]);
+  const broken = (code: ErrorCode): Environment<Errand> => ({
+    ...environment,
+    start: () => Promise.reject(new NlacError(code, "no")),
+  });
+  expect((await branch(broken("ERR_SERVICE"), trajectory, [1])).rewards).toEqual([undefined]);
+  await expect(branch(broken("ERR_BUDGET"), trajectory, [1])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+});
+
 test("rewards of the recorded turns count", async () => {
   const environment = errandEnvironment();
   const start = environment.start;
@@ -139,4 +151,21 @@ test("a state that cannot be reached again has no branch: other answers, another
   expect((await branch(changed({ observation: opening }), trajectory, [0])).rewards).toEqual([undefined]);
   const broken = changed({ step: async () => Promise.reject(new Error("closed")) });
   expect((await branch(broken, trajectory, [0])).rewards).toEqual([undefined]);
+});
+
+test("a branch that is cut short costs what leaving the game costs, counted from the first turn", async () => {
+  const plain = errandEnvironment({ turns: 10 });
+  const environment: typeof plain = {
+    ...plain,
+    maxTurns: 4,
+    rewardRange: [-7, 0],
+    start: async (...asked) => {
+      const episode = await plain.start(...asked);
+      return { ...episode, step: async (action) => ({ ...(await episode.step(action)), reward: -1 }) };
+    },
+  };
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  expect(trajectory.reward).toBe(-7);
+  // After the first turn it goes on for two more; after the last there is no other.
+  expect((await branch(environment, trajectory, [1, 3])).rewards).toEqual([-7, -7]);
 });

@@ -1,9 +1,15 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { describe, expect, test, vi } from "vitest";
 import type { Environment } from "../../lib/environments/contract.ts";
+import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
+import type { ChatService } from "../../lib/environments/service.ts";
+import { openService } from "../../lib/environments/services.ts";
+import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { NlacError } from "../../lib/errors.ts";
 import { uniform } from "../../lib/random.ts";
 import { type CollectOptions, collectTrajectories } from "../../lib/rollout/collect.ts";
+import { inTime } from "../../lib/rollout/in-time.ts";
+import { servicePlayer } from "../../lib/rollout/service-player.ts";
 import { succeeded, type Trajectory } from "../../lib/rollout/trajectory.ts";
 import { toRecord } from "../../lib/run/episodes.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
@@ -226,6 +232,32 @@ describe("stopping", () => {
     expect(environment.closed()).toBe(10);
   });
 
+  test("does not wait for an episode that does not close, but closes each", async () => {
+    const controller = new AbortController();
+    let closing = 0;
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (...asked) => ({
+      ...(await start(...asked)),
+      step: () => new Promise(() => {}),
+      close: () => {
+        closing++;
+        return new Promise(() => {});
+      },
+    });
+    const playing = play({ environment, signal: controller.signal });
+    setTimeout(() => controller.abort(), 20);
+    await expect(playing).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(closing).toBe(10);
+  });
+
+  test("a signal that has fired already is noticed", async () => {
+    const asked = vi.fn(() => new Promise(() => {}));
+    const signal = AbortSignal.abort();
+    await expect(inTime(asked, { signal })).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(asked).not.toHaveBeenCalled();
+  });
+
   test("a model that fails stops the call with its own error, and closes every episode", async () => {
     const environment = changed((step) => step);
     let calls = 0;
@@ -268,12 +300,33 @@ describe("faults are the episode's own", () => {
   test.each([
     ["nothing", undefined],
     ["no messages", { observation: "hello", reward: 0, done: false, info: {} }],
+    ["a message without text", { observation: [{ role: "user" }], reward: 0, done: false, info: {} }],
+    ["a message of nobody", { observation: [{ content: "hello" }], reward: 0, done: false, info: {} }],
+    ["an empty message", { observation: [null], reward: 0, done: true, info: {} }],
     ["a reward that is none", { observation: [], reward: Number.NaN, done: false, info: {} }],
     ["an info that cannot be recorded", { observation: [], reward: 0, done: false, info: { n: 1n } }],
   ])("a step that gives %s", async (_, result) => {
     const environment = changed(() => async () => result as never);
     const [played] = await play({ environment, episodes: [{ id: 0, task: { word: "key" } }] });
-    expect(played).toMatchObject({ outcome: "environment-fault", fault: expect.anything() });
+    expect(played).toMatchObject({ outcome: "environment-fault", fault: { code: "ERR_ENVIRONMENT" } });
+  });
+
+  test("a message without text is named, also one that an episode begins with", async () => {
+    const message = { role: "user", text: "hello" } as never;
+    const stepping = changed((step) => async (action) => ({
+      ...(await step(action)),
+      observation: [message],
+    }));
+    const beginning = errandEnvironment();
+    const start = beginning.start;
+    beginning.start = async (...asked) => ({
+      ...(await start(...asked)),
+      observation: { messages: [message] },
+    });
+    for (const environment of [stepping, beginning]) {
+      const [played] = await play({ environment, episodes: [{ id: 0, task: { word: "key" } }] });
+      expect(played!.fault!.message).toContain('not {"role":"user","text":"hello"}');
+    }
   });
 
   test("told apart: the service of a person, the environment, the agent", async () => {
@@ -288,6 +341,96 @@ describe("faults are the episode's own", () => {
     const episodes = ["key", "lamp", "map"].map((word, id) => ({ id, task: { word } }));
     const played = await play({ model, environment, episodes, malformedLimit: 1 });
     expect(played.map(({ outcome }) => outcome)).toEqual(["service-fault", "environment-fault", "malformed"]);
+  });
+});
+
+test.each(["begins", "answers", "plays"])(
+  "a budget that is spent where one %s ends all of it",
+  async (where) => {
+    const spent = new NlacError("ERR_BUDGET", "spent");
+    const environment = changed((step, task) =>
+      where === "answers" && task.word === "map" ? () => Promise.reject(spent) : step,
+    );
+    const { start } = environment;
+    environment.start = (task, options) =>
+      where === "begins" && task.word === "map" ? Promise.reject(spent) : start(task, options);
+    const service: ChatService = openService((messages) => {
+      if (where === "plays" && messages.at(-1)!.content.includes("wants map")) throw spent;
+      return act("soap");
+    });
+    const over: number[] = [];
+    const playing = play({
+      ...{ model: servicePlayer(service), environment, maxPromptTokens: 100_000, concurrency: 1 },
+      onEpisode: ({ id }) => over.push(id),
+    });
+    await expect(playing).rejects.toBe(spent);
+    expect(over).toEqual([0, 1]);
+    expect(environment.closed()).toBe(where === "begins" ? 2 : 3);
+  },
+);
+
+describe("an episode that is cut short", () => {
+  /** Costs 1 a turn, and says nothing at its limit of turns. */
+  const costly = (rewardRange: [number, number]) => ({
+    ...changed((step) => async (action) => ({ ...(await step(action)), reward: -1, done: false })),
+    rewardRange,
+    maxTurns: 4,
+  });
+  const one = [{ id: 0, task: { word: "key" } }];
+  /** What is written turn by turn; "?" cannot be read. */
+  const writing = (...texts: string[]) => {
+    let turn = 0;
+    return new ScriptedModel(() => texts[turn++ % texts.length]!);
+  };
+
+  test.each([
+    ["malformed", writing("?"), {}, [0, 0, -9]],
+    ["malformed", writing(act("soap"), "?"), { malformedLimit: 1 }, [-1, -8]],
+    ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, -7]],
+    ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -6]],
+    ["context-limit", writing(act("soap".repeat(99))), { maxPromptTokens: 500 }, [-9]],
+  ] as const)("where turns cost, ends at the low end: %s", async (outcome, model, options, rewards) => {
+    const [played] = await play({ model, environment: costly([-9, 0]), episodes: one, ...options });
+    expect(played).toMatchObject({ outcome, reward: -9 });
+    expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
+  });
+
+  test("before its first turn, too", async () => {
+    const [played] = await play({ environment: costly([-9, 0]), episodes: one, maxPromptTokens: 1 });
+    expect(played).toMatchObject({ outcome: "context-limit", turns: [], reward: -9 });
+  });
+
+  test("where nothing can be lost, or all is lost already, keeps its reward", async () => {
+    const soap = () => writing(act("soap"));
+    const [lost] = await play({ model: soap(), environment: costly([-4, 0]), episodes: one });
+    expect(lost).toMatchObject({ outcome: "turn-limit", reward: -4 });
+    const earning = changed((step) => async (action) => ({
+      ...(await step(action)),
+      reward: 0.2,
+      done: false,
+    }));
+    for (const rewardRange of [undefined, [0, 1]] as const) {
+      const environment = { ...earning, maxTurns: 2, ...(rewardRange && { rewardRange }) };
+      const [kept] = await play({ model: soap(), environment, episodes: one });
+      expect(kept).toMatchObject({ outcome: "turn-limit", reward: 0.4 });
+    }
+  });
+
+  test.each([
+    ["guessMyCity", guessMyCity({ turns: 6 }), "What is the climate like?"],
+    ["twentyQuestions", twentyQuestions({ turns: 6, reward: "turns" }), "Is it alive?"],
+  ] as const)("gains nothing in %s over asking in vain", async (_, game, question) => {
+    const environment = game as Environment;
+    const [task] = await environment.tasks("test");
+    const reward = async (...texts: string[]) => {
+      const episodes = [{ id: 0, task: task as Errand }];
+      const [played] = await play({ model: writing(...texts), environment: environment as never, episodes });
+      return played!.reward;
+    };
+    expect(await reward(act(question))).toBe(-6);
+    expect(await reward("?")).toBe(-6);
+    expect(await reward(act(question), "?")).toBe(-6);
+    expect(await reward("?", act(question))).toBe(-6);
   });
 });
 

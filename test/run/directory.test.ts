@@ -254,7 +254,8 @@ test("resuming goes through the episodes one at a time, and counts them", async 
   // The replay buffer knows how many there must be.
   const first = readFileSync(join(path, "trajectories.jsonl"), "utf8").split("\n", 1)[0]!;
   const { size } = statSync(join(path, "trajectories.jsonl"));
-  writeFileSync(join(path, "trajectories.jsonl"), `${first}\n`.padEnd(size, " "));
+  const unfinished = '{"checksum":"00000000","record":';
+  writeFileSync(join(path, "trajectories.jsonl"), `${first}\n${unfinished}`.padEnd(size, " "));
   const fewer = RunDirectory.resume(path, model, options());
   await expect(trainNlac({ ...training, model, run: fewer })).rejects.toMatchObject({
     code: "ERR_CHECKPOINT",

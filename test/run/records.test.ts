@@ -107,6 +107,35 @@ test("a file is read no further than it is gone through: damage is met where it 
   }
 });
 
+test.each([
+  ["one line that is no record", '{"dear": "config"}'],
+  ["two lines", "line one\nline two"],
+  ["a record's beginning with another checksum", '{"checksum":"xyz'],
+  ["text behind records", undefined],
+])("a file that holds %s is not gone on with, and stays as it is", (_, content) => {
+  const path = fresh();
+  if (content === undefined) write(path, [{ first: 1 }]);
+  appendFileSync(path, content ?? "notes");
+  const before = readFileSync(path);
+  expect(() => RecordWriter.resume(path)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  expect(() => [...readRecords(path)]).toThrow(/is not a record|is damaged/);
+  expect(readFileSync(path)).toEqual(before);
+});
+
+test("a record cut at any byte is gone on without", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: "zwei" }]);
+  const whole = readFileSync(path);
+  for (let length = 0; length < whole.length; length++) {
+    writeFileSync(path, whole.subarray(0, length));
+    const writer = RecordWriter.resume(path);
+    writer.append("new");
+    writer.close();
+    const kept = length > whole.indexOf("\n") ? [{ first: 1 }] : [];
+    expect([...readRecords(path)]).toEqual([...kept, "new"]);
+  }
+});
+
 test("bytes that are not UTF-8 are damage, though they may decode to the same text", () => {
   const path = fresh();
   write(path, [{ text: "\ufffd" }]);

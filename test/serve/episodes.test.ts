@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it } from "vitest";
@@ -6,18 +6,20 @@ import { keepShelf } from "../../examples/ai-sdk-agent.ts";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { recorded } from "../../lib/environments/recorded.ts";
 import { Learner } from "../../lib/learner.ts";
-import { readEpisodes } from "../../lib/run/episodes.ts";
+import { readEpisodeRecords, readEpisodes } from "../../lib/run/episodes.ts";
+import { Episodes } from "../../lib/serve/episodes.ts";
 import { type ServeOptions, serve } from "../../lib/serve/server.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
+import { closedGate } from "../support/closed-gate.ts";
 import { inDirectory, tinyConfig } from "../support/tiny.ts";
 
-const open: { close(): Promise<void> }[] = [];
+const open: { close(graceMs?: number): Promise<void> }[] = [];
 afterEach(async () => {
-  for (const server of open.splice(0)) await server.close();
+  for (const server of open.splice(0)) await server.close(20);
 });
 
-async function start(model: ServeOptions["learner"], record: string) {
-  const server = await serve({ learner: model, name: "scripted", port: 0, record });
+async function start(model: ServeOptions["learner"], record: string, options: Partial<ServeOptions> = {}) {
+  const server = await serve({ learner: model, name: "scripted", port: 0, record, ...options });
   open.push(server);
   const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
   const reward = async (id: string, body: object) => {
@@ -34,10 +36,10 @@ type Messages = OpenAI.ChatCompletionMessageParam[];
 const say = (content: string): Messages[number] => ({ role: "user", content });
 
 /** One turn: what the model said, and the episode's name. */
-async function turn(client: OpenAI, messages: Messages, episode?: string) {
+async function turn(client: OpenAI, messages: Messages, episode?: string, more: object = {}) {
   const { data, response } = await client.chat.completions
     .create(
-      { model: "scripted", messages },
+      { model: "scripted", messages, ...more, stream: false },
       episode === undefined ? {} : { headers: { "x-episode-id": episode } },
     )
     .withResponse();
@@ -70,7 +72,7 @@ describe("a recording", () => {
         done: true,
       });
       expect(server.recorded).toBe(1);
-      await server.close();
+      await server.close(20);
 
       const [episode, ...none] = [...readEpisodes(file, model)];
       expect(none).toEqual([]);
@@ -111,7 +113,7 @@ describe("a recording", () => {
       expect(await reward("one", { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
       expect(await reward("one", { reward: 1 })).toMatchObject({ status: 400 });
       await expect(turn(client, messages, "one")).rejects.toMatchObject({ status: 400 });
-      await server.close();
+      await server.close(20);
       const [episode, ...rest] = [...readEpisodes(file, model)];
       expect(rest).toEqual([]); // "two" was never rewarded
       expect(episode!.turns.map(({ text }) => text)).toEqual(["Answer 3.", "Answer 5."]);
@@ -125,6 +127,228 @@ describe("a recording", () => {
       error: { message: expect.stringContaining("Nothing is recorded") },
     });
   });
+});
+
+const same = () => new CallingModel(() => "Same");
+
+describe("episodes without a header", () => {
+  it("go on each by itself when their turns are asked for at once, and after one failed", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const model = same();
+      const { client, reward } = await start(model, file);
+      const firsts = [await turn(client, [say("Task")]), await turn(client, [say("Task")])];
+      const gate = closedGate(model);
+      const history = [say("Task"), firsts[0]!.said];
+      const asked = ["x", "y"].map((text) => turn(client, [...history, say(text)]));
+      await expect.poll(() => gate.waiting).toBe(2);
+      gate.open();
+      const [x, y] = await Promise.all(asked);
+      expect(new Set([x!.episode, y!.episode])).toEqual(new Set(firsts.map(({ episode }) => episode)));
+
+      const { generate } = model;
+      model.generate = () => Promise.reject(new Error("no luck"));
+      const more = [...history, say("x"), x!.said, say("more")];
+      await expect(turn(client, more)).rejects.toMatchObject({ status: 500 });
+      model.generate = generate;
+      expect((await turn(client, more)).episode).toBe(x!.episode);
+      expect(await reward(x!.episode, { reward: 1 })).toMatchObject({ turns: 3 });
+      expect(await reward(y!.episode, { reward: 1 })).toMatchObject({ turns: 2 });
+      const observed = [...readEpisodeRecords(file)].map(({ turns }) => turns[0]!.observation[0]!.content);
+      expect(observed).toEqual(["x", "y"]);
+    }));
+
+  it("take a repeated request for the same turn, where one alone was asked so", () =>
+    inDirectory(async (directory) => {
+      let answers = 0;
+      const model = new CallingModel(() => `Answer ${++answers}.`);
+      const { client, reward } = await start(model, join(directory, "episodes.jsonl"));
+      const first = await turn(client, [say("Task")]);
+      const messages = [say("Task"), first.said, say("go on")];
+      expect((await turn(client, messages)).episode).toBe(first.episode); // its answer was lost on the way
+      await reward(first.episode, { reward: 0.5, done: false });
+      expect((await turn(client, messages)).episode).toBe(first.episode);
+      expect((await turn(client, [say("Task")])).episode).not.toBe(first.episode);
+      expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 2, reward: 1.5 });
+
+      const twice = same();
+      const other = await start(twice, join(directory, "others.jsonl"));
+      const begun = [await turn(other.client, [say("Task")]), await turn(other.client, [say("Task")])];
+      const both = [say("Task"), begun[0]!.said, say("go on")];
+      for (let i = 0; i < 2; i++) await turn(other.client, both);
+      const third = await turn(other.client, both);
+      expect(begun.map(({ episode }) => episode)).not.toContain(third.episode);
+    }));
+
+  it("are not those that a client named", () =>
+    inDirectory(async (directory) => {
+      const { client } = await start(same(), join(directory, "episodes.jsonl"));
+      const { said } = await turn(client, [say("Task")], "mine");
+      const aside = await turn(client, [say("Task"), said, say("Sum up.")]);
+      expect(aside.episode).not.toBe("mine");
+      expect((await turn(client, [say("Task"), said, say("Go on")], "mine")).episode).toBe("mine");
+    }));
+});
+
+describe("an open episode", () => {
+  it("that is rewarded while a turn is being answered is over, and the turn refused", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      for (const episode of [undefined, "mine"]) {
+        const model = same();
+        const { client, reward } = await start(model, file);
+        const first = await turn(client, [say("Task")], episode);
+        const gate = closedGate(model);
+        const late = turn(client, [say("Task"), first.said, say("more")], episode);
+        await expect.poll(() => gate.waiting).toBe(1);
+        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 1, done: true });
+        gate.open();
+        await expect(late).rejects.toMatchObject({ status: 400, code: "episode_conflict" });
+        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 400 });
+      }
+      expect([...readEpisodeRecords(file)].map(({ turns }) => turns.length)).toEqual([1, 1]);
+    }));
+
+  it("goes on as it was written when its conversation is no longer remembered", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const model = same();
+      // Room for both episodes, but not for what the conversations were after each of their turns.
+      const { client, reward } = await start(model, file, { mostTokens: 1500 });
+      const messages = [say("Task")];
+      messages.push((await turn(client, messages, "slow")).said, say("more"));
+      const busy = [say("Other")];
+      for (let i = 0; i < 8; i++) busy.push((await turn(client, busy, "busy")).said, say("z".repeat(50)));
+      await turn(client, messages, "slow");
+      expect(await reward("slow", { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
+      const [episode] = [...readEpisodes(file, model)];
+      expect(episode!.turns.map(({ logProbs }) => logProbs.length)).toEqual([5, 5]);
+    }));
+
+  it("is forgotten when there is no room, the one that was answered longest ago first, and its name refused", () =>
+    inDirectory(async (directory) => {
+      const notes: string[] = [];
+      const options = { mostTokens: 500, log: (line: string) => void notes.push(line) };
+      const { client, reward, server } = await start(same(), join(directory, "episodes.jsonl"), options);
+      const long = say("T".repeat(150));
+      const old = await turn(client, [long], "old");
+      const left = await turn(client, [long], "left");
+      expect(left.episode).toBe("left");
+      await turn(client, [long, old.said, say("more")], "old");
+      await turn(client, [long], "new");
+      await expect(turn(client, [long, left.said, say("more")], "left")).rejects.toMatchObject({
+        status: 400,
+        code: "episode_conflict",
+      });
+      expect(await reward("left", { reward: 1 })).toMatchObject({ status: 400 });
+      expect(await reward("old", { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
+      await server.close(20);
+      expect(notes.join()).toMatch(/1 episodes recorded, 2 left out/);
+    }));
+
+  it("is one of so many, and so many names are refused", () =>
+    inDirectory(async (directory) => {
+      const model = same();
+      const episodes = new Episodes(join(directory, "episodes.jsonl"), 1_000_000, 2);
+      const messages = [{ role: "user" as const, content: "Task" }];
+      const [generation] = await model.generate([{ tokens: model.encode("x") }]);
+      const play = (name: string) => {
+        const conversation = model.conversation(messages);
+        const state = conversation.length;
+        conversation.appendGeneration(generation!);
+        const served = { messages, asked: name, state, generation: generation!, calls: false };
+        episodes.add(episodes.place(name, [name]), { ...served, conversation, key: `${name}, answered` });
+      };
+      for (const name of ["a", "b", "c"]) play(name);
+      expect(episodes.forgotten).toBe(1);
+      for (const name of ["b", "c"]) episodes.reward(name, 1, true);
+      expect(() => episodes.place("b", ["b"])).toThrow(/is over/);
+      expect(episodes.place("a", ["a"])).toEqual({ name: "a", named: true }); // so long ago that it is not known
+      episodes.close();
+    }));
+
+  it("keeps its tools where no call is wanted, and what is written then is text", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const written = `<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>`;
+      const model = new CallingModel(() => written);
+      const { client, reward } = await start(model, file);
+      const look = { name: "look", description: "Looks.", parameters: { type: "object", properties: {} } };
+      const tools = [{ type: "function", function: look }];
+      for (const episode of [undefined, "mine"]) {
+        const messages = [say("Task")];
+        const first = await turn(client, messages, episode, { tools });
+        const [call] = first.said.tool_calls!;
+        messages.push(first.said, { role: "tool", tool_call_id: call!.id, content: "Nothing." });
+        const last = await turn(client, messages, episode, { tools, tool_choice: "none" });
+        expect(last.episode).toBe(first.episode);
+        expect(last.said).toMatchObject({ content: written });
+        expect(last.said.tool_calls).toBeUndefined();
+        const before = model.calls.at(-2)!.request.tokens!;
+        expect(model.calls.at(-1)!.request.tokens!.slice(0, before.length)).toEqual(before);
+        await reward(first.episode, { reward: 1 });
+      }
+      for (const { turns } of readEpisodeRecords(file))
+        expect(turns.map(({ action }) => action?.tool?.name)).toEqual(["look", undefined]);
+    }));
+});
+
+describe("a recording that is gone on with", () => {
+  it("loses a line that a crash left half written, numbers on, and shows what was asked", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      for (const task of ["A", "B", "C"]) {
+        const { client, reward, server } = await start(same(), file);
+        const { episode } = await turn(client, [{ role: "system", content: "Play." }, say(task)], "again");
+        expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200 });
+        await server.close();
+        if (task === "B") appendFileSync(file, '{"checksum":"00000000","record":{"id":7,');
+      }
+      expect([...readEpisodeRecords(file)].map(({ id, opening }) => [id, opening])).toEqual(
+        ["A", "B", "C"].map((task, i) => [
+          i,
+          [
+            { role: "system", content: "Play." },
+            { role: "user", content: task },
+          ],
+        ]),
+      );
+    }));
+
+  it("is refused where the file holds something else, which stays", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "notes.json");
+      appendFileSync(file, '{"precious": true}');
+      await expect(start(same(), file)).rejects.toMatchObject({ code: "ERR_RUN" });
+      expect(readFileSync(file, "utf8")).toBe('{"precious": true}');
+    }));
+});
+
+describe("a recording server that is stopped", () => {
+  it("still takes the reward of what it answered last, and no request", () =>
+    inDirectory(async (directory) => {
+      const model = same();
+      const { client, reward, server } = await start(model, join(directory, "episodes.jsonl"));
+      const gate = closedGate(model);
+      const going = turn(client, [say("Task")]);
+      await expect.poll(() => gate.waiting).toBe(1);
+      const closed = server.close();
+      gate.open();
+      const { episode } = await going;
+      await expect(turn(client, [say("Another")])).rejects.toMatchObject({ status: 503, code: "stopping" });
+      expect((await fetch(`${server.url}/health`)).status).toBe(503);
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200, done: true });
+      await closed;
+      expect(server.recorded).toBe(1);
+    }));
+
+  it("waits no longer than that for one that was left", () =>
+    inDirectory(async (directory) => {
+      const { client, server } = await start(same(), join(directory, "episodes.jsonl"));
+      await turn(client, [say("Task")]);
+      await server.close(100);
+      await expect(turn(client, [say("Task")])).rejects.toThrow(/Connection error/);
+    }));
 });
 
 describe("an agent of the ai SDK", () => {

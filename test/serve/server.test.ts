@@ -10,6 +10,7 @@ import { afterEach, describe, expect, it } from "vitest";
 import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
 import { expectFailure } from "../native/helpers.ts";
 import { CallingModel } from "../support/calling-model.ts";
+import { closedGate } from "../support/closed-gate.ts";
 import type { ScriptedModel } from "../support/scripted-model.ts";
 import { tinyLearner } from "../support/tiny.ts";
 
@@ -27,25 +28,6 @@ async function start(
   open.push({ close: () => server.close(100) });
   const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: options.token ?? "none", maxRetries: 0 });
   return { server, model, client };
-}
-
-/** Holds the model's generations back until it is opened. */
-function closedGate(model: ScriptedModel): { entered: Promise<void>; open: () => void } {
-  let enter = () => {};
-  let open = () => {};
-  const entered = new Promise<void>((resolve) => {
-    enter = resolve;
-  });
-  const opened = new Promise<void>((resolve) => {
-    open = resolve;
-  });
-  const generate = model.generate.bind(model);
-  model.generate = async (...asked) => {
-    enter();
-    await opened;
-    return generate(...asked);
-  };
-  return { entered, open };
 }
 
 const hello = { model: "scripted", messages: [{ role: "user" as const, content: "Hello" }] };
@@ -124,8 +106,8 @@ describe("the openai client", () => {
     );
   });
 
-  it("streams the very text that it would get whole, in whole characters, and without a stop string's beginning", async () => {
-    const text = "Grüße 👋 an dich, ENormous; END of it";
+  it("streams the very text that it would get whole, in whole characters", async () => {
+    const text = "Grüße 👋 an dich";
     const { client } = await start(() => text);
     for (const request of [{ ...hello }, { ...hello, n: 2 }]) {
       const stream = await client.chat.completions.create({
@@ -235,12 +217,39 @@ describe("the openai client", () => {
     [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
     [{ tool_choice: "required" }, /tool_choice: .*no call can be forced/],
     [{ seed: "x" }, /seed/],
+    [{ functions: [{ name: "f" }] }, /functions: .*as tools/],
+    [{ function_call: { name: "f" } }, /function_call: .*as tools/],
+    [{ n: 2, best_of: 3 }, /best_of: .*with n/],
+    [{ messages: [{ role: "user", content: null }] }, /messages\[0\]\.content: must be a text/],
   ])("is told what is wrong with %j", async (change, message) => {
     const { client, model } = await start(() => "Hi");
     const wrong = client.chat.completions.create({ ...hello, ...change } as never);
     await expect(wrong).rejects.toMatchObject({ status: 400, type: "invalid_request_error" });
     await expect(wrong).rejects.toThrow(message);
     expect(model.calls).toEqual([]);
+  });
+
+  it("may leave out what a tool is for and takes, and gets an id of its own for every call", async () => {
+    const { client } = await start(() => call("Bonn"));
+    const bare = { ...weather, description: null, parameters: null };
+    const tools = [{ type: "function", function: bare }];
+    const ask = () => client.chat.completions.create({ ...hello, tools } as never) as never;
+    const answers: OpenAI.ChatCompletion[] = [await ask(), await ask()];
+    const ids = answers.map(({ choices }) => choices[0]!.message.tool_calls![0]!.id);
+    expect(new Set(ids).size).toBe(2);
+  });
+
+  it("may begin a conversation with a call of the assistant's", async () => {
+    const { client, model } = await start(() => "So it is.");
+    const called = { name: "weather", arguments: '{"city": "Bonn"}' };
+    const tool_calls = [{ id: "a", type: "function" as const, function: called }];
+    const messages: OpenAI.ChatCompletionMessageParam[] = [
+      { role: "assistant", content: "I look.", tool_calls },
+      { role: "tool", tool_call_id: "a", content: "rain" },
+    ];
+    const tools = [{ type: "function" as const, function: weather }];
+    await client.chat.completions.create({ ...hello, messages, tools });
+    expect(model.calls[0]!.prompt).toContain(`I look.\n${call("Bonn")}<|im_end|>`);
   });
 
   it("is told of a prompt that does not fit, a body that is no JSON, and a path that is not there", async () => {
@@ -267,7 +276,7 @@ describe("the openai client", () => {
     expect((await fetch(`${server.url}/health`)).status).toBe(200);
   });
 
-  it("gets the same text for the same seed from a real learner, streamed too", async () => {
+  it("gets the same text for the same seed from a real learner, streamed and cut at a stop string too", async () => {
     const learner = await tinyLearner();
     const server = await serve({ learner, name: "tiny", port: 0 });
     open.push(server, { close: () => learner.dispose() });
@@ -278,10 +287,14 @@ describe("the openai client", () => {
       client.chat.completions.create(request),
     ]);
     expect(a.choices[0]!.message.content).toBe(b.choices[0]!.message.content);
-    let streamed = "";
-    for await (const part of await client.chat.completions.create({ ...request, stream: true }))
-      streamed += part.choices[0]?.delta.content ?? "";
-    expect(streamed).toBe(a.choices[0]!.message.content);
+    const text = a.choices[0]!.message.content!;
+    const half = text.length >> 1;
+    for (const stop of [[], [text.slice(half, half + 2)]]) {
+      let streamed = "";
+      for await (const part of await client.chat.completions.create({ ...request, stop, stream: true }))
+        streamed += part.choices[0]?.delta.content ?? "";
+      expect(streamed).toBe(stop.length === 0 ? text : text.slice(0, text.indexOf(stop[0]!)));
+    }
   });
 });
 
@@ -358,7 +371,7 @@ describe("a server", () => {
     const { client, model, server } = await start(() => "Hi", { mostWaiting: 2 });
     const gate = closedGate(model);
     const waiting = client.chat.completions.create({ ...hello, n: 2 });
-    await gate.entered;
+    await expect.poll(() => gate.waiting).toBe(1);
     for (const stream of [true, false]) {
       const refused = await fetch(`${server.url}/v1/chat/completions`, {
         method: "POST",
@@ -371,6 +384,12 @@ describe("a server", () => {
     gate.open();
     expect((await waiting).choices).toHaveLength(2);
     expect((await client.chat.completions.create(hello)).choices).toHaveLength(1);
+  });
+
+  it("refuses more texts at once than it could ever write", async () => {
+    const { client, model } = await start(() => "Hi", { mostWaiting: 2 });
+    await expect(client.chat.completions.create({ ...hello, n: 3 })).rejects.toMatchObject({ status: 400 });
+    expect(model.calls).toEqual([]);
   });
 
   it("stops writing what nobody waits for any more", async () => {
@@ -408,7 +427,7 @@ describe("a server", () => {
     const { client, model, server } = await start(() => "Hi");
     const gate = closedGate(model);
     const waiting = client.chat.completions.create(hello);
-    await gate.entered;
+    await expect.poll(() => gate.waiting).toBe(1);
     const closed = server.close();
     await expect(client.chat.completions.create(hello)).rejects.toThrow();
     gate.open();

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { streams, uniform } from "../../random.ts";
 import type { Message } from "../contract.ts";
-import type { ChatService } from "../service.ts";
+import { type ChatService, withoutThinking } from "../service.ts";
 import { type Buyer, mostPaid, type Objection, type Offer, objection, slightlyOverBudget } from "./buyers.ts";
 
 /** What the dealer said, and what was answered. */
@@ -35,7 +35,7 @@ export interface Answer {
 }
 
 export interface Person {
-  /** Throws ERR_SERVICE and ERR_ABORTED. */
+  /** Throws ERR_SERVICE, ERR_BUDGET and ERR_ABORTED. */
   answer(situation: Situation): Promise<Answer>;
 }
 
@@ -197,10 +197,7 @@ export function serviceBuyer(service: ChatService): Person {
 
 /** The reply's one JSON object, perhaps after a thought or in a code fence. */
 export function readReply(said: string): Answer | undefined {
-  const text = said
-    .replace(/^[\s\S]*<\/think>/, "")
-    .trim()
-    .replace(/^```(?:json)?\s*([\s\S]*?)\s*```$/, "$1");
+  const text = withoutThinking(said).replace(/^```(?:json)?\s*([\s\S]*?)\s*```$/, "$1");
   let value: unknown;
   try {
     value = JSON.parse(text);

@@ -11,7 +11,7 @@ import { z } from "zod";
 import { checkConfig } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
-import { driver } from "../driver.ts";
+import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { openService, type ServiceSource } from "../services.ts";
 import {
   dollars,
@@ -130,7 +130,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     return {
       observation: { messages: opening(buyer, turns), tools: [...dealerTools] },
       async step(action) {
-        if (over) throw new NlacError("ERR_ENVIRONMENT", "carDealer: the episode is over; start a new one.");
+        if (over) throw episodeOver("carDealer");
         throwIfAborted(signal);
         const { said, info, ending: ended } = await act(action);
         actions++;
@@ -153,12 +153,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     rewardRange: [0, mostOverBudget],
     idle: { text: '{"name":"no_op","arguments":{}}', tool: { name: "no_op", arguments: {} } },
     async tasks(split) {
-      if (split !== "train" && split !== "test") {
-        throw new NlacError(
-          "ERR_VALUE",
-          `carDealer: split must be "train" or "test", not ${JSON.stringify(split)}.`,
-        );
-      }
+      checkSplit("carDealer", split);
       return buyers[split === "train" ? "train" : testSplit].map(({ id }) => ({ buyer: id }));
     },
     taskId: (task) => task.buyer,

@@ -12,7 +12,7 @@ import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import { streams, uniform } from "../../random.ts";
 import type { Action, Environment, Episode, ResetOptions, StepResult } from "../contract.ts";
-import { driver } from "../driver.ts";
+import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { demonstrate } from "./demonstrate.ts";
 import {
   deskText,
@@ -96,7 +96,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
         ],
       },
       async step(action: Action): Promise<StepResult> {
-        if (over) throw new NlacError("ERR_ENVIRONMENT", "errands: the episode is over; start a new one.");
+        if (over) throw episodeOver("errands");
         throwIfAborted(signal);
         const explains = uniform(seed, streams.world, progress.movesLeft) < explained;
         const move = bring(errand, progress, action.text.trim(), explains);
@@ -124,12 +124,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     idle: { text: phrases.nothing },
     // There is nothing to hold out: what is learned is these very orders. The test's episodes differ in their seeds.
     async tasks(split) {
-      if (split !== "train" && split !== "test") {
-        throw new NlacError(
-          "ERR_VALUE",
-          `errands: split must be "train" or "test", not ${JSON.stringify(split)}.`,
-        );
-      }
+      checkSplit("errands", split);
       return [...all.keys()].map((kind) => ({ kind, split }));
     },
     taskId: ({ kind, split }) => (split === "train" ? kind : `${kind} (${split})`),

@@ -20,12 +20,20 @@ import type {
   ResetOptions,
   StepResult,
 } from "../contract.ts";
-import { driver } from "../driver.ts";
+import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { openService, type ServiceSource } from "../services.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { cities as embeddedCities, type Split } from "./facts.ts";
 import { cityNames, countryNames, Guesses, Mentions, type NamedCity } from "./names.ts";
-import { cannotTell, mayNotTell, type Oracle, type Reply, scriptedOracle, serviceOracle } from "./oracle.ts";
+import {
+  asksForSpelling,
+  cannotTell,
+  mayNotTell,
+  type Oracle,
+  type Reply,
+  scriptedOracle,
+  serviceOracle,
+} from "./oracle.ts";
 
 const name = z
   .string()
@@ -116,7 +124,10 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     };
   }
 
-  /** Whoever the oracle is, names of cities and countries never reach it: the game is not to be won by trying them. */
+  /**
+   * Whoever the oracle is, what names a city or a country and what asks for their spelling does not reach it: the game is not to
+   * be won by trying. `Mentions` says which names it finds; of others, a model may tell whether they are right.
+   */
   async function answer(who: Oracle, city: NamedCity, text: string, options: ResetOptions): Promise<Reply> {
     if (text.trim() === "" || text.length > longestQuestion) {
       return { text: `${cannotTell} Please ask one short question.`, info: { understood: "nothing" } };
@@ -126,6 +137,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
       return { text: advice, info: { understood: "other cities" } };
     }
     if (ofCountries.in(text)) return { text: mayNotTell, info: { understood: "country" } };
+    if (asksForSpelling(text)) return { text: mayNotTell, info: { understood: "spelling" } };
     return who.answer(city, text, options);
   }
 
@@ -148,8 +160,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     return {
       observation: observe(city),
       async step(action: Action): Promise<StepResult> {
-        if (over)
-          throw new NlacError("ERR_ENVIRONMENT", "guessMyCity: the episode is over; start a new one.");
+        if (over) throw episodeOver("guessMyCity");
         throwIfAborted(options.signal);
         const result = await play(oracle, city, action.text, used, options);
         used++;
@@ -170,12 +181,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     rewardRange: rewardKind === "turns" ? [-turns, 0] : [0, 1],
     idle: { text: "I have nothing to ask." },
     async tasks(split) {
-      if (split !== "train" && split !== "test") {
-        throw new NlacError(
-          "ERR_VALUE",
-          `guessMyCity: split must be "train" or "test", not ${JSON.stringify(split)}.`,
-        );
-      }
+      checkSplit("guessMyCity", split);
       const wanted = split === "train" ? "train" : testSplit;
       return cities.flatMap((city) => (city.split === wanted ? [{ city: city.name }] : []));
     },

@@ -47,33 +47,62 @@ export function blanked(text: string, names: readonly string[]): string {
   return text.replace(asWritten(longestFirst, "giu"), "___");
 }
 
-/** Whether a text has one of some names in it, as whole words. */
+/** Characters that can stand for a letter: of other alphabets, and digits. Small l and capital I are alike, too. */
+const lookalikes: ReadonlyMap<string, string> = new Map(
+  (
+    "а a, в b, е e, к k, м m, н h, о o, р p, с c, т t, у y, х x, і i, ј j, ѕ s, " +
+    "α a, β b, ε e, η h, ι i, κ k, ν n, ο o, ρ p, τ t, υ y, χ x, 0 o, 1 i, 3 e, 4 a, 5 s, 7 t, 8 b, l i"
+  )
+    .split(", ")
+    .map((pair) => pair.split(" ") as [string, string]),
+);
+
+/** The plain form, in which what looks alike is alike. */
+function looks(text: string): string {
+  return [...plain(text)].map((letter) => lookalikes.get(letter) ?? letter).join("");
+}
+
+/** Shorter names are not looked for in words that are parts of them: "Is it at a lake or an island?" does not ask for Oran. */
+const shortestParted = 5;
+
+/**
+ * Whether a text has one of some names in it, as whole words: in whatever case and accents, spelled with letters that look alike,
+ * or parted by blanks and hyphens. What is told otherwise (backwards, in another language, by what the people are called) is
+ * not found.
+ */
 export class Mentions {
-  readonly #words: ReadonlySet<string>;
+  readonly #names: ReadonlySet<string>;
+  /** Without blanks. */
+  readonly #joined: ReadonlySet<string>;
   readonly #longest: number;
   readonly #short: RegExp | undefined;
 
   constructor(names: readonly string[]) {
-    const long = names.filter((name) => name.length >= shortestName).map(plain);
-    this.#words = new Set(long);
-    this.#longest = Math.max(0, ...long.map((name) => name.split(" ").length));
+    const long = names.filter((name) => name.length >= shortestName).map(looks);
+    this.#names = new Set(long);
+    const joined = long.map((name) => name.replaceAll(" ", ""));
+    this.#joined = new Set(joined.filter((name) => name.length >= shortestParted));
+    this.#longest = Math.max(0, ...long.map((name) => name.length));
     const short = names.filter((name) => name.length < shortestName);
     this.#short = short.length === 0 ? undefined : asWritten(short, "u");
   }
 
   in(text: string): boolean {
     if (this.#short?.test(text)) return true;
-    const words = plain(text);
-    // "P-a-r-i-s": runs of single letters are read as one word, too.
+    const words = looks(text);
+    // "Ro-me", "R.o.m.e"; and "r o m e": runs of single letters are read as one word, too.
+    const unparted = looks(text.replace(/(?<=[\p{L}\p{N}])[^\p{L}\p{N}\s]+(?=[\p{L}\p{N}])/gu, ""));
     const joined = words.replace(/(?<![^ ])\p{L}(?: \p{L}(?![^ ]))+/gu, (run) => run.replaceAll(" ", ""));
-    return this.#has(words) || (joined !== words && this.#has(joined));
+    return [...new Set([words, unparted, joined])].some((form) => this.#has(form));
   }
 
   #has(text: string): boolean {
     const words = text.split(" ");
     return words.some((_, start) => {
-      for (let count = 1; count <= this.#longest && start + count <= words.length; count++) {
-        if (this.#words.has(words.slice(start, start + count).join(" "))) return true;
+      let phrase = "";
+      for (let end = start; end < words.length && phrase.length <= this.#longest * 2; end++) {
+        phrase = phrase === "" ? words[end]! : `${phrase} ${words[end]}`;
+        if (this.#names.has(phrase) || this.#joined.has(phrase.replaceAll(" ", ""))) return true;
       }
       return false;
     });
@@ -88,15 +117,21 @@ export function countryNames(city: NamedCity): string[] {
   return [city.country, ...city.countryAliases];
 }
 
+/** What a guess may call the hidden city; "it's" is "it" in the plain form. */
+const hidden =
+  "(?:it|this|that|(?:the|your) (?:hidden |secret |home )?(?:city|town)|your hometown|the answer)";
+const before = "(?:(?:so|ok|okay|then|well|now) )*";
+
 const guessForms: readonly RegExp[] = [
-  /^(?:(?:so|ok|okay|then|well|now) )?(?:is|could|might|would|can) (?:it|this|that|the city|your city|the answer)(?: be)? (?:the city of )?(.+)$/,
-  /^(?:are you|do you come|were you born) (?:from|in) (.+)$/,
-  /^(?:are you|were you) thinking of (.+)$/,
-  /^(?:i think|i guess|i believe|i say)(?: that)?(?: (?:it|the city|your city) is)? (.+)$/,
-  /^(?:(?:my|the) )?(?:final |last )?(?:guess|answer)(?: is)?(?: that)?(?: (?:it|the city|your city) is)? (.+)$/,
-  /^(?:it|the city|your city) is (.+)$/,
-  /^(.+)$/,
-];
+  `(?:is|could|might|would|can|must) ${hidden}(?: be)? (?:the city (?:of )?)?`,
+  "(?:are you|do you come|were you born) (?:from|in) ",
+  "(?:you are|youre|you come|you must be|you must come) from ",
+  "(?:are you|were you) thinking of ",
+  `(?:i (?:think|guess|believe|say|would say|am guessing|am sure)|id say|im guessing|im sure)(?: that)?(?: ${hidden}(?: is| must be)?| (?:you are|youre|you come) from)? `,
+  `(?:(?:my|the) )?(?:final |last )?(?:guess|answer)(?: is| would be)?(?: that)?(?: ${hidden}(?: is)?)? `,
+  `${hidden}(?: is| must be)? `,
+  "",
+].map((form) => new RegExp(`^${before}${form}(.+)$`));
 
 /** Finds the one city that a text guesses. Two cities may share no name. */
 export class Guesses<City extends NamedCity> {
@@ -118,19 +153,23 @@ export class Guesses<City extends NamedCity> {
     for (const form of guessForms) {
       const phrase = form.exec(words)?.[1];
       const city =
-        phrase === undefined ? undefined : this.#named(phrase.replace(/ (?:then|right|correct)$/, ""));
+        phrase === undefined
+          ? undefined
+          : this.#named(phrase.replace(/ (?:then|right|correct|i wonder)$/, ""));
       if (city !== undefined) return city;
     }
     return undefined;
   }
 
-  /** The city of that name, which its country's may follow. */
+  /** The city of that name, which its country's may follow: "paris france", "paris the capital of france". */
   #named(phrase: string): City | undefined {
     const found = this.#cities.get(phrase);
     if (found !== undefined) return found;
     for (const [name, city] of this.#cities) {
       if (!phrase.startsWith(`${name} `)) continue;
-      const rest = phrase.slice(name.length + 1).replace(/^in (?:the )?/, "");
+      const rest = phrase
+        .slice(name.length + 1)
+        .replace(/^(?:(?:in|(?:the capital|a city|the city) (?:of|in)) )?(?:the )?/, "");
       if (countryNames(city).some((country) => plain(country) === rest)) return city;
     }
     return undefined;

@@ -1,7 +1,7 @@
 /** Who comes from the hidden city and answers: the table of facts, or a language model behind a service. */
 
 import type { Message, ResetOptions } from "../contract.ts";
-import type { ChatService } from "../service.ts";
+import { type ChatService, withoutThinking } from "../service.ts";
 import { cityByName, topicOf } from "./facts.ts";
 import { blanked, cityNames, countryNames, Mentions, type NamedCity, plain } from "./names.ts";
 
@@ -12,7 +12,7 @@ export interface Reply {
 }
 
 export interface Oracle {
-  /** Throws ERR_SERVICE and ERR_ABORTED. */
+  /** Throws ERR_SERVICE, ERR_BUDGET and ERR_ABORTED. */
   answer(hidden: NamedCity, question: string, options: ResetOptions): Promise<Reply>;
 }
 
@@ -22,13 +22,16 @@ export const mayNotTell =
 
 const aboutSpelling =
   /\b(?:letters?|spell(?:ed|ing|s|t)?|rhymes?|initials?|vowels?|consonants?|syllables?|alphabet(?:ical)?|anagram|acronym|abbreviat\w*|backwards?|reverse[ds]?|starts? with|begins? with|ends? with|characters?)\b/;
+export function asksForSpelling(question: string): boolean {
+  return aboutSpelling.test(plain(question));
+}
+
 const aboutNames = /\b(?:names?|named|called|country|nation|nationality|city)\b/;
 
 /** Answers from facts.ts: the same for the same question, and at once. It does not look at the words it does not know. */
 export const scriptedOracle: Oracle = {
   async answer(hidden, question) {
     const words = plain(question);
-    if (aboutSpelling.test(words)) return { text: mayNotTell, info: { understood: "spelling" } };
     const topic = topicOf(words);
     const fact = topic && cityByName.get(hidden.name)?.facts[topic];
     if (fact !== undefined) return { text: fact, info: { understood: topic } };
@@ -44,7 +47,7 @@ const longestReply = 400;
 
 /**
  * A model as oracle. The question is data: it is quoted as a JSON string. A reply that names the city or the country, in
- * whatever accents, case or spacing of letters, is not passed on; of the last one, what remains without the names may be.
+ * a way that `Mentions` finds, is not passed on; of the last one, what remains without the names may be.
  */
 export function serviceOracle(service: ChatService): Oracle {
   return {
@@ -58,17 +61,16 @@ export function serviceOracle(service: ChatService): Oracle {
       let text = "";
       for (let attempt = 1; attempt <= attempts; attempt++) {
         const said = await service.complete(messages, { seed, signal });
-        text = said
-          .replace(/^[\s\S]*<\/think>/, "")
-          .replace(/\s+/g, " ")
-          .trim()
-          .slice(0, longestReply);
+        text = withoutThinking(said).replace(/\s+/g, " ").slice(0, longestReply);
         if (text !== "" && !secrets.in(text)) return { text, info: { attempts: attempt } };
         messages.push(
           { role: "assistant", content: said },
           {
             role: "user",
-            content: "That gives the city or the country away. Answer again without any name of either.",
+            content:
+              text === ""
+                ? "That says nothing. Answer the question in one or two short sentences."
+                : "That gives the city or the country away. Answer again without any name of either.",
           },
         );
       }

@@ -11,7 +11,7 @@ import { checkInteger } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import { permutation, streams } from "../../random.ts";
 import type { Action, Environment, Episode, Observation, ResetOptions, StepResult } from "../contract.ts";
-import { driver } from "../driver.ts";
+import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { hasBox } from "./extract.ts";
 import { gradeMath } from "./grade.ts";
 import { ownProblems } from "./problems.ts";
@@ -30,7 +30,7 @@ export interface MathProblem {
 export interface MathOptions {
   /**
    * Directory of `train*.jsonl` and `test*.jsonl`-like files, or one JSONL file that serves both splits. A line
-   * is an object with `problem` and `answer`. Default: `$NLAC_DATA/math` where it exists, else the embedded set.
+   * is an object with `problem` and `answer`. Default: `$NLAC_DATA/math`, or the embedded set where NLAC_DATA is not set.
    */
   data?: string;
   /** Files of each split, in `data` or absolute. Default: train12000.jsonl and test500.jsonl. */
@@ -82,7 +82,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     return {
       observation,
       async step(action: Action): Promise<StepResult> {
-        if (over) throw new NlacError("ERR_ENVIRONMENT", "math: the episode is over; start a new one.");
+        if (over) throw episodeOver("math");
         throwIfAborted(signal);
         over = true;
         const boxed = hasBox(action.text);
@@ -106,12 +106,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     maxTurns: 1,
     idle: { text: "I do not know." },
     tasks(split) {
-      if (split !== "train" && split !== "test") {
-        throw new NlacError(
-          "ERR_VALUE",
-          `math: split must be "train" or "test", not ${JSON.stringify(split)}.`,
-        );
-      }
+      checkSplit("math", split);
       let tasks = loaded.get(split);
       if (tasks === undefined) {
         tasks = load(split, options);
@@ -181,8 +176,8 @@ function filesOf(split: "train" | "test", options: MathOptions): string[] | unde
   if (data === undefined && named === undefined) {
     const shared = process.env.NLAC_DATA;
     if (shared === undefined || shared === "") return undefined;
+    // Where data was named, other problems in its place would pass for it.
     data = join(shared, "math");
-    return existsSync(join(data, defaultFiles[split])) ? [join(data, defaultFiles[split])] : undefined;
   }
   if (data !== undefined && !existsSync(data))
     throw new NlacError("ERR_CONFIG", `math: there is no ${data}.`);

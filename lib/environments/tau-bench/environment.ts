@@ -20,7 +20,7 @@ import type {
   StepResult,
   ToolSchema,
 } from "../contract.ts";
-import { driver } from "../driver.ts";
+import { checkSplit, driver, episodeOver } from "../driver.ts";
 import type { Database, DatabaseState } from "./database.ts";
 import { type Domain, domainNames, openDomain, transferTool } from "./domain.ts";
 import { readTasks, type TauBenchTask } from "./tasks.ts";
@@ -101,12 +101,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
       tool: { name: transferTool, arguments: { summary: "" } },
     },
     async tasks(split) {
-      if (split !== "train" && split !== "test") {
-        throw new NlacError(
-          "ERR_VALUE",
-          `tauBench: split must be "train" or "test", not ${JSON.stringify(split)}.`,
-        );
-      }
+      checkSplit("tauBench", split);
       return [...tasks[split]()];
     },
     taskId: (task) => task.id,
@@ -190,7 +185,7 @@ class TauBenchEpisode implements Episode {
   }
 
   async step(action: Action): Promise<StepResult> {
-    if (this.#over) throw new NlacError("ERR_ENVIRONMENT", "tauBench: the episode is over; start a new one.");
+    if (this.#over) throw episodeOver("tauBench");
     throwIfAborted(this.#parts.signal);
     this.#turn++;
     try {

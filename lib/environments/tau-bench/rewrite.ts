@@ -4,9 +4,8 @@
  */
 
 import type { Message } from "../contract.ts";
-import type { ChatService } from "../service.ts";
+import { type ChatService, withoutThinking } from "../service.ts";
 import type { Instruction } from "./instruction.ts";
-import { withoutThinking } from "./user-simulated.ts";
 
 /** How often the model is asked for one text. */
 const attempts = 2;

@@ -19,7 +19,7 @@ import { NlacError, throwIfAborted } from "../../errors.ts";
 import { malformed, type Parsed, sections } from "../../prompts/parsing.ts";
 import { derivedSeed, streams } from "../../random.ts";
 import type { Message } from "../contract.ts";
-import type { ChatService } from "../service.ts";
+import { type ChatService, withoutThinking } from "../service.ts";
 import { openService, type ServiceSource } from "../services.ts";
 import { type Conversation, stopWord, type User } from "./user.ts";
 
@@ -185,11 +185,6 @@ function readPlain(text: string): Parsed<{ said: string }> {
 function readReact(text: string): Parsed<{ said: string }> {
   const parts = sections(text, ["Thought", "User Response"]);
   return parts.ok ? readPlain(parts.sections["User Response"]) : parts;
-}
-
-/** The text after a reasoning model's thought; nothing where the thought was cut off. */
-export function withoutThinking(text: string): string {
-  return text.replace(/^[\s\S]*<\/think>|<think>[\s\S]*$/g, "").trim();
 }
 
 /** Whether the supervisor is satisfied. What is neither "true" nor "false" does not satisfy. */

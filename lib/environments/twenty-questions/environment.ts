@@ -12,7 +12,7 @@
 
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
-import { driver } from "../driver.ts";
+import { checkSplit, driver, episodeOver } from "../driver.ts";
 import type { ChatService } from "../service.ts";
 import { openService, type ServiceSource } from "../services.ts";
 import { demonstrate } from "./demonstrate.ts";
@@ -101,7 +101,8 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
   if (reward !== "success" && reward !== "turns") fault('reward must be "success" or "turns"');
   const rewards = reward === "turns" ? { found: 0, otherwise: -1 } : { found: 1, otherwise: 0 };
 
-  async function start(task: TwentyQuestionsTask, { signal }: ResetOptions): Promise<Episode> {
+  async function start(task: TwentyQuestionsTask, resetOptions: ResetOptions): Promise<Episode> {
+    const { signal } = resetOptions;
     throwIfAborted(signal);
     const { word } = task;
     if (typeof word !== "string" || word === "") {
@@ -112,10 +113,9 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     return {
       observation: { messages: opening(turns, listed) },
       async step(action: Action): Promise<StepResult> {
-        if (over)
-          throw new NlacError("ERR_ENVIRONMENT", "twentyQuestions: the episode is over; start a new one.");
+        if (over) throw episodeOver("twentyQuestions");
         throwIfAborted(signal);
-        const { verdict, info } = await oracle.answer(word, action.text, signal);
+        const { verdict, info } = await oracle.answer(word, action.text, resetOptions);
         used++;
         const remaining = turns - used;
         const found = verdict === "found";
@@ -147,12 +147,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     rewardRange: reward === "turns" ? [-turns, 0] : [0, 1],
     idle: { text: "I have no question." },
     async tasks(which) {
-      if (which !== "train" && which !== "test") {
-        throw new NlacError(
-          "ERR_VALUE",
-          `twentyQuestions: split must be "train" or "test", not ${JSON.stringify(which)}.`,
-        );
-      }
+      checkSplit("twentyQuestions", which);
       return (which === "train" ? train : test).map(({ name }) => ({ word: name }));
     },
     taskId: (task) => task.word,

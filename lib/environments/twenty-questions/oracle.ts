@@ -1,8 +1,8 @@
 /** Who knows the hidden word and answers: the table, or a language model behind a service. */
 
 import { NlacError } from "../../errors.ts";
-import type { Message } from "../contract.ts";
-import type { ChatService } from "../service.ts";
+import type { Message, ResetOptions } from "../contract.ts";
+import { type ChatService, withoutThinking } from "../service.ts";
 import type { Answer } from "./attributes.ts";
 import type { Names } from "./names.ts";
 import { answerFrom, guessedPhrase, longestQuestion, namedPhrase, readQuestion } from "./questions.ts";
@@ -16,8 +16,8 @@ export interface Reply {
 }
 
 export interface Oracle {
-  /** Throws ERR_SERVICE and ERR_ABORTED. */
-  answer(hidden: string, question: string, signal?: AbortSignal): Promise<Reply>;
+  /** Throws ERR_SERVICE, ERR_BUDGET and ERR_ABORTED. */
+  answer(hidden: string, question: string, options: ResetOptions): Promise<Reply>;
 }
 
 /** Answers from the table, which must know the words; the same for the same question, and at once. */
@@ -55,26 +55,28 @@ export function scriptedOracle(names: Names): Oracle {
  * the two phrases and not the question, must find that they name the same thing.
  */
 export function serviceOracle(service: ChatService, names: Names): Oracle {
-  const ask = async (messages: Message[], signal: AbortSignal | undefined): Promise<Answer | undefined> => {
-    for (let attempt = 0; attempt < 2; attempt++) {
-      // Where replies are sampled, the second is drawn anew.
-      const reply = parseReply(await service.complete(messages, { maxTokens: 256, seed: attempt, signal }));
-      if (reply !== undefined) return reply;
-    }
-    return undefined;
+  const ask = async (messages: Message[], { seed, signal }: ResetOptions): Promise<Answer | undefined> => {
+    const said = await service.complete(messages, { maxTokens: 256, seed, signal });
+    const reply = parseReply(said);
+    if (reply !== undefined) return reply;
+    const again: Message[] = [
+      { role: "assistant", content: said },
+      { role: "user", content: "That could not be read. Reply with the one word alone." },
+    ];
+    return parseReply(await service.complete([...messages, ...again], { maxTokens: 256, seed, signal }));
   };
   return {
-    async answer(hidden, text, signal) {
+    async answer(hidden, text, options) {
       if (text.trim() === "" || text.length > longestQuestion) return { verdict: "invalid", info: {} };
       const named = namedPhrase(text);
       if (named !== undefined && names.names(named, hidden))
         return { verdict: "found", info: { guess: named } };
       // A phrase of several of the game's words guesses at all of them.
       const phrase = named !== undefined && names.lists(named) ? undefined : guessedPhrase(text);
-      const verdict = await ask(oracleMessages(hidden, text), signal);
+      const verdict = await ask(oracleMessages(hidden, text), options);
       if (verdict === undefined) return { verdict: "unknown", info: { malformed: true } };
       if (verdict !== "yes" || phrase === undefined) return { verdict, info: {} };
-      const same = await ask(judgeMessages(hidden, phrase), signal);
+      const same = await ask(judgeMessages(hidden, phrase), options);
       return {
         verdict: same === "yes" ? "found" : verdict,
         info: { guess: phrase, judged: same ?? "malformed" },
@@ -120,9 +122,7 @@ function judgeMessages(hidden: string, phrase: string): Message[] {
 
 /** Exactly one of the three words, give or take case, punctuation and a thought before it. */
 export function parseReply(reply: string): Answer | undefined {
-  const text = reply
-    .replace(/^[\s\S]*<\/think>/, "")
-    .trim()
+  const text = withoutThinking(reply)
     .toLowerCase()
     .replace(/^["'*\s]+|["'*.!\s]+$/g, "");
   if (text === "yes" || text === "no") return text;

@@ -106,13 +106,26 @@ export function namedPhrase(text: string): string | undefined {
   return inOnePiece(phrase, text) ? phrase : undefined;
 }
 
-/** The phrase that a text puts forward as a guess, for a judge that knows more words than the table: a short one. */
+/** Words that only point at the hidden one: a judge who took "the answer" for its name would let every such guess win. */
+const pointing = new Set(
+  (
+    "it that this these those one ones same what which such so a an the of as in to is be your my mine our its yours you i we " +
+    "word words answer secret hidden mystery target thing something object item guess name noun term solution mind thinking " +
+    "right correct true yes no"
+  ).split(" "),
+);
+
+/**
+ * The phrase that a text puts forward as a guess, for a judge that knows more words than the table: a short one, with a word in
+ * it that says what thing is meant.
+ */
 export function guessedPhrase(text: string): string | undefined {
   const { kind } = readQuestion(text);
   if (kind === "attribute" || kind === "size") return undefined;
   const phrase = namedPhrase(text);
-  if (phrase === undefined || phrase.length > 40 || phrase.split(" ").length > 4) return undefined;
-  return phrase;
+  if (phrase === undefined || phrase.length > 40) return undefined;
+  const words = phrase.split(/[ -]/);
+  return words.length > 4 || words.every((word) => pointing.has(word)) ? undefined : phrase;
 }
 
 /** The oracle's answer from the table. */

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/generate/generate.h"
+#include "core/generate/request.h"
 #include "core/generate/logit_kernels.h"
 #include "core/random.h"
 

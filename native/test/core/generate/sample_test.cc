@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/generate/generate.h"
+#include "core/generate/request.h"
 #include "core/generate/logit_kernels.h"
 
 using namespace nlac;

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/generate/generate.h"
-#include "core/generate/prefill.h"
+#include "core/generate/engine.h"
 #include "core/model/decoder.h"
 
 using namespace nlac;
@@ -79,17 +78,19 @@ struct Model {
     return result;
   }
 
+  Engine engine(size_t cache_bytes = size_t{1} << 30) { return {decoder, cache_bytes, at::kFloat, at::kCPU}; }
+
   std::vector<GenerateResult> fresh(const std::vector<GenerateRequest>& requests,
                                     const GenerateHooks& hooks = {}) {
-    return Generator(decoder, size_t{1} << 30).generate(weights, requests, hooks);
+    return engine().generate(weights, requests, hooks);
   }
 };
 
 std::vector<int64_t> random_ids(int64_t count, uint64_t seed, int64_t vocab = 61) {
-  std::mt19937_64 engine(seed);
+  std::mt19937_64 numbers(seed);
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < count; ++i)
-    ids.push_back(static_cast<int64_t>(engine() % static_cast<uint64_t>(vocab)));
+    ids.push_back(static_cast<int64_t>(numbers() % static_cast<uint64_t>(vocab)));
   return ids;
 }
 
@@ -171,12 +172,12 @@ TEST_CASE("shared prompts are read once") {
   // A context of 3 + 16 prompts' own tokens: what one call reads shows in the bytes it keeps only indirectly,
   // so the second call tells: everything but the last prompt token is found.
   Model model;
-  Generator generator(model.decoder, size_t{1} << 30);
+  Engine engine = model.engine();
   const std::vector<int64_t> prompt = random_ids(50, 4);
   std::vector<GenerateRequest> group;
   for (uint64_t i = 0; i < 8; ++i) group.push_back(request_of(prompt, 6, 1.0, i));
-  const auto first = generator.generate(model.weights, group, {});
-  const auto second = generator.generate(model.weights, group, {});
+  const auto first = engine.generate(model.weights, group, {});
+  const auto second = engine.generate(model.weights, group, {});
   for (size_t i = 0; i < group.size(); ++i) {
     CHECK(first[i].cached_tokens == 0);
     CHECK(second[i].cached_tokens == 49);
@@ -187,7 +188,7 @@ TEST_CASE("shared prompts are read once") {
 
 TEST_CASE("a conversation that grows is continued from the cache") {
   Model model;
-  Generator generator(model.decoder, size_t{1} << 30);
+  Engine engine = model.engine();
   std::vector<std::vector<int64_t>> conversations;
   const std::vector<int64_t> system = random_ids(30, 8);
   for (uint64_t i = 0; i < 3; ++i) conversations.push_back(joined(system, random_ids(5, 40 + i)));
@@ -195,7 +196,7 @@ TEST_CASE("a conversation that grows is continued from the cache") {
   for (uint64_t turn = 0; turn < 4; ++turn) {
     std::vector<GenerateRequest> requests;
     for (uint64_t i = 0; i < 3; ++i) requests.push_back(request_of(conversations[i], 7, 1.0, 10 * turn + i));
-    const auto results = generator.generate(model.weights, requests, {});
+    const auto results = engine.generate(model.weights, requests, {});
     for (uint64_t i = 0; i < 3; ++i) {
       CAPTURE(turn);
       CAPTURE(i);
@@ -210,39 +211,42 @@ TEST_CASE("a conversation that grows is continued from the cache") {
 
 TEST_CASE("a branch takes a truncated copy and leaves the original") {
   Model model;
-  Generator generator(model.decoder, size_t{1} << 30);
+  Engine engine = model.engine();
   const std::vector<int64_t> trunk = random_ids(60, 5);
   const GenerateRequest original = request_of(joined(trunk, random_ids(20, 6)), 5);
-  generator.generate(model.weights, {original}, {});
+  engine.generate(model.weights, {original}, {});
   const GenerateRequest branch = request_of(joined(trunk, {1, 2, 3}), 5);
-  const auto branched = generator.generate(model.weights, {branch}, {})[0];
+  const auto branched = engine.generate(model.weights, {branch}, {})[0];
   CHECK(branched.cached_tokens >= 60);
   check_same(branched, model.plain(branch));
-  const auto again = generator.generate(model.weights, {original}, {})[0];
+  const auto again = engine.generate(model.weights, {original}, {})[0];
   CHECK(again.cached_tokens == 79);
   check_same(again, model.plain(original));
-  // A beginning too short to pay is read anew.
-  const GenerateRequest elsewhere = request_of(joined({trunk.begin(), trunk.begin() + 5}, {9, 9, 9}), 3);
-  CHECK(generator.generate(model.weights, {elsewhere}, {})[0].cached_tokens <= 5 * (trunk[5] == 9));
+  // However short the beginning.
+  const GenerateRequest elsewhere = request_of(joined({trunk.begin(), trunk.begin() + 5}, {60, 60, 60}), 3);
+  REQUIRE(trunk[5] != 60);
+  const auto short_branch = engine.generate(model.weights, {elsewhere}, {})[0];
+  CHECK(short_branch.cached_tokens == 5);
+  check_same(short_branch, model.plain(elsewhere));
 }
 
 TEST_CASE("any mix of cached and new prompts equals reading from nothing") {
   Model model;
-  Generator generator(model.decoder, size_t{400} << 10);  // small enough that entries come and go
-  std::mt19937_64 engine(12);
+  Engine engine = model.engine(size_t{400} << 10);  // small enough that entries come and go
+  std::mt19937_64 numbers(12);
   std::vector<std::vector<int64_t>> known = {random_ids(25, 1), random_ids(33, 2)};
   for (int round = 0; round < 12; ++round) {
     std::vector<GenerateRequest> requests;
-    const size_t count = 1 + engine() % 6;
+    const size_t count = 1 + numbers() % 6;
     for (size_t i = 0; i < count; ++i) {
-      const auto& base = known[engine() % known.size()];
-      const int64_t cut = 1 + static_cast<int64_t>(engine() % base.size());
+      const auto& base = known[numbers() % known.size()];
+      const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
       std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
-      if (engine() % 3) prompt = joined(prompt, random_ids(static_cast<int64_t>(engine() % 30), engine()));
-      requests.push_back(request_of(prompt, 1 + static_cast<int64_t>(engine() % 6), engine() % 2, engine()));
+      if (numbers() % 3) prompt = joined(prompt, random_ids(static_cast<int64_t>(numbers() % 30), numbers()));
+      requests.push_back(request_of(prompt, 1 + static_cast<int64_t>(numbers() % 6), numbers() % 2, numbers()));
     }
-    const auto results = generator.generate(model.weights, requests, {});
-    CHECK(generator.cached_bytes() <= size_t{400} << 10);
+    const auto results = engine.generate(model.weights, requests, {});
+    CHECK(engine.cached_bytes() <= size_t{400} << 10);
     for (size_t i = 0; i < count; ++i) {
       CAPTURE(round);
       CAPTURE(i);
@@ -255,9 +259,9 @@ TEST_CASE("any mix of cached and new prompts equals reading from nothing") {
 }
 
 TEST_CASE("a prompt longer than one inference call is read in pieces") {
-  Model model(kPrefillTokens + 600);
+  Model model(Engine::kPromptTokens + 600);
   std::vector<GenerateRequest> requests = {request_of(random_ids(100, 1), 3),
-                                           request_of(random_ids(kPrefillTokens + 500, 2), 3),
+                                           request_of(random_ids(Engine::kPromptTokens + 500, 2), 3),
                                            request_of(random_ids(70, 3), 3)};
   const auto results = model.fresh(requests);
   for (size_t i = 0; i < requests.size(); ++i) check_same(results[i], model.plain(requests[i]));
@@ -325,7 +329,7 @@ TEST_CASE("stop strings are found across tokens") {
 
 TEST_CASE("cancelling returns what there is, and leaves caches that can be trusted") {
   Model model;
-  Generator generator(model.decoder, size_t{1} << 30);
+  Engine engine = model.engine();
   std::atomic<bool> cancelled{false};
   GenerateHooks hooks;
   hooks.cancelled = &cancelled;
@@ -337,7 +341,7 @@ TEST_CASE("cancelling returns what there is, and leaves caches that can be trust
       seen[static_cast<size_t>(request)].push_back(token);
       if (seen[0].size() == 6) cancelled = true;
     };
-    const auto results = generator.generate(model.weights, requests, hooks);
+    const auto results = engine.generate(model.weights, requests, hooks);
     CHECK(results[0].finish_reason == FinishReason::cancelled);
     CHECK(results[1].finish_reason == FinishReason::length);
     CHECK(results[0].tokens.size() == 6);
@@ -347,41 +351,41 @@ TEST_CASE("cancelling returns what there is, and leaves caches that can be trust
   }
   SUBCASE("before anything was read") {
     cancelled = true;
-    const auto results = generator.generate(model.weights, requests, hooks);
+    const auto results = engine.generate(model.weights, requests, hooks);
     for (const auto& result : results) {
       CHECK(result.finish_reason == FinishReason::cancelled);
       CHECK(result.tokens.empty());
     }
   }
-  const auto after = generator.generate(model.weights, requests, {});
+  const auto after = engine.generate(model.weights, requests, {});
   for (size_t i = 0; i < requests.size(); ++i) check_same(after[i], model.plain(requests[i]));
 }
 
 TEST_CASE("kept caches stay under their budget, the least recently used go first") {
   Model model;
   const auto prompt = [](uint64_t i) { return random_ids(60, 500 + i); };
-  Generator probe(model.decoder, size_t{1} << 30);
+  Engine probe = model.engine(size_t{1} << 30);
   probe.generate(model.weights, {request_of(prompt(0), 2)}, {});
   const size_t each = probe.cached_bytes();
   CHECK(each > 0);
 
-  Generator generator(model.decoder, 3 * each);
-  for (uint64_t i = 0; i < 3; ++i) generator.generate(model.weights, {request_of(prompt(i), 2)}, {});
-  CHECK(generator.cached_bytes() == 3 * each);
-  generator.generate(model.weights, {request_of(prompt(0), 2)}, {});  // 1 is now the oldest
-  generator.generate(model.weights, {request_of(prompt(3), 2)}, {});
-  CHECK(generator.cached_bytes() <= 3 * each);
+  Engine engine = model.engine(3 * each);
+  for (uint64_t i = 0; i < 3; ++i) engine.generate(model.weights, {request_of(prompt(i), 2)}, {});
+  CHECK(engine.cached_bytes() == 3 * each);
+  engine.generate(model.weights, {request_of(prompt(0), 2)}, {});  // 1 is now the oldest
+  engine.generate(model.weights, {request_of(prompt(3), 2)}, {});
+  CHECK(engine.cached_bytes() <= 3 * each);
   const auto cached = [&](uint64_t i) {
-    return generator.generate(model.weights, {request_of(prompt(i), 1)}, {})[0].cached_tokens;
+    return engine.generate(model.weights, {request_of(prompt(i), 1)}, {})[0].cached_tokens;
   };
   CHECK(cached(0) == 59);
   CHECK(cached(3) == 59);
   CHECK(cached(1) == 0);
 
-  generator.drop_caches();
-  CHECK(generator.cached_bytes() == 0);
+  engine.drop_caches();
+  CHECK(engine.cached_bytes() == 0);
   CHECK(cached(0) == 0);
-  Generator none(model.decoder, 0);
+  Engine none = model.engine(0);
   none.generate(model.weights, {request_of(prompt(0), 2)}, {});
   CHECK(none.cached_bytes() == 0);
 }
@@ -418,4 +422,240 @@ TEST_CASE("weights that are not finite are an error, not a text") {
   at::NoGradGuard no_grad;
   model.weights.norm.fill_(std::numeric_limits<float>::quiet_NaN());
   CHECK(code_of([&] { model.fresh({request_of({1, 2}, 3)}); }) == "ERR_NOT_FINITE");
+}
+
+// --- calls side by side ---------------------------------------------------------------------------------------
+
+namespace {
+
+// Steps until everything is done; never more than `most`.
+void drain(Engine& engine, const Weights& weights, int most = 10000) {
+  while (engine.step(weights)) REQUIRE(--most > 0);
+}
+
+void check_call(Model& model, const GenerateCall& call) {
+  REQUIRE(call.done());
+  REQUIRE_FALSE(call.failure);
+  for (size_t i = 0; i < call.requests.size(); ++i) {
+    CAPTURE(i);
+    check_same(call.results[i], model.plain(call.requests[i]));
+  }
+}
+
+constexpr size_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * sizeof(float);  // of tiny_config, 16 tokens
+
+}  // namespace
+
+TEST_CASE("calls join and leave at any step, and each gets what it would get alone") {
+  Model model;
+  Engine engine = model.engine();
+  const auto first = engine.submit({request_of(random_ids(20, 1), 30, 1, 1), request_of(random_ids(3, 2), 2, 1, 2)}, {});
+  for (int i = 0; i < 4; ++i) engine.step(model.weights);
+  CHECK_FALSE(first->done());
+  CHECK(first->results[0].tokens.size() == 4);
+  const auto second = engine.submit({request_of(random_ids(20, 1), 5, 1, 9)}, {});
+  const auto none = engine.submit({}, {});
+  CHECK(none->done());
+  engine.step(model.weights);
+  CHECK(first->results[0].tokens.size() == 5);   // the newcomer's prompt did not hold it up
+  CHECK(second->results[0].tokens.size() == 1);
+  while (!second->done()) engine.step(model.weights);
+  CHECK_FALSE(first->done());
+  drain(engine, model.weights);
+  check_call(model, *first);
+  check_call(model, *second);
+  CHECK(second->results[0].cached_tokens == 16);  // the first call's whole block
+}
+
+TEST_CASE("a long prompt is read in pieces beside texts that are being written") {
+  Model model(2 * Engine::kPromptTokensBeside + 200);
+  Engine engine = model.engine();
+  const auto writing = engine.submit({request_of({1, 2, 3}, 8, 1, 5)}, {});
+  engine.step(model.weights);
+  const auto reading = engine.submit({request_of(random_ids(2 * Engine::kPromptTokensBeside + 100, 7), 2)}, {});
+  for (size_t written = 2; written <= 3; ++written) {
+    engine.step(model.weights);
+    CHECK(writing->results[0].tokens.size() == written);
+    CHECK(reading->results[0].tokens.empty());
+  }
+  engine.step(model.weights);
+  CHECK(reading->results[0].tokens.size() == 1);
+  drain(engine, model.weights);
+  check_call(model, *writing);
+  check_call(model, *reading);
+}
+
+TEST_CASE("what does not fit waits its turn, in the order of arrival") {
+  Model model;
+  Engine engine = model.engine(6 * kBlockBytes);
+  std::vector<int64_t> order;
+  std::vector<std::shared_ptr<GenerateCall>> calls;
+  for (uint64_t i = 0; i < 5; ++i) {
+    GenerateHooks hooks;
+    hooks.on_token = [&order, i](int64_t, int64_t) {
+      if (order.empty() || order.back() != static_cast<int64_t>(i)) order.push_back(static_cast<int64_t>(i));
+    };
+    // The second is the largest: those behind it would fit where it does not.
+    const int64_t length = i == 1 ? 75 : 20;
+    calls.push_back(engine.submit({request_of(random_ids(length, i), 3, 1, i)}, hooks));
+  }
+  while (engine.step(model.weights)) CHECK(engine.cached_bytes() <= 6 * kBlockBytes);
+  for (const auto& call : calls) check_call(model, *call);
+  std::vector<int64_t> firsts;
+  for (const int64_t call : order)
+    if (std::find(firsts.begin(), firsts.end(), call) == firsts.end()) firsts.push_back(call);
+  CHECK(firsts == std::vector<int64_t>{0, 1, 2, 3, 4});
+  CHECK(order.front() == 0);
+}
+
+TEST_CASE("texts that outgrow the memory give it up and are read again") {
+  Model model;
+  Engine engine = model.engine(8 * kBlockBytes);
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(request_of(random_ids(20, 30 + i), 60, 1, i));
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  for (size_t i = 0; i < requests.size(); ++i) check_same(results[i], model.plain(requests[i]));
+  SUBCASE("one text alone may need more than there is") {
+    Engine small = model.engine(2 * kBlockBytes);
+    const GenerateRequest longer = request_of(random_ids(100, 3), 80, 1, 1);
+    check_same(small.generate(model.weights, {longer, longer}, {})[1], model.plain(longer));
+    CHECK(small.cached_bytes() <= 2 * kBlockBytes);
+  }
+}
+
+TEST_CASE("cancelling one call leaves the others as they are, also those that share its prompt") {
+  Model model(3000);
+  const std::vector<int64_t> prompt = random_ids(2500, 5);  // more than a step reads
+  for (const int steps : {0, 1, 2}) {
+    CAPTURE(steps);
+    Engine engine = model.engine();
+    std::atomic<bool> cancelled{false};
+    GenerateHooks hooks;
+    hooks.cancelled = &cancelled;
+    const auto first = engine.submit({request_of(prompt, 4, 1, 1)}, hooks);
+    const auto same = engine.submit({request_of(prompt, 4, 1, 2), request_of(prompt, 4, 1, 3)}, {});
+    const auto branch =
+        engine.submit({request_of(joined({prompt.begin(), prompt.begin() + 2200}, {4, 5}), 4, 1, 4)}, {});
+    for (int i = 0; i < steps; ++i) engine.step(model.weights);
+    cancelled = true;
+    drain(engine, model.weights);
+    CHECK(first->results[0].finish_reason == FinishReason::cancelled);
+    check_call(model, *same);
+    check_call(model, *branch);
+  }
+}
+
+TEST_CASE("random calls, cancels and budgets: every finished text is what it would be alone") {
+  Model model;
+  std::mt19937_64 numbers(21);
+  int64_t preemptions = 0;
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const size_t budget = (2 + numbers() % 30) * kBlockBytes;
+    Engine engine = model.engine(budget);
+    struct Made {
+      std::shared_ptr<GenerateCall> call;
+      std::unique_ptr<std::atomic<bool>> cancelled;
+    };
+    std::vector<Made> calls;
+    std::vector<std::vector<int64_t>> known = {random_ids(40, numbers())};
+    for (int operation = 0; operation < 60; ++operation) {
+      const auto kind = numbers() % 8;
+      if (kind < 2) {
+        std::vector<GenerateRequest> requests;
+        for (uint64_t i = 0; i < 1 + numbers() % 3; ++i) {
+          const auto& base = known[numbers() % known.size()];
+          const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
+          std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
+          if (numbers() % 2) prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
+          if (prompt.size() < 150) known.push_back(prompt);
+          requests.push_back(request_of(prompt, static_cast<int64_t>(numbers() % 25), 1, numbers()));
+        }
+        Made made{nullptr, std::make_unique<std::atomic<bool>>(false)};
+        GenerateHooks hooks;
+        hooks.cancelled = made.cancelled.get();
+        made.call = engine.submit(std::move(requests), hooks);
+        calls.push_back(std::move(made));
+      } else if (kind == 2 && !calls.empty()) {
+        *calls[numbers() % calls.size()].cancelled = true;
+      } else {
+        engine.step(model.weights);
+      }
+    }
+    drain(engine, model.weights);
+    CHECK(engine.cached_bytes() <= budget);
+    preemptions += engine.preemptions();
+    for (const Made& made : calls) {
+      REQUIRE(made.call->done());
+      for (size_t i = 0; i < made.call->requests.size(); ++i) {
+        CAPTURE(i);
+        const GenerateResult& result = made.call->results[i];
+        GenerateRequest request = made.call->requests[i];
+        if (result.finish_reason == FinishReason::cancelled) {
+          CHECK(*made.cancelled);
+          request.max_new_tokens = static_cast<int64_t>(result.tokens.size());
+        }
+        GenerateResult expected = model.plain(request);
+        expected.finish_reason = result.finish_reason;
+        check_same(result, expected);
+      }
+    }
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("in bfloat16 a text is the same to the last bit alone, in company, cached, and read again") {
+  ModelConfig config = tiny_config(2048);
+  config.hidden_size = 128;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  const Weights weights = random_weights(config, 4).copy_as(at::kBFloat16, at::kCPU);
+  Decoder decoder(config);
+  if (!KvStore(config, at::kBFloat16).packed()) {
+    MESSAGE("SKIPPED: this processor has no bfloat16 kernels");
+    return;
+  }
+  const size_t all = size_t{1} << 30;
+  std::vector<GenerateRequest> requests;
+  const std::vector<int64_t> system = random_ids(300, 1);
+  for (uint64_t i = 0; i < 12; ++i)
+    requests.push_back(request_of(joined({system.begin(), system.begin() + static_cast<int64_t>(25 * i)},
+                                         random_ids(1 + static_cast<int64_t>(i * i), i)),
+                                  40, 1, i));
+  Engine together(decoder, all, at::kBFloat16, at::kCPU);
+  const auto expected = together.generate(weights, requests, {});
+  const auto check = [&](const std::vector<GenerateResult>& results, size_t from) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      CAPTURE(i);
+      CHECK(results[i].tokens == expected[from + i].tokens);
+      CHECK(results[i].log_probs == expected[from + i].log_probs);
+    }
+  };
+  check(together.generate(weights, requests, {}), 0);  // from the cache
+  for (size_t i = 0; i < requests.size(); ++i)
+    check(Engine(decoder, all, at::kBFloat16, at::kCPU).generate(weights, {requests[i]}, {}), i);
+  Engine small(decoder, 30 * KvStore::block_bytes(config, at::kBFloat16), at::kBFloat16, at::kCPU);
+  check(small.generate(weights, requests, {}), 0);
+  CHECK(small.preemptions() > 0);
+}
+
+TEST_CASE("hidden states are kept where they are asked for") {
+  Model model;
+  std::vector<GenerateRequest> requests = {request_of(random_ids(30, 1), 12, 1, 1),
+                                           request_of(random_ids(30, 1), 5, 1, 2),
+                                           request_of(random_ids(9, 3), 20, 1, 3)};
+  requests[0].keep_hidden = requests[2].keep_hidden = true;
+  Engine engine = model.engine(7 * kBlockBytes);  // some give way and are read again
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK_FALSE(results[1].hidden.defined());
+  for (const size_t i : {0, 2}) {
+    const std::vector<int64_t> ids = joined(requests[i].tokens, results[i].tokens);
+    const int64_t length = static_cast<int64_t>(ids.size()), written = static_cast<int64_t>(results[i].tokens.size());
+    const at::Tensor whole = model.decoder.forward(model.weights, at::tensor(ids, at::kLong), {length});
+    REQUIRE(results[i].hidden.sizes() == at::IntArrayRef({written, model.config.hidden_size}));
+    const at::Tensor expected = whole.narrow(0, length - written - 1, written);
+    CHECK((results[i].hidden - expected).abs().max().item<float>() < 1e-4);
+  }
 }

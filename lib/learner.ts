@@ -746,8 +746,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       if (typeof text === "string" && text !== "") continue;
       throw new NlacError("ERR_VALUE", `${where}.stop[${i}] must be a text of at least one character.`);
     }
-    const stopTokenIds = request.stopTokenIds ?? [];
-    const own = stopTokenIds.length === 0 ? [] : this.#ids(stopTokenIds, `${where}.stopTokenIds`);
+    const own = this.#idList(request.stopTokenIds, `${where}.stopTokenIds`);
     const topP = checkNumber(request.topP ?? 1, `${where}.topP`, 0, 1);
     if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
     return {
@@ -757,6 +756,12 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       topP,
       topK: checkInteger(request.topK ?? 0, `${where}.topK`, 0),
       minP: checkNumber(request.minP ?? 0, `${where}.minP`, 0, 1),
+      repetitionPenalty: checkNumber(
+        request.repetitionPenalty ?? 1,
+        `${where}.repetitionPenalty`,
+        Number.MIN_VALUE,
+      ),
+      forbidden: this.#idList(request.forbidden, `${where}.forbidden`),
       seed: 0n,
       stopTokenIds: Int32Array.from([...this.#stopTokenIds, ...own]),
       stop,
@@ -806,6 +811,11 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
         weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`),
       };
     });
+  }
+
+  /** Ids of the vocabulary, or none. */
+  #idList(values: readonly number[] | undefined, where: string): Int32Array {
+    return values === undefined || values.length === 0 ? new Int32Array() : this.#ids(values, where);
   }
 
   /** At least one id of the vocabulary, and no more than the context holds. */

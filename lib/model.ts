@@ -26,6 +26,13 @@ export interface GenerateRequest {
   topK?: number;
   /** Least probability relative to the most probable token. Default 0 (off). */
   minP?: number;
+  /**
+   * Of ids in the prompt or written before: a positive logit is divided by it, a negative one multiplied (Keskar et
+   * al., "CTRL", 2019). Comes before the filters. Default 1 (off).
+   */
+  repetitionPenalty?: number;
+  /** Ids that are never written. */
+  forbidden?: readonly number[];
   /** Strings that end the text; the text is cut before them, the ids are kept. */
   stop?: readonly string[];
   /** Ids that end the text, besides the model's own end-of-turn ids. */

@@ -120,6 +120,20 @@ describe("generate", () => {
     );
   });
 
+  it("never writes what is forbidden, and repeats itself less under a penalty", async () => {
+    const request = { tokens: prompt, maxNewTokens: 60, temperature: 0, forbidden: [endOfTurn] };
+    const [plain] = await learner.generate([request]);
+    const forbidden = [...new Set(plain!.tokens)].slice(0, 5).concat(endOfTurn);
+    const [without, penalised] = await learner.generate([
+      { ...request, forbidden },
+      { ...request, repetitionPenalty: 3 },
+    ]);
+    expect(without!.tokens.filter((id) => forbidden.includes(id))).toEqual([]);
+    expect(new Set(penalised!.tokens).size).toBeGreaterThan(new Set(plain!.tokens).size);
+    const [scored] = await learner.logProbs([{ prompt, response: penalised!.tokens }]);
+    expectClose(penalised!.logProbs, scored!);
+  });
+
   it("repeats with a request's own seed, and with the learner's from the start", async () => {
     const request = { tokens: prompt, maxNewTokens: 20, seed: 5n };
     const [alone] = await learner.generate([request]);
@@ -625,6 +639,12 @@ describe("bad arguments", () => {
     ["a negative temperature", (m) => m.generate([{ tokens: [1], temperature: -1 }]), /temperature/],
     ["topP of 0", (m) => m.generate([{ tokens: [1], topP: 0 }]), /topP/],
     ["topP above 1", (m) => m.generate([{ tokens: [1], topP: 1.1 }]), /topP/],
+    ["no penalty at all", (m) => m.generate([{ tokens: [1], repetitionPenalty: 0 }]), /repetitionPenalty/],
+    [
+      "a forbidden id past the vocabulary",
+      (m) => m.generate([{ tokens: [1], forbidden: [999] }]),
+      /forbidden\[0\]/,
+    ],
     ["a fractional topK", (m) => m.generate([{ tokens: [1], topK: 1.5 }]), /topK/],
     ["minP above 1", (m) => m.generate([{ tokens: [1], minP: 2 }]), /minP/],
     ["no new tokens", (m) => m.generate([{ tokens: [1], maxNewTokens: 0 }]), /maxNewTokens/],

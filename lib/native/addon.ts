@@ -26,6 +26,8 @@ export interface NativeGenerateRequest {
   topP: number;
   topK: number;
   minP: number;
+  repetitionPenalty: number;
+  forbidden: Int32Array;
   seed: bigint; // unsigned, 64 bits
   stopTokenIds: Int32Array;
   stop: string[];

@@ -231,6 +231,8 @@ GenerateRequest to_request(Napi::Value value, const std::string& where) {
   request.top_p = fields.number("topP");
   request.top_k = fields.integer("topK");
   request.min_p = fields.number("minP");
+  request.repetition_penalty = fields.number("repetitionPenalty");
+  request.forbidden = fields.ids("forbidden");
   request.seed = fields.seed("seed");
   request.stop_token_ids = fields.ids("stopTokenIds");
   request.stop = fields.strings("stop");
@@ -400,25 +402,26 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
     Napi::Object generation = Napi::Object::New(env);
     using Results = std::vector<GenerateResult>;
     generation.Set(
-        "done", worker->submit_joining<Results>(
-                    env,
-                    [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
-                     token_bytes = token_bytes_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
-                      const at::NoGradGuard no_grad;
-                      GenerateHooks hooks;
-                      hooks.cancelled = cancelled.get();
-                      hooks.token_bytes = token_bytes.get();
-                      if (streamed)
-                        hooks.on_token = [worker, callback](int64_t request, int64_t token) {
-                          worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
-                        };
-                      auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
-                      core->generations.push_back({std::move(call), promised, cancelled, token_bytes});
-                    },
-                    from_results,
-                    [worker, streamed, callback](bool) {
-                      if (streamed) worker->drop(callback);
-                    }));
+        "done",
+        worker->submit_joining<Results>(
+            env,
+            [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
+             token_bytes = token_bytes_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
+              const at::NoGradGuard no_grad;
+              GenerateHooks hooks;
+              hooks.cancelled = cancelled.get();
+              hooks.token_bytes = token_bytes.get();
+              if (streamed)
+                hooks.on_token = [worker, callback](int64_t request, int64_t token) {
+                  worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
+                };
+              auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
+              core->generations.push_back({std::move(call), promised, cancelled, token_bytes});
+            },
+            from_results,
+            [worker, streamed, callback](bool) {
+              if (streamed) worker->drop(callback);
+            }));
     generation.Set("cancel",
                    Napi::Function::New(
                        env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));

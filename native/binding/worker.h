@@ -55,7 +55,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // The same of a job that joins (job_queue.h): `begin(promised)` runs on the worker's thread and returns, and
   // `advance` settles the promise, or `begin` throws.
   template <typename Result, typename Begin, typename Convert>
-  Napi::Promise submit_joining(Napi::Env env, Begin begin, Convert convert, std::function<void(bool)> settled = {});
+  Napi::Promise submit_joining(Napi::Env env, Begin begin, Convert convert,
+                               std::function<void(bool)> settled = {});
 
   void post(std::unique_ptr<Delivery> delivery);
 
@@ -112,8 +113,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   template <typename Begin, typename Result, typename Convert>
   class JoiningJob;
   template <typename Result, typename Convert>
-  std::unique_ptr<Completion<Result, Convert>> completion(const Napi::Promise::Deferred& deferred, Convert convert,
-                                                          std::function<void(bool)> settled);
+  std::unique_ptr<Completion<Result, Convert>> completion(const Napi::Promise::Deferred& deferred,
+                                                          Convert convert, std::function<void(bool)> settled);
   static const Failure disposed_before_it_began;
 };
 
@@ -225,15 +226,15 @@ class Worker::JoiningJob final : public Job {
 
 // One more promise is awaited; null, and rejected, after close().
 template <typename Result, typename Convert>
-std::unique_ptr<Worker::Completion<Result, Convert>> Worker::completion(const Napi::Promise::Deferred& deferred,
-                                                                        Convert convert,
-                                                                        std::function<void(bool)> settled) {
+std::unique_ptr<Worker::Completion<Result, Convert>> Worker::completion(
+    const Napi::Promise::Deferred& deferred, Convert convert, std::function<void(bool)> settled) {
   if (closing_) {
     deferred.Reject(to_js(env_, {"ERR_DISPOSED", "The learner was disposed."}).Value());
     return nullptr;
   }
   begin();
-  return std::make_unique<Completion<Result, Convert>>(this, deferred, std::move(convert), std::move(settled));
+  return std::make_unique<Completion<Result, Convert>>(this, deferred, std::move(convert),
+                                                       std::move(settled));
 }
 
 template <typename Work, typename Convert>

@@ -31,7 +31,8 @@ struct Learner::Text {
   const std::vector<int64_t>* teacher;
   const std::vector<int64_t>* response;
   std::vector<float> weights;  // [response tokens]
-  at::Tensor teacher_hidden = {};  // [response tokens, hidden]; undefined: to be computed. Only where weights are equal
+  at::Tensor teacher_hidden =
+      {};  // [response tokens, hidden]; undefined: to be computed. Only where weights are equal
 
   bool used() const {
     return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
@@ -694,7 +695,8 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
           parts.push_back(text.teacher_hidden.to(device));
           continue;
         }
-        const int64_t own = std::count_if(text.weights.begin(), text.weights.end(), [](float w) { return w != 0; });
+        const int64_t own =
+            std::count_if(text.weights.begin(), text.weights.end(), [](float w) { return w != 0; });
         parts.push_back(read.narrow(0, from, own));
         from += own;
       }

@@ -60,8 +60,8 @@ export const generation: Suite = {
     if (quick) return [plain(2)];
     return [
       ...[1, 8, 32].map(plain),
-      make("nlac-pattern", "64 beginnings of 1,000 tokens, 5 texts of 40 more on each, 60 written", {
-        ...{ groups: 64, texts: 5, shared: 1000, own: 40, written: 60 },
+      make("nlac-pattern", "16 beginnings of 1,000 tokens, 5 texts of 40 more on each, 60 written", {
+        ...{ groups: 16, texts: 5, shared: 1000, own: 40, written: 60 },
       }),
     ];
   },
@@ -73,7 +73,8 @@ export const generation: Suite = {
       Array.from(randomBits(seed, count), (bits) => firstId + (bits % ids));
     const requests = Array.from({ length: groups * texts }, (_, i) => ({
       tokens: [...random(1 + Math.floor(i / texts), shared), ...random(1 + groups + i, own)],
-      ...{ maxNewTokens: written, temperature: 1, seed: i },
+      // Every text is written to its full length.
+      ...{ maxNewTokens: written, temperature: 1, seed: i, forbidden: learner.info.eosTokenIds },
     }));
     return {
       before: () => learner.dropCaches(),

@@ -58,7 +58,8 @@ BlockPool::Match BlockPool::find(const Tokens& tokens, int64_t count) {
     const auto& [its, block] = child;
     const int64_t read = std::min<int64_t>(entries_[block].filled, static_cast<int64_t>(its.size()));
     const int64_t limit = std::min<int64_t>(read, static_cast<int64_t>(rest.size()));
-    const int64_t common = std::mismatch(rest.begin(), rest.begin() + limit, its.begin()).first - rest.begin();
+    const int64_t common =
+        std::mismatch(rest.begin(), rest.begin() + limit, its.begin()).first - rest.begin();
     if (common <= match.partial_tokens) return;
     match.partial = block;
     match.partial_tokens = common;

@@ -35,9 +35,10 @@ class BlockPool {
   int64_t references(Block block) const { return entries_[block].references; }
 
   struct Match {
-    std::vector<Block> blocks;    // whole ones, in order, which hold the first tokens; each referenced once more
-    Block partial = none;         // a block that goes on with the next `partial_tokens`, then with others; to be
-    int64_t partial_tokens = 0;   // copied. Not referenced; good until the next call
+    std::vector<Block>
+        blocks;            // whole ones, in order, which hold the first tokens; each referenced once more
+    Block partial = none;  // a block that goes on with the next `partial_tokens`, then with others; to be
+    int64_t partial_tokens = 0;  // copied. Not referenced; good until the next call
   };
   // The longest beginning of the first `count` tokens.
   Match find(const Tokens& tokens, int64_t count);
@@ -51,9 +52,9 @@ class BlockPool {
   void forget();
 
   int64_t budget() const { return budget_; }
-  int64_t used() const { return used_; }                            // held or named
+  int64_t used() const { return used_; }                                         // held or named
   int64_t held() const { return used_ - static_cast<int64_t>(unheld_.size()); }  // by references
-  int64_t size() const { return static_cast<int64_t>(entries_.size()); }         // blocks are below this number
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }  // blocks are below this number
 
  private:
   using Children = std::map<Tokens, Block>;

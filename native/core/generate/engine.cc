@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -34,6 +35,15 @@ void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& c
     require(request.top_p > 0 && request.top_p <= 1, "top_p must be in (0, 1], got ", request.top_p);
     require(request.top_k >= 0, "top_k must not be negative, got ", request.top_k);
     require(request.min_p >= 0 && request.min_p <= 1, "min_p must be in [0, 1], got ", request.min_p);
+    require(std::isfinite(request.repetition_penalty) && request.repetition_penalty > 0,
+            "repetition_penalty must be finite and above 0, got ", request.repetition_penalty);
+    for (int64_t id : request.forbidden) {
+      require(id >= 0 && id < config.vocab_size, "forbidden id ", id, " is outside the vocabulary of ",
+              config.vocab_size);
+    }
+    require(std::set<int64_t>(request.forbidden.begin(), request.forbidden.end()).size() <
+                static_cast<size_t>(config.vocab_size),
+            "every id is forbidden");
     require(request.stop.empty() || hooks.token_bytes, "stop strings need the bytes of the tokens");
     for (const std::string& stop : request.stop) require(!stop.empty(), "a stop string is empty");
   }
@@ -52,11 +62,13 @@ struct Engine::Sequence {
   std::vector<int64_t> tokens;  // the prompt and what was written
   int64_t read = 0;
   BlockTable blocks;
-  int64_t own_from = 0;  // tokens from here on are this text's alone: a shared block is copied before it takes them
-  int64_t named = 0;     // blocks that have their names, from the first on
-  bool naming = true;    // false: another text is about to read what the next block would be named by
-  Sequence* leader = nullptr;  // reads the same tokens into the same blocks; the last one's hidden state serves both
-  std::string text;            // bytes of the new tokens, kept only where stop strings are asked for
+  int64_t own_from =
+      0;  // tokens from here on are this text's alone: a shared block is copied before it takes them
+  int64_t named = 0;   // blocks that have their names, from the first on
+  bool naming = true;  // false: another text is about to read what the next block would be named by
+  Sequence* leader =
+      nullptr;       // reads the same tokens into the same blocks; the last one's hidden state serves both
+  std::string text;  // bytes of the new tokens, kept only where stop strings are asked for
   std::vector<at::Tensor> hidden;  // [hidden] each, where they are kept
   int64_t row = 0;                 // of the step's hidden states, that the next token is drawn from
   int64_t token = 0;
@@ -69,9 +81,7 @@ struct Engine::Sequence {
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int32_t parent() const { return named == 0 ? BlockPool::none : blocks[static_cast<size_t>(named - 1)]; }
   bool writing() const { return read > 0 && length() - read == 1; }
-  bool cancelled() const {
-    return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed);
-  }
+  bool cancelled() const { return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed); }
 
   // Takes the token that was drawn; whether it ends the text.
   bool append() {
@@ -212,8 +222,10 @@ bool Engine::take_blocks(Sequence& sequence) {
   const BlockPool::Match match = pool_.find(tokens, sequence.length() - 1);
   sequence.blocks = match.blocks;
   const int64_t wanted = blocks_for(sequence.length() + 1);
-  if (!running_.empty() &&
-      pool_.held() + wanted - static_cast<int64_t>(sequence.blocks.size()) > pool_.budget()) {
+  // With room for every text to grow by a block: else the newcomer would soon give way again.
+  const int64_t needed =
+      wanted - static_cast<int64_t>(sequence.blocks.size()) + static_cast<int64_t>(running_.size());
+  if (!running_.empty() && pool_.held() + needed > pool_.budget()) {
     give_back(sequence);
     return false;
   }
@@ -351,7 +363,7 @@ void Engine::advance(const Weights& weights) {
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     if (sequence.leader || sequence.read == sequence.length()) continue;  // reads, or has read, with another
-    if (!make_room(sequence)) break;  // it was the last
+    if (!make_room(sequence)) break;                                      // it was the last
     // What others have read, or read in this step, is there.
     int64_t at = sequence.read;
     while (at + 1 < sequence.length()) {
@@ -408,6 +420,21 @@ void Engine::advance(const Weights& weights) {
   }
 }
 
+// Draws a sequence's next token from its logits [vocab].
+void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
+  const GenerateRequest& request = sequence.request();
+  const int64_t step = static_cast<int64_t>(sequence.result().tokens.size());
+  if (!constrained(request)) {
+    sequence.token = sample_token(logits, vocab, request, step, &sequence.log_prob);
+    return;
+  }
+  thread_local std::vector<float> changed;
+  changed.assign(logits, logits + vocab);
+  constrain(request, sequence.tokens, changed.data());
+  sequence.token = sample_token(changed.data(), vocab, request, step, nullptr);
+  sequence.log_prob = log_probability(logits, vocab, sequence.token);
+}
+
 // Draws the next token of each from `hidden` [rows, hidden].
 void Engine::draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete) {
   const int64_t vocab = weights.head.size(0);
@@ -420,18 +447,17 @@ void Engine::draw(const Weights& weights, const at::Tensor& hidden, const std::v
     const float* data = logits.const_data_ptr<float>();
     size_t last = first;
     while (last < complete.size() && complete[last]->row < end) ++last;
-    at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(last), 1, [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to; ++i) {
-        Sequence& sequence = *complete[static_cast<size_t>(i)];
-        const int64_t step = static_cast<int64_t>(sequence.result().tokens.size());
-        try {
-          sequence.token = sample_token(data + (sequence.row - begin) * vocab, vocab, sequence.request(), step,
-                                        &sequence.log_prob);
-        } catch (...) {
-          sequence.failure = std::current_exception();
-        }
-      }
-    });
+    at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(last), 1,
+                     [&](int64_t from, int64_t to) {
+                       for (int64_t i = from; i < to; ++i) {
+                         Sequence& sequence = *complete[static_cast<size_t>(i)];
+                         try {
+                           choose(sequence, data + (sequence.row - begin) * vocab, vocab);
+                         } catch (...) {
+                           sequence.failure = std::current_exception();
+                         }
+                       }
+                     });
     first = last;
   }
 }

@@ -62,7 +62,7 @@ class Engine {
 
   // Must be called whenever the weights change. Requires that the engine is not busy.
   void drop_caches();
-  size_t cached_bytes() const;  // of all blocks in use
+  size_t cached_bytes() const;                          // of all blocks in use
   int64_t preemptions() const { return preemptions_; }  // so far
 
  private:
@@ -76,6 +76,7 @@ class Engine {
   void preempt_last();
   void advance(const Weights& weights);
   void draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete);
+  static void choose(Sequence& sequence, const float* logits, int64_t vocab);
   void name_blocks(Sequence& sequence);
   void give_back(Sequence& sequence);
   void leave(Sequence& sequence);  // the running sequences, in whatever state

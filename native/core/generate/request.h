@@ -18,6 +18,10 @@ struct GenerateRequest {
   double top_p = 1.0;
   int64_t top_k = 0;  // 0: off
   double min_p = 0.0;
+  // Of ids in the prompt or written before: a positive logit is divided by it, a negative one multiplied (Keskar et
+  // al., "CTRL", 2019). 1: off
+  double repetition_penalty = 1.0;
+  std::vector<int64_t> forbidden;  // ids that are never written
   uint64_t seed = 0;                    // this request's own stream: independent of what else is in the batch
   std::vector<int64_t> stop_token_ids;  // ends the text; the id is kept as the last token
   // Stop strings are matched on the decoded bytes of the new tokens: token_bytes[id], may be null when no
@@ -48,5 +52,11 @@ struct GenerateHooks {
 // Order of the filters: temperature, top-k, top-p, min-p (on the tempered distribution).
 int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& request, int64_t step,
                      float* log_prob);
+
+// Whether the request draws from other logits than the model's; constrain() makes them in place. `tokens`: the prompt
+// and what was written. Comes before the filters; what a token is worth, its log probability, stays the model's.
+bool constrained(const GenerateRequest& request);
+void constrain(const GenerateRequest& request, const std::vector<int64_t>& tokens, float* logits);
+float log_probability(const float* logits, int64_t vocab, int64_t id);
 
 }  // namespace nlac

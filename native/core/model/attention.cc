@@ -297,7 +297,8 @@ CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice
       for (int64_t first = 0; first < slice.fresh; first += stretch)
         stretches_.push_back({s, start, first, std::min(stretch, slice.fresh - first)});
     } else {
-      slice_blocks_.push_back(at::tensor(std::vector<int64_t>(slice.blocks->begin(), end), at::kLong).to(device));
+      slice_blocks_.push_back(
+          at::tensor(std::vector<int64_t>(slice.blocks->begin(), end), at::kLong).to(device));
     }
     start += slice.fresh;
   }
@@ -336,7 +337,8 @@ void CachedAttention::store_packed(int64_t layer, const at::Tensor& k, const at:
   });
 }
 
-void CachedAttention::attend_packed(int64_t layer, const at::Tensor& q, int64_t kv_heads, at::Tensor output) const {
+void CachedAttention::attend_packed(int64_t layer, const at::Tensor& q, int64_t kv_heads,
+                                    at::Tensor output) const {
   const int64_t group = q.size(1) / kv_heads, d = q.size(2);
   const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
   at::parallel_for(0, static_cast<int64_t>(stretches_.size()) * kv_heads, 1, [&](int64_t begin, int64_t end) {
@@ -344,8 +346,8 @@ void CachedAttention::attend_packed(int64_t layer, const at::Tensor& q, int64_t 
       const auto& [s, start, first, count] = stretches_[static_cast<size_t>(i / kv_heads)];
       const int64_t head = i % kv_heads, of_head = head * kBlockTokens * d;
       const bf16::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
-      bf16::attend_blocks(shape, first, count, bits(q, start, head * group), starts_[s].data(), keys + of_head,
-                          values + of_head, mutable_bits(output, start, head * group));
+      bf16::attend_blocks(shape, first, count, bits(q, start, head * group), starts_[s].data(),
+                          keys + of_head, values + of_head, mutable_bits(output, start, head * group));
     }
   });
 }
@@ -363,7 +365,8 @@ void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Te
     const auto gathered = [&](const at::Tensor& all) {
       return all.index_select(0, slice_blocks_[s]).transpose(0, 1).flatten(1, 2).narrow(1, 0, length);
     };
-    attend_cached(q.narrow(0, start, fresh), gathered(keys), gathered(values), output.narrow(0, start, fresh));
+    attend_cached(q.narrow(0, start, fresh), gathered(keys), gathered(values),
+                  output.narrow(0, start, fresh));
     start += fresh;
   }
 }

@@ -42,7 +42,8 @@ class CachedAttention {
   // q, k, v as in packed_attention, the slices' rows one after another. Writes k and v of all slices into their blocks,
   // then what the queries attend to, each its text's past and itself, into output [tokens, heads, head_dim]. A block
   // may be in several tables, and is then written by one slice at most.
-  void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor output) const;
+  void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+           at::Tensor output) const;
 
  private:
   struct Place {
@@ -60,11 +61,11 @@ class CachedAttention {
 
   const KvStore& store_;
   const std::vector<KvSlice>& slices_;
-  std::vector<Place> places_;                     // of every row
-  std::vector<Stretch> stretches_;                // packed: what a thread attends at a time, for each key-value head
+  std::vector<Place> places_;       // of every row
+  std::vector<Stretch> stretches_;  // packed: what a thread attends at a time, for each key-value head
   std::vector<std::vector<const bf16::Bits*>> starts_;  // packed: where each slice's blocks begin
-  at::Tensor row_blocks_, row_slots_;             // plain: [rows] i64, where a row's keys and values go
-  std::vector<at::Tensor> slice_blocks_;          // plain: [blocks] i64 of each slice
+  at::Tensor row_blocks_, row_slots_;                   // plain: [rows] i64, where a row's keys and values go
+  std::vector<at::Tensor> slice_blocks_;                // plain: [blocks] i64 of each slice
 };
 
 // The same arithmetic by libtorch's operators, which any device has: `block` queries at a time, whose scores

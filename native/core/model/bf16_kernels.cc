@@ -449,8 +449,8 @@ void in_tiles(int64_t rows, const F& f) {
 
 // scores[m][0, 64): of M queries with the keys of four blocks; of the last one over again where `count` are fewer.
 template <int M>
-NLAC_AVX512 void score_tile(const Pair* const* queries, const Bits* const* blocks, int64_t keys, int64_t count,
-                            int64_t pairs, float* scores, int64_t stride) {
+NLAC_AVX512 void score_tile(const Pair* const* queries, const Bits* const* blocks, int64_t keys,
+                            int64_t count, int64_t pairs, float* scores, int64_t stride) {
   const Pair* block[4];
   __m512 tile[M][4];
 #pragma GCC unroll 16
@@ -478,8 +478,8 @@ NLAC_AVX512 void score_tile(const Pair* const* queries, const Bits* const* block
 
 // into[m][0, 64) = factors[m] · Σ weights · values, of the first `seen` tokens and 64 columns.
 template <int M>
-NLAC_AVX512 void weigh_tile(const Pair* const* weights, const Bits* const* blocks, int64_t values, int64_t seen,
-                            int64_t head_dim, const float* factors, Bits* const* into) {
+NLAC_AVX512 void weigh_tile(const Pair* const* weights, const Bits* const* blocks, int64_t values,
+                            int64_t seen, int64_t head_dim, const float* factors, Bits* const* into) {
   __m512 tile[M][4];
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m)
@@ -512,8 +512,8 @@ NLAC_AVX512 void weigh_tile(const Pair* const* weights, const Bits* const* block
 
 // y[m][0, 64) of M rows and one panel, `count` columns of it.
 template <int M, typename Out>
-NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, int64_t in, int64_t count, Out* y,
-                            int64_t stride, bool add) {
+NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, int64_t in, int64_t count,
+                            Out* y, int64_t stride, bool add) {
   const Pair* rows = reinterpret_cast<const Pair*>(x);
   const int64_t pairs = in / 2;
   __m512 tile[M][4];
@@ -528,7 +528,8 @@ NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, 
     // One row leaves the processor waiting for memory: what comes next is fetched meanwhile.
     if (M <= 2)
 #pragma GCC unroll 16
-      for (int c = 0; c < 4; ++c) _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
+      for (int c = 0; c < 4; ++c)
+        _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const __m512bh value = (__m512bh)_mm512_set1_epi32(static_cast<int>(rows[m * pairs + p]));
@@ -556,8 +557,8 @@ NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, 
 }
 
 template <typename Out>
-void packed_linear_any(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
-                       Out* y, int64_t stride, bool add) {
+void packed_linear_any(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out,
+                       int64_t in, Out* y, int64_t stride, bool add) {
   constexpr int64_t block = 96;  // rows that stay in the second cache while the panels go by
   at::parallel_for(0, panels(out, wide), 1, [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < rows; first += block)
@@ -683,8 +684,8 @@ void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, B
     for (int64_t d = 0; d < head_dim; ++d) into[2 * d + 1] = 0;
 }
 
-void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q, const Bits* const* blocks,
-                   int64_t keys, int64_t values, Bits* output) {
+void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,
+                   const Bits* const* blocks, int64_t keys, int64_t values, Bits* output) {
   const int64_t d = head.head_dim, rows = count * head.group;
   const int64_t seen = head.past + first + count;
   const int64_t block_count = panels(seen, kBlockTokens), padded = panels(seen, wide) * wide;
@@ -692,7 +693,8 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
   const auto scores = scratch<float>(rows * padded);
   const auto probabilities = scratch<Bits>(rows * padded);
   const auto query = [&](int64_t row) {
-    return reinterpret_cast<const Pair*>(q + (first + row / head.group) * head.q_stride + row % head.group * d);
+    return reinterpret_cast<const Pair*>(q + (first + row / head.group) * head.q_stride +
+                                         row % head.group * d);
   };
   const auto probability = [&](int64_t row) {
     return reinterpret_cast<const Pair*>(probabilities.get() + row * padded);
@@ -718,7 +720,8 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bi
       Bits* into[M];
       for (int m = 0; m < M; ++m) {
         weights[m] = probability(row + m);
-        into[m] = output + (first + (row + m) / head.group) * head.output_stride + (row + m) % head.group * d + column;
+        into[m] = output + (first + (row + m) / head.group) * head.output_stride +
+                  (row + m) % head.group * d + column;
       }
       weigh_tile<M>(weights, blocks, values + 2 * column, seen, d, factors.get() + row, into);
     });
@@ -822,7 +825,8 @@ void packed_linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int6
 void packed_linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*, int64_t, bool) {}
 void store_key(const Bits*, int64_t, int64_t, Bits*) {}
 void store_value(const Bits*, int64_t, int64_t, bool, Bits*) {}
-void attend_blocks(const BlockHead&, int64_t, int64_t, const Bits*, const Bits* const*, int64_t, int64_t, Bits*) {}
+void attend_blocks(const BlockHead&, int64_t, int64_t, const Bits*, const Bits* const*, int64_t, int64_t,
+                   Bits*) {}
 void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {}
 void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*,
                      const Bits*, Bits*, float*, float*) {}

@@ -124,8 +124,8 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
   for (const KvSlice& slice : slices) {
     NLAC_REQUIRE(slice.fresh > 0, "ERR_SHAPE", "a slice must have at least one new token, got ", slice.fresh);
     const int64_t end = slice.past + slice.fresh;
-    NLAC_REQUIRE(end <= static_cast<int64_t>(slice.blocks->size()) * kBlockTokens, "ERR_SHAPE", "a slice of ", end,
-                 " tokens has ", slice.blocks->size(), " blocks");
+    NLAC_REQUIRE(end <= static_cast<int64_t>(slice.blocks->size()) * kBlockTokens, "ERR_SHAPE", "a slice of ",
+                 end, " tokens has ", slice.blocks->size(), " blocks");
     for (int64_t i = slice.past; i < end; ++i) position_list.push_back(i);
     longest = std::max(longest, end);
   }
@@ -143,7 +143,8 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
     const auto product = [&](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                              const Adapter& adapter) { return packed(weight).forward(input, bias, adapter); };
     const Split now = split_qkv(project(layer, config_, table, positions, x, product).qkv, config_);
-    at::Tensor attended = at::empty({ids.size(0), config_.heads, config_.head_dim}, weights.embedding.options());
+    at::Tensor attended =
+        at::empty({ids.size(0), config_.heads, config_.head_dim}, weights.embedding.options());
     attention.run(l, now.q, now.k, now.v, attended);
     packed(layer.output).add(attended.flatten(1), layer.output_bias, x, layer.output_adapter);
     const at::Tensor gate_up = product(rms_norm(x, layer.post_norm, config_.rms_norm_eps), layer.gate_up,

@@ -62,7 +62,8 @@ class Decoder {
   const PackedMatrix& packed(const at::Tensor& weight);
   ModelConfig config_;
   Rope rope_;
-  std::unordered_map<const void*, PackedMatrix> packed_;  // by the weight's own identity, which it keeps alive
+  std::unordered_map<const void*, PackedMatrix>
+      packed_;  // by the weight's own identity, which it keeps alive
 };
 
 // Logits [rows, vocab] in float32 of hidden states [rows, hidden] (small inputs and sampling).

@@ -31,6 +31,8 @@ bf16::Bits* KvStore::block(int32_t number) const {
   return static_cast<bf16::Bits*>(blocks_.data_ptr()) + number * config_.layers * 2 * part_size();
 }
 
-at::Tensor KvStore::plain(int64_t layer, int64_t which) const { return blocks_.select(1, layer).select(1, which); }
+at::Tensor KvStore::plain(int64_t layer, int64_t which) const {
+  return blocks_.select(1, layer).select(1, which);
+}
 
 }  // namespace nlac

@@ -136,8 +136,10 @@ at::Tensor PackedMatrix::forward(const at::Tensor& x, const at::Tensor& bias, co
   return y;
 }
 
-void PackedMatrix::add(const at::Tensor& x, const at::Tensor& bias, at::Tensor sum, const Adapter& adapter) const {
-  if (!panels_.defined() || sum.scalar_type() != at::kFloat) return add_linear(x, weight_, bias, sum, adapter);
+void PackedMatrix::add(const at::Tensor& x, const at::Tensor& bias, at::Tensor sum,
+                       const Adapter& adapter) const {
+  if (!panels_.defined() || sum.scalar_type() != at::kFloat)
+    return add_linear(x, weight_, bias, sum, adapter);
   const at::Tensor rows = x.contiguous();
   bf16::packed_linear(bits(rows), x.size(0), bits(panels_), bits(bias), weight_.size(0), weight_.size(1),
                       sum.data_ptr<float>(), sum.stride(0), true);

@@ -243,7 +243,8 @@ TEST_CASE("any mix of cached and new prompts equals reading from nothing") {
       const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
       std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
       if (numbers() % 3) prompt = joined(prompt, random_ids(static_cast<int64_t>(numbers() % 30), numbers()));
-      requests.push_back(request_of(prompt, 1 + static_cast<int64_t>(numbers() % 6), numbers() % 2, numbers()));
+      requests.push_back(
+          request_of(prompt, 1 + static_cast<int64_t>(numbers() % 6), numbers() % 2, numbers()));
     }
     const auto results = engine.generate(model.weights, requests, {});
     CHECK(engine.cached_bytes() <= size_t{400} << 10);
@@ -412,6 +413,11 @@ TEST_CASE("a bad request is refused by its index before anything is generated") 
   for (double bad : {-0.1, nan, infinity}) refused([&](auto& r) { r.temperature = bad; });
   for (double bad : {0.0, -1.0, 1.5, nan}) refused([&](auto& r) { r.top_p = bad; });
   for (double bad : {-0.1, 1.5, nan}) refused([&](auto& r) { r.min_p = bad; });
+  for (double bad : {0.0, -1.0, nan, infinity}) refused([&](auto& r) { r.repetition_penalty = bad; });
+  refused([](auto& r) { r.forbidden = {61}; });
+  refused([](auto& r) {
+    for (int64_t id = 0; id < 61; ++id) r.forbidden.push_back(id);
+  });
   refused([](auto& r) { r.top_k = -1; });
   refused([](auto& r) { r.stop = {"x"}; });  // without token bytes
   CHECK(written == 0);
@@ -449,7 +455,8 @@ constexpr size_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * sizeof(float);  // of tiny_c
 TEST_CASE("calls join and leave at any step, and each gets what it would get alone") {
   Model model;
   Engine engine = model.engine();
-  const auto first = engine.submit({request_of(random_ids(20, 1), 30, 1, 1), request_of(random_ids(3, 2), 2, 1, 2)}, {});
+  const auto first =
+      engine.submit({request_of(random_ids(20, 1), 30, 1, 1), request_of(random_ids(3, 2), 2, 1, 2)}, {});
   for (int i = 0; i < 4; ++i) engine.step(model.weights);
   CHECK_FALSE(first->done());
   CHECK(first->results[0].tokens.size() == 4);
@@ -457,7 +464,7 @@ TEST_CASE("calls join and leave at any step, and each gets what it would get alo
   const auto none = engine.submit({}, {});
   CHECK(none->done());
   engine.step(model.weights);
-  CHECK(first->results[0].tokens.size() == 5);   // the newcomer's prompt did not hold it up
+  CHECK(first->results[0].tokens.size() == 5);  // the newcomer's prompt did not hold it up
   CHECK(second->results[0].tokens.size() == 1);
   while (!second->done()) engine.step(model.weights);
   CHECK_FALSE(first->done());
@@ -472,7 +479,8 @@ TEST_CASE("a long prompt is read in pieces beside texts that are being written")
   Engine engine = model.engine();
   const auto writing = engine.submit({request_of({1, 2, 3}, 8, 1, 5)}, {});
   engine.step(model.weights);
-  const auto reading = engine.submit({request_of(random_ids(2 * Engine::kPromptTokensBeside + 100, 7), 2)}, {});
+  const auto reading =
+      engine.submit({request_of(random_ids(2 * Engine::kPromptTokensBeside + 100, 7), 2)}, {});
   for (size_t written = 2; written <= 3; ++written) {
     engine.step(model.weights);
     CHECK(writing->results[0].tokens.size() == written);
@@ -568,7 +576,8 @@ TEST_CASE("random calls, cancels and budgets: every finished text is what it wou
           const auto& base = known[numbers() % known.size()];
           const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
           std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
-          if (numbers() % 2) prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
+          if (numbers() % 2)
+            prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
           if (prompt.size() < 150) known.push_back(prompt);
           requests.push_back(request_of(prompt, static_cast<int64_t>(numbers() % 25), 1, numbers()));
         }
@@ -652,10 +661,44 @@ TEST_CASE("hidden states are kept where they are asked for") {
   CHECK_FALSE(results[1].hidden.defined());
   for (const size_t i : {0, 2}) {
     const std::vector<int64_t> ids = joined(requests[i].tokens, results[i].tokens);
-    const int64_t length = static_cast<int64_t>(ids.size()), written = static_cast<int64_t>(results[i].tokens.size());
+    const int64_t length = static_cast<int64_t>(ids.size()),
+                  written = static_cast<int64_t>(results[i].tokens.size());
     const at::Tensor whole = model.decoder.forward(model.weights, at::tensor(ids, at::kLong), {length});
     REQUIRE(results[i].hidden.sizes() == at::IntArrayRef({written, model.config.hidden_size}));
     const at::Tensor expected = whole.narrow(0, length - written - 1, written);
     CHECK((results[i].hidden - expected).abs().max().item<float>() < 1e-4);
+  }
+}
+
+TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not what a token is worth") {
+  Model model;
+  GenerateRequest request = request_of(random_ids(10, 1), 30);
+  const GenerateResult free = model.fresh({request})[0];
+  request.forbidden = {free.tokens[0], free.tokens[1], 3};
+  request.repetition_penalty = 1.4;
+  const GenerateResult result = model.fresh({request})[0];
+  std::vector<int64_t> ids = request.tokens;
+  for (size_t i = 0; i < result.tokens.size(); ++i) {
+    const at::Tensor row = model.last_logits(ids);
+    at::Tensor changed = row.clone();
+    std::vector<bool> seen(61);
+    for (const int64_t id : ids) {
+      if (seen[static_cast<size_t>(id)]) continue;
+      seen[static_cast<size_t>(id)] = true;
+      const float logit = row[id].item<float>();
+      changed[id] = logit > 0 ? logit / 1.4f : logit * 1.4f;
+    }
+    for (const int64_t id : request.forbidden) changed[id] = -INFINITY;
+    CHECK(result.tokens[i] == changed.argmax().item<int64_t>());
+    CHECK(result.log_probs[i] ==
+          doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
+    ids.push_back(result.tokens[i]);
+  }
+  // Drawn from few ids that are left, with and without filters.
+  for (const double top_p : {1.0, 0.9}) {
+    GenerateRequest drawn = request_of(random_ids(5, 2), 60, 2.0, 7);
+    drawn.top_p = top_p;
+    for (int64_t id = 0; id < 58; ++id) drawn.forbidden.push_back(id);
+    for (const int64_t id : model.fresh({drawn})[0].tokens) CHECK(id >= 58);
   }
 }

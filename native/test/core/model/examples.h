@@ -77,7 +77,8 @@ class CachedTexts {
     int64_t tokens;
   };
   // The next tokens of some texts, as Decoder::infer takes them.
-  at::Tensor infer(Decoder& decoder, const Weights& weights, const at::Tensor& ids, const std::vector<Share>& shares) {
+  at::Tensor infer(Decoder& decoder, const Weights& weights, const at::Tensor& ids,
+                   const std::vector<Share>& shares) {
     std::vector<KvSlice> slices;
     for (const auto& [text, tokens] : shares) {
       if (text >= tables_.size()) {
@@ -90,7 +91,8 @@ class CachedTexts {
         tables_[text].push_back(next_ += next_ % 3 == 0 ? 2 : 5);
     }
     store_.reserve(next_ + 1, 1 << 20);
-    for (const auto& [text, tokens] : shares) slices.push_back({&tables_[text], lengths_[text] - tokens, tokens});
+    for (const auto& [text, tokens] : shares)
+      slices.push_back({&tables_[text], lengths_[text] - tokens, tokens});
     return decoder.infer(weights, ids, store_, slices);
   }
   // `text` goes on from its first `length` tokens, in the blocks that hold them.

@@ -362,7 +362,8 @@ TEST_CASE("attention over blocks: one token, several, and both in one step, alon
     struct Share {
       int64_t past, fresh;
     };
-    const std::vector<Share> shares{{0, 1}, {15, 1}, {16, 1}, {200, 1}, {0, 70}, {100, 7}, {63, 2}, {31, 1}, {16, 48}};
+    const std::vector<Share> shares{{0, 1},   {15, 1}, {16, 1}, {200, 1}, {0, 70},
+                                    {100, 7}, {63, 2}, {31, 1}, {16, 48}};
     // One after another in q, k and v; tables of blocks in no order.
     std::vector<BlockTable> tables;
     std::vector<int64_t> starts{0};
@@ -386,7 +387,8 @@ TEST_CASE("attention over blocks: one token, several, and both in one step, alon
       }
       const at::Tensor chosen = at::cat(rows), own = q.index_select(0, chosen);
       at::Tensor output = at::full_like(own, NAN);
-      CachedAttention(store, slices, at::kCPU).run(1, own, k.index_select(0, chosen), v.index_select(0, chosen), output);
+      CachedAttention(store, slices, at::kCPU)
+          .run(1, own, k.index_select(0, chosen), v.index_select(0, chosen), output);
       return output;
     };
     std::vector<std::tuple<size_t, int64_t, int64_t>> pasts, all;
@@ -417,7 +419,8 @@ TEST_CASE("attention over blocks: one token, several, and both in one step, alon
 
 TEST_CASE("a packed matrix: its rows are right, and the same however many there are") {
   at::manual_seed(6);
-  for (const auto& [out, in] : {std::pair{64, 64}, {90, 70}, {1, 2}, {130, 33} /* not packed */, {576, 1536}}) {
+  for (const auto& [out, in] :
+       {std::pair{64, 64}, {90, 70}, {1, 2}, {130, 33} /* not packed */, {576, 1536}}) {
     CAPTURE(out);
     CAPTURE(in);
     const at::Tensor weight = random({out, in}, 0.1), bias = random({out}), x = random({200, in});

@@ -699,6 +699,8 @@ TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not wh
     GenerateRequest drawn = request_of(random_ids(5, 2), 60, 2.0, 7);
     drawn.top_p = top_p;
     for (int64_t id = 0; id < 58; ++id) drawn.forbidden.push_back(id);
-    for (const int64_t id : model.fresh({drawn})[0].tokens) CHECK(id >= 58);
+    const std::vector<int64_t> tokens = model.fresh({drawn})[0].tokens;
+    CHECK(tokens.size() == 60);
+    for (const int64_t id : tokens) CHECK(id >= 58);
   }
 }

@@ -211,7 +211,7 @@ bool Engine::take_blocks(Sequence& sequence) {
     // One that is still reading, and for itself.
     if (other->tokens != tokens || other->own_from < other->length() || other->leader) continue;
     sequence.leader = other.get();
-    sequence.result().cached_tokens = other->result().cached_tokens;
+    if (sequence.result().tokens.empty()) sequence.result().cached_tokens = other->result().cached_tokens;
     sequence.blocks = other->blocks;
     sequence.named = other->named;
     sequence.naming = other->naming;

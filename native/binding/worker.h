@@ -60,7 +60,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   void post(std::unique_ptr<Delivery> delivery);
 
-  // Rejects queued jobs with ERR_DISPOSED, lets the running one finish, runs `last` on the worker's thread and
+  // Rejects queued jobs with ERR_DISPOSED, lets what has begun finish, runs `last` on the worker's thread and
   // ends it. `last` is dropped if the worker was closed before. The promise resolves when the thread has ended
   // and every other promise has settled.
   Napi::Promise close(Napi::Env env, std::function<void()> last);

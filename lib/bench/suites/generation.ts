@@ -37,7 +37,7 @@ export const generation: Suite = {
         id,
         title: `${DEFAULT_MODEL} · ${title}`,
         parameters,
-        timing: { warmup: 1, calls: quick ? 1 : 3, seconds: 0 },
+        timing: { warmup: 1, calls: quick || shares ? 1 : 3, seconds: 0 },
         work: { amount: what.groups * what.texts * what.written, unit: "tokens/s" },
         tolerance: 0,
         rows: [

@@ -62,13 +62,13 @@ struct Engine::Sequence {
   std::vector<int64_t> tokens;  // the prompt and what was written
   int64_t read = 0;
   BlockTable blocks;
-  int64_t own_from =
-      0;  // tokens from here on are this text's alone: a shared block is copied before it takes them
+  // Tokens from here on are this text's alone: a shared block is copied before it takes them.
+  int64_t own_from = 0;
   int64_t named = 0;   // blocks that have their names, from the first on
   bool naming = true;  // false: another text is about to read what the next block would be named by
-  Sequence* leader =
-      nullptr;       // reads the same tokens into the same blocks; the last one's hidden state serves both
-  std::string text;  // bytes of the new tokens, kept only where stop strings are asked for
+  // Reads the same tokens into the same blocks for this one too; the last one's hidden state serves both.
+  Sequence* leader = nullptr;
+  std::string text;                // bytes of the new tokens, kept only where stop strings are asked for
   std::vector<at::Tensor> hidden;  // [hidden] each, where they are kept
   int64_t row = 0;                 // of the step's hidden states, that the next token is drawn from
   int64_t token = 0;
@@ -211,7 +211,7 @@ bool Engine::take_blocks(Sequence& sequence) {
     // One that is still reading, and for itself.
     if (other->tokens != tokens || other->own_from < other->length() || other->leader) continue;
     sequence.leader = other.get();
-    sequence.result().cached_tokens = other->result().cached_tokens;
+    if (sequence.result().tokens.empty()) sequence.result().cached_tokens = other->result().cached_tokens;
     sequence.blocks = other->blocks;
     sequence.named = other->named;
     sequence.naming = other->naming;

@@ -28,6 +28,7 @@ export type ErrorCode =
   | "ERR_IO" // a file that cannot be read or written
   | "ERR_DOWNLOAD" // a download that failed or whose checksum is wrong
   | "ERR_OUT_OF_MEMORY"
+  | "ERR_BUSY" // more is waiting than a caller that will not wait can have
   | "ERR_DISPOSED" // use after dispose()
   | "ERR_ABORTED" // an AbortSignal fired
   | "ERR_INTERNAL"; // a fault of nlac's own; please report it

@@ -57,6 +57,7 @@ import type {
   NativeSurrogateText,
 } from "./native/addon.ts";
 import { loadAddon } from "./native/load.ts";
+import { fromNativeTensor, nativeOf } from "./ops.ts";
 import { derivedSeed, streams } from "./random.ts";
 import { Conversation, type ConversationJson } from "./tokens/conversation.ts";
 import { ChatTemplate, type RenderOptions } from "./tokens/template.ts";
@@ -103,8 +104,13 @@ export interface LearnerOptions {
   gradientCheckpointing?: boolean | undefined;
   /** Packed tokens of one forward and backward pass. Default 2048. */
   microBatchTokens?: number | undefined;
-  /** Bytes that kept generation caches may take, for θ and θ̄ each. Default 2 GiB. */
+  /**
+   * Bytes of keys and values in generation, of texts under way and of finished ones that may be continued, for θ and θ̄
+   * each. What does not fit waits; a single text may take more. Default 2 GiB.
+   */
   cacheBytes?: number | undefined;
+  /** Requests of all `generate` calls that have not ended, beyond which one that will not wait fails. Default 1024. */
+  queueLimit?: number | undefined;
   /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the cores there are. */
   threads?: number | undefined;
   /**
@@ -131,6 +137,7 @@ interface Settings {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
+  queueLimit: number;
   threads: number | undefined;
   heads: Heads | undefined;
 }
@@ -143,6 +150,7 @@ const defaults: Settings = {
   gradientCheckpointing: false,
   microBatchTokens: 2048,
   cacheBytes: 2 ** 31,
+  queueLimit: 1024,
   threads: undefined,
   heads: undefined,
 };
@@ -164,8 +172,8 @@ const whichs = ["online", "target"] as const;
 const scorers = [...whichs, "reference"] as const;
 
 /**
- * A language model that learns. Calls run one after another in the order they were made; every promise
- * settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
+ * A language model that learns. Calls run one after another in the order they were made, but for neighbouring
+ * `generate` calls, which run together; every promise settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
  * refused with ERR_VALUE before anything is computed.
  */
 export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable {
@@ -181,7 +189,9 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   readonly #stopTokenIds: readonly number[];
   readonly #base: string | undefined;
   #template: ChatTemplate | undefined;
+  readonly #queueLimit: number;
   #requests: number;
+  #underWay = 0; // requests of generate calls that have not ended
   #tokenBytesGiven = false;
 
   private constructor(
@@ -198,6 +208,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.device = settings.device;
     this.dtype = settings.dtype;
     this.seed = settings.seed;
+    this.#queueLimit = settings.queueLimit;
     this.#requests = requests;
     this.#stopTokenIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
   }
@@ -342,16 +353,25 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   // --- inference -------------------------------------------------------------------------------------------
 
   /**
-   * Samples texts, all requests at once. A text ends with one of the model's end-of-turn ids or of
+   * Samples texts, all requests at once, and those of other calls beside them: requests join the running ones in the
+   * order they came, as memory allows. Calls made before a step, or any other change of the weights, see the
+   * weights before it, those after it the weights after it. In bfloat16 on a CPU with AVX-512 BF16 a text is the same
+   * to the last bit whatever else is written meanwhile. A text ends with one of the model's end-of-turn ids or of
    * `stopTokenIds`, before one of the `stop` strings, or at `maxNewTokens` or the context's end.
    *
    * @param requests `tokens`: [time] ids, or `messages`
    * @returns one a request, in order; `logProbs`: [new tokens], nats
    * @throws NlacError ERR_VALUE naming the request, ERR_TOKENIZER, ERR_NOT_FINITE for a broken model,
-   *   ERR_ABORTED once the signal fired, within one token's time
+   *   ERR_ABORTED once the signal fired, within one step's time, ERR_BUSY with `wait: false`
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
+    if (options.wait === false && this.#underWay + requests.length > this.#queueLimit) {
+      throw new NlacError(
+        "ERR_BUSY",
+        `${this.#underWay} texts are being written or wait; with these ${requests.length} it would be more than the ${this.#queueLimit} of queueLimit.`,
+      );
+    }
     const prepared = this.#prepare(requests);
     const groups = whichs
       .map((which) => ({ which, members: prepared.filter((request) => request.which === which) }))
@@ -385,7 +405,9 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     });
 
     options.signal?.addEventListener("abort", cancel, { once: true });
+    this.#underWay += requests.length;
     const settled = await Promise.allSettled(running);
+    this.#underWay -= requests.length;
     options.signal?.removeEventListener("abort", cancel);
     throwIfAborted(options.signal);
     if (failure !== undefined) throw failure;
@@ -485,7 +507,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       this.#checkLength(student.length + response.length, `${where}.student and .response`);
       this.#checkLength(teacher.length + response.length, `${where}.teacher and .response`);
       const weight = checkNumber(text.weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
-      return { student, teacher, response, weight };
+      const kept = text.teacherHidden;
+      return { student, teacher, response, weight, teacherHidden: kept && nativeOf(kept) };
     });
     const temperature = checkTemperature(options.temperature ?? 1);
     const support = checkSupport(options.support ?? "full");
@@ -657,7 +680,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   }
 
   /**
-   * Lets the running call finish, rejects those queued with ERR_DISPOSED and frees everything. May be called
+   * Lets what has begun finish, rejects calls queued with ERR_DISPOSED and frees everything. May be called
    * again.
    */
   async dispose(): Promise<void> {
@@ -723,8 +746,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       if (typeof text === "string" && text !== "") continue;
       throw new NlacError("ERR_VALUE", `${where}.stop[${i}] must be a text of at least one character.`);
     }
-    const stopTokenIds = request.stopTokenIds ?? [];
-    const own = stopTokenIds.length === 0 ? [] : this.#ids(stopTokenIds, `${where}.stopTokenIds`);
+    const own = this.#idList(request.stopTokenIds, `${where}.stopTokenIds`);
     const topP = checkNumber(request.topP ?? 1, `${where}.topP`, 0, 1);
     if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
     return {
@@ -734,9 +756,16 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       topP,
       topK: checkInteger(request.topK ?? 0, `${where}.topK`, 0),
       minP: checkNumber(request.minP ?? 0, `${where}.minP`, 0, 1),
+      repetitionPenalty: checkNumber(
+        request.repetitionPenalty ?? 1,
+        `${where}.repetitionPenalty`,
+        Number.MIN_VALUE,
+      ),
+      forbidden: this.#idList(request.forbidden, `${where}.forbidden`),
       seed: 0n,
       stopTokenIds: Int32Array.from([...this.#stopTokenIds, ...own]),
       stop,
+      keepHidden: checkBoolean(request.keepHidden ?? false, `${where}.keepHidden`),
     };
   }
 
@@ -765,6 +794,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       text,
       finishReason: result.finishReason,
       cachedTokens: result.cachedTokens,
+      ...(result.hidden && { hidden: fromNativeTensor(result.hidden) }),
     };
   }
 
@@ -781,6 +811,11 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
         weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`),
       };
     });
+  }
+
+  /** Ids of the vocabulary, or none. */
+  #idList(values: readonly number[] | undefined, where: string): Int32Array {
+    return values === undefined || values.length === 0 ? new Int32Array() : this.#ids(values, where);
   }
 
   /** At least one id of the vocabulary, and no more than the context holds. */
@@ -828,6 +863,7 @@ function checkSettings(options: LearnerOptions): Settings {
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
+    checkInteger(settings.queueLimit, "queueLimit", 1);
     if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value", "q"]);
     if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
     if (typeof settings.gradientCheckpointing !== "boolean") {

@@ -4,6 +4,7 @@
  */
 
 import type { Message, ToolSchema } from "./environments/contract.ts";
+import type { Tensor } from "./ops.ts";
 import type { Conversation, ConversationJson } from "./tokens/conversation.ts";
 
 /** θ, the trained parameters, or θ̄, their moving average. */
@@ -25,6 +26,13 @@ export interface GenerateRequest {
   topK?: number;
   /** Least probability relative to the most probable token. Default 0 (off). */
   minP?: number;
+  /**
+   * Of ids in the prompt or written before: a positive logit is divided by it, a negative one multiplied (Keskar et
+   * al., "CTRL", 2019). Comes before the filters. Default 1 (off).
+   */
+  repetitionPenalty?: number;
+  /** Ids that are never written. */
+  forbidden?: readonly number[];
   /** Strings that end the text; the text is cut before them, the ids are kept. */
   stop?: readonly string[];
   /** Ids that end the text, besides the model's own end-of-turn ids. */
@@ -33,6 +41,8 @@ export interface GenerateRequest {
   seed?: number | bigint;
   /** Default "online". */
   weights?: Which;
+  /** Keeps the hidden states that the text's tokens are drawn from, for `DistilledText`. Default false. */
+  keepHidden?: boolean;
 }
 
 export interface Generation {
@@ -45,12 +55,16 @@ export interface Generation {
   finishReason: "stop" | "length";
   /** Prompt tokens whose keys and values were found in the cache. */
   cachedTokens: number;
+  /** With `keepHidden`: [new tokens, hidden], in the learner's dtype and on its device. `dispose` it after use. */
+  hidden?: Tensor;
 }
 
 export interface GenerateOptions {
   signal?: AbortSignal;
   /** Called with the request's index and each new token as it is sampled. */
   onToken?: (request: number, token: number) => void;
+  /** False: ERR_BUSY in place of waiting behind more requests than `LearnerOptions.queueLimit`. Default true. */
+  wait?: boolean;
 }
 
 /**
@@ -70,6 +84,11 @@ export interface DistilledText {
   teacher: readonly number[];
   response: readonly number[];
   weight?: number;
+  /**
+   * The `hidden` of the generation that wrote `response` under θ̄ after `teacher`: θ̄ then does not read them again. It
+   * must be that θ̄'s still. Not looked at where the support is "sampled".
+   */
+  teacherHidden?: Tensor;
 }
 
 /** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */

@@ -39,8 +39,9 @@ export interface TensorOptions {
 
 const dtypes = ["float32", "float64", "bfloat16", "int64", "int32"] as const;
 
-let nativeOf: (tensor: Tensor) => NativeTensor;
-let fromNativeTensor: (native: NativeTensor) => Tensor;
+/** For learner.ts, which takes and gives tensors too; not part of the public API. */
+export let nativeOf: (tensor: Tensor) => NativeTensor;
+export let fromNativeTensor: (native: NativeTensor) => Tensor;
 
 /** A native tensor behind a handle. `dispose` it: garbage collection is only the backup. */
 export class Tensor implements Disposable {

@@ -45,7 +45,7 @@ const common = {
       gradientCheckpointing: z.boolean().default(false),
       /** Packed tokens of one forward and backward pass. */
       microBatchTokens: z.int().min(1).default(2048),
-      /** Bytes that kept generation caches may take, for θ and θ̄ each. */
+      /** Bytes of keys and values in generation, for θ and θ̄ each; texts that do not fit wait. */
       cacheBytes: z
         .int()
         .min(0)

@@ -114,27 +114,17 @@ describe("a model's shape", () => {
   });
 });
 
-test("a cache's room is that of the core's: as much as the prompt's first piece, then doubled", () => {
-  // native/core/model/decoder.cc, reserve(): prompts are read in pieces of 2048, texts a token at a time.
-  const grown = (prompt: number, written: number) => {
-    let held = 0;
-    const reserve = (length: number) => {
-      if (length > held) held = Math.max(length, 2 * held, 64);
-    };
-    for (let read = 0; read < prompt; read += 2048) reserve(Math.min(prompt, read + 2048));
-    for (let length = prompt + 1; length < prompt + written; length++) reserve(length);
-    return held;
-  };
-  for (const [prompt, written] of [
-    [1, 1],
-    [10, 300],
-    [200, 50],
-    [200, 201],
-    [2048, 2],
-    [3000, 100],
-    [8192, 24_576],
+test("a text's keys and values take whole blocks", () => {
+  for (const [prompt, written, room] of [
+    [1, 1, 16],
+    [15, 2, 16],
+    [16, 1, 32],
+    [10, 300, 320],
+    [200, 57, 256],
+    [200, 58, 272],
+    [8192, 24_576, 32_768],
   ] as const) {
-    expect(cacheCapacity({ prompt, written })).toBe(grown(prompt, written));
+    expect(cacheCapacity({ prompt, written })).toBe(room);
   }
 });
 
@@ -208,7 +198,7 @@ test("what is held is counted by hand", () => {
     "a test",
   );
   const [here, gpu] = [estimate(policy, { turns: 1 }, small).fits[0]!, estimate(policy).fits.at(-1)!];
-  const weights = here.assumed.held.filter(({ name }) => !/caches|libtorch/.test(name));
+  const weights = here.assumed.held.filter(({ name }) => !/keys|packed|libtorch/.test(name));
   expect(total(weights)).toBe(32_763_876_352 * (4 + 4 + 8 + 2 + 2)); // the last is the reference
   expect(total(gpu.assumed.held)).toBeLessThan(total(here.assumed.held)); // no Node on a GPU
 });
@@ -256,8 +246,11 @@ describe("what was measured on two cores of an AMD EPYC (docs/paper-recipes.md)"
   });
 });
 
+/** Room for the keys and values of any batch. */
+const allAtOnce = { cacheBytes: 1e15 };
+
 test("remedies are changes that a recipe takes, each of which helps, and the last of which fits if any does", () => {
-  const { remedies, fits } = estimated({ batchSize: 4096, optimizerState: "separate" });
+  const { remedies, fits } = estimated({ batchSize: 4096, optimizerState: "separate" }, allAtOnce);
   expect(remedies.map(({ change }) => change.split("=")[0])).toEqual([
     "config.optimizerState",
     "config.batchSize",
@@ -269,9 +262,9 @@ test("remedies are changes that a recipe takes, each of which helps, and the las
 });
 
 test("a batch that is too large is told by the same numbers that its remedy makes smaller", () => {
-  const { remedies } = estimated({ batchSize: 4096 });
+  const { remedies } = estimated({ batchSize: 4096 }, allAtOnce);
   const batchSize = Number(remedies.at(-1)!.change.split("=")[1]);
-  expect(peak(estimated({ batchSize }))).toBe(remedies.at(-1)!.atLimits);
+  expect(peak(estimated({ batchSize }, allAtOnce))).toBe(remedies.at(-1)!.atLimits);
 });
 
 describe("nlac train --dry-run", () => {

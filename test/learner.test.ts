@@ -120,6 +120,20 @@ describe("generate", () => {
     );
   });
 
+  it("never writes what is forbidden, and repeats itself less under a penalty", async () => {
+    const request = { tokens: prompt, maxNewTokens: 60, temperature: 0, forbidden: [endOfTurn] };
+    const [plain] = await learner.generate([request]);
+    const forbidden = [...new Set(plain!.tokens)].slice(0, 5).concat(endOfTurn);
+    const [without, penalised] = await learner.generate([
+      { ...request, forbidden },
+      { ...request, repetitionPenalty: 3 },
+    ]);
+    expect(without!.tokens.filter((id) => forbidden.includes(id))).toEqual([]);
+    expect(new Set(penalised!.tokens).size).toBeGreaterThan(new Set(plain!.tokens).size);
+    const [scored] = await learner.logProbs([{ prompt, response: penalised!.tokens }]);
+    expectClose(penalised!.logProbs, scored!);
+  });
+
   it("repeats with a request's own seed, and with the learner's from the start", async () => {
     const request = { tokens: prompt, maxNewTokens: 20, seed: 5n };
     const [alone] = await learner.generate([request]);
@@ -234,6 +248,132 @@ describe("generate", () => {
     });
     await expect(running).rejects.toThrowError(new RangeError("no more"));
   });
+});
+
+describe("generate calls side by side", () => {
+  const prompt = ids("Once upon a time");
+  const long = (seed: number) => ({ tokens: prompt, maxNewTokens: 200, seed, temperature: 2, topK: 200 });
+
+  it("joins what is running: a short text need not wait for a long one, and both are as they would be alone", async () => {
+    await using model = await tinyLearner();
+    const [longAlone] = await model.generate([long(1)]);
+    const [shortAlone] = await model.generate([{ ...long(2), maxNewTokens: 3 }]);
+    expect(longAlone!.tokens.length).toBeGreaterThan(30);
+    const order: string[] = [];
+    let begun: () => void = () => {};
+    const started = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const first = model.generate([long(1)], { onToken: () => begun() }).finally(() => order.push("long"));
+    await started;
+    const second = model.generate([{ ...long(2), maxNewTokens: 3 }]).finally(() => order.push("short"));
+    const [[a], [b]] = await Promise.all([first, second]);
+    expect(order).toEqual(["short", "long"]);
+    expect(a!.tokens).toEqual(longAlone!.tokens);
+    expect(b!.tokens).toEqual(shortAlone!.tokens);
+  });
+
+  it("keeps program order with steps: calls before one see the old weights, those after it the new", async () => {
+    await using model = await tinyLearner();
+    await using moved = await tinyLearner();
+    const train = (learner: Learner) => [
+      learner.tokenNll([{ prompt, response: ids(" there was") }]),
+      learner.step({ learningRate: 0.05 }),
+    ];
+    const [before] = await model.generate([long(3)]);
+    await Promise.all(train(moved));
+    const [after] = await moved.generate([long(3)]);
+    expect(after!.tokens).not.toEqual(before!.tokens);
+    const calls = [model.generate([long(3)]), model.generate([long(3), long(4)])];
+    const trained = train(model);
+    calls.push(model.generate([long(3)]), model.generate([long(4), long(3)]));
+    const [one, two, three, four] = await Promise.all(calls);
+    await Promise.all(trained);
+    expect(one![0]!.tokens).toEqual(before!.tokens);
+    expect(two![0]!.tokens).toEqual(before!.tokens);
+    expect(three![0]!.tokens).toEqual(after!.tokens);
+    expect(four![1]!.tokens).toEqual(after!.tokens);
+  });
+
+  it("stops one call by its signal and leaves the others", async () => {
+    await using model = await tinyLearner();
+    const [alone] = await model.generate([long(5)]);
+    const controller = new AbortController();
+    let tokens = 0;
+    const stopped = model.generate([long(6), long(7)], {
+      signal: controller.signal,
+      onToken: () => {
+        if (++tokens === 4) controller.abort();
+      },
+    });
+    const other = model.generate([long(5)]);
+    expect(await codeOf(stopped)).toBe("ERR_ABORTED");
+    expect((await other)[0]!.tokens).toEqual(alone!.tokens);
+  });
+
+  it("writes more texts than its memory holds at once, and a text larger than all of it", async () => {
+    await using model = await tinyLearner();
+    await using small = await tinyLearner({ cacheBytes: 40_000 });
+    await using none = await tinyLearner({ cacheBytes: 0 });
+    const requests = Array.from({ length: 24 }, (_, i) => ({ ...long(i), maxNewTokens: 60 }));
+    const texts = (await model.generate(requests)).map(({ tokens }) => tokens);
+    expect((await small.generate(requests)).map(({ tokens }) => tokens)).toEqual(texts);
+    expect((await none.generate(requests.slice(0, 3))).map(({ tokens }) => tokens)).toEqual(
+      texts.slice(0, 3),
+    );
+  });
+
+  it("waits without a bound, or refuses with ERR_BUSY where a caller will not", async () => {
+    await using model = await tinyLearner({ queueLimit: 3 });
+    const running = model.generate([long(1), long(2)]);
+    expect(await codeOf(model.generate([long(3), long(4)], { wait: false }))).toBe("ERR_BUSY");
+    const fits = model.generate([{ ...long(3), maxNewTokens: 1 }], { wait: false });
+    const waits = model.generate([long(4), long(5)]);
+    expect(await codeOf(model.generate([long(6)], { wait: false }))).toBe("ERR_BUSY");
+    expect((await fits).length + (await waits).length + (await running).length).toBe(5);
+    expect(await model.generate([{ ...long(6), maxNewTokens: 1 }], { wait: false })).toHaveLength(1);
+  });
+});
+
+describe("kept hidden states", () => {
+  const student = ids("What comes?");
+  const teacher = ids("It was a rabbit. What comes?");
+
+  for (const [dtype, within] of [
+    ["float32", 1e-4],
+    ["bfloat16", 0.05],
+  ] as const) {
+    it(`give the KL that reading the text again gives, in ${dtype}`, async () => {
+      await using model = await tinyLearner({ dtype });
+      await model.updateTarget(1);
+      await model.tokenNll([{ prompt: student, response: ids(" A rabbit.") }]);
+      await model.step({ learningRate: 0.05 });
+      const [kept, other] = await model.generate(
+        [1, 2].map((seed) => ({
+          ...{ tokens: teacher, maxNewTokens: 12, seed, weights: "target" as const },
+          keepHidden: seed === 1,
+        })),
+      );
+      expect(other!.hidden).toBeUndefined();
+      using hidden = kept!.hidden!;
+      expect(hidden.shape).toEqual([kept!.tokens.length, tinyConfig.hidden_size]);
+      expect(hidden.dtype).toBe(dtype);
+      const text = { student, teacher, response: kept!.tokens };
+      const beside = { student, teacher, response: other!.tokens };
+      const fresh = await model.tokenKl([beside, text, beside], { withGradient: false });
+      const from = [beside, { ...text, teacherHidden: hidden }, beside];
+      const again = await model.tokenKl(from, { withGradient: false });
+      for (const i of [0, 1, 2]) expectClose(again[i]!, fresh[i]!, within);
+      expect(again[0]).toEqual(fresh[0]);
+      const [alone] = await model.tokenKl([from[1]!], { withGradient: false });
+      expectClose(alone!, fresh[1]!, within);
+
+      const wrong = model.tokenKl([{ ...beside, response: [1], teacherHidden: hidden }]);
+      expect(await codeOf(wrong)).toBe("ERR_VALUE");
+      hidden.dispose();
+      expect(await codeOf(model.tokenKl(from))).toBe("ERR_DISPOSED");
+    });
+  }
 });
 
 describe("losses and steps", () => {
@@ -499,6 +639,12 @@ describe("bad arguments", () => {
     ["a negative temperature", (m) => m.generate([{ tokens: [1], temperature: -1 }]), /temperature/],
     ["topP of 0", (m) => m.generate([{ tokens: [1], topP: 0 }]), /topP/],
     ["topP above 1", (m) => m.generate([{ tokens: [1], topP: 1.1 }]), /topP/],
+    ["no penalty at all", (m) => m.generate([{ tokens: [1], repetitionPenalty: 0 }]), /repetitionPenalty/],
+    [
+      "a forbidden id past the vocabulary",
+      (m) => m.generate([{ tokens: [1], forbidden: [999] }]),
+      /forbidden\[0\]/,
+    ],
     ["a fractional topK", (m) => m.generate([{ tokens: [1], topK: 1.5 }]), /topK/],
     ["minP above 1", (m) => m.generate([{ tokens: [1], minP: 2 }]), /minP/],
     ["no new tokens", (m) => m.generate([{ tokens: [1], maxNewTokens: 0 }]), /maxNewTokens/],

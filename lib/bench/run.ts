@@ -215,7 +215,7 @@ function withoutLists(parameters: Case["parameters"]): Case["parameters"] {
   return Object.fromEntries(Object.entries(parameters).filter(([, value]) => !Array.isArray(value)));
 }
 
-const perSecond = { "TFLOP/s": 1e12, "GB/s": 1e9, "M/s": 1e6 };
+const perSecond = { "TFLOP/s": 1e12, "GB/s": 1e9, "M/s": 1e6, "tokens/s": 1 };
 
 function summarizeRow(row: Row, ends: readonly TrialEnd[], work: Work): RowResult {
   const { name, role, implementation } = row;

@@ -14,9 +14,9 @@ export interface Timing {
 
 /** What one call does at the least, as a rate is told of it. */
 export interface Work {
-  /** Floating-point operations, bytes, or draws. */
+  /** Floating-point operations, bytes, draws, or tokens. */
   amount: number;
-  unit: "TFLOP/s" | "GB/s" | "M/s";
+  unit: "TFLOP/s" | "GB/s" | "M/s" | "tokens/s";
 }
 
 export interface Row {
@@ -73,9 +73,9 @@ export type Outcome =
 /** Our implementation, its inputs made. */
 export interface Subject {
   /** What is timed: `number` counts the calls. On a GPU it waits for the work to end. */
-  call(number: number): void;
+  call(number: number): void | Promise<void>;
   /** Untimed, before each call. */
-  before?(): void;
+  before?(): void | Promise<void>;
   check?(): number;
 }
 
@@ -90,5 +90,5 @@ export interface Suite {
   summary: string;
   cases(options: CaseOptions): Case[];
   /** In the trial's process only. */
-  prepare(job: Job): Subject;
+  prepare(job: Job): Subject | Promise<Subject>;
 }

@@ -4,10 +4,11 @@ import { NlacError } from "../errors.ts";
 import type { Suite } from "./suite.ts";
 import { adamw } from "./suites/adamw.ts";
 import { ema } from "./suites/ema.ts";
+import { generation } from "./suites/generation.ts";
 import { losses } from "./suites/losses.ts";
 import { sampler } from "./suites/sampler.ts";
 
-export const suites: readonly Suite[] = [losses, sampler, ema, adamw];
+export const suites: readonly Suite[] = [losses, sampler, ema, adamw, generation];
 
 /** Throws ERR_VALUE. */
 export function suiteNamed(name: string): Suite {

@@ -13,25 +13,25 @@ import type { Job, Outcome, Subject } from "./suite.ts";
 import { suiteNamed } from "./suites.ts";
 
 const job = JSON.parse(process.argv[2]!) as Job;
-writeFileSync(3, JSON.stringify(runTrial()));
+writeFileSync(3, JSON.stringify(await runTrial()));
 
-function runTrial(): Outcome {
+async function runTrial(): Promise<Outcome> {
   try {
     loadAddon({ device: job.device });
   } catch (error) {
     if (!(error instanceof NlacError)) throw error;
     return { unavailable: { code: error.code, message: error.message } };
   }
-  return measure(suiteNamed(job.suite).prepare(job));
+  return measure(await suiteNamed(job.suite).prepare(job));
 }
 
-function measure(subject: Subject): Outcome {
+async function measure(subject: Subject): Promise<Outcome> {
   const peakMemory = measurePeakMemory(job.device);
   let check: number | null = null;
   let number = 0;
   while (number < job.warmup) {
-    subject.before?.();
-    subject.call(number);
+    await subject.before?.();
+    await subject.call(number);
     if (number++ === 0) check = subject.check?.() ?? null;
   }
   const bench = new Bench({
@@ -42,7 +42,7 @@ function measure(subject: Subject): Outcome {
     throws: true,
   });
   bench.add(job.implementation, () => subject.call(number++), { beforeEach: () => subject.before?.() });
-  const [task] = bench.runSync();
+  const [task] = await bench.run();
   const { result } = task!;
   if (!("latency" in result) || result.latency.samples === undefined) {
     throw new Error(`${job.implementation} ended ${result.state}`);

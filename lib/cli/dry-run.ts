@@ -196,7 +196,7 @@ function listed(fits: readonly Fit[]): string {
 }
 
 function weightBytes({ assumed }: Fit): number {
-  return total(assumed.held.filter(({ name }) => name !== "caches kept"));
+  return total(assumed.held.filter(({ name }) => name !== "keys and values"));
 }
 
 function renderWork(recipe: Recipe, { work, fits }: Estimate): string {

@@ -5,7 +5,15 @@
 
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
-import { adapterCount, headCount, keyWidth, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
+import {
+  adapterCount,
+  headCount,
+  keyWidth,
+  layerMatrices,
+  type ModelShape,
+  parameterCount,
+  queryWidth,
+} from "./shape.ts";
 import type { Work, Writing } from "./work.ts";
 
 export interface Part {
@@ -31,16 +39,20 @@ const blockScores = 3 * 128 * 2 ** 20;
 /** Tokens of one call while prompts are read, and logits at once (generate/). */
 const prefillTokens = 2048;
 const logitBytes = 64 * 2 ** 20;
-/** Tokens of a cache's smallest allocation. */
-const firstCapacity = 64;
+/** Tokens of a block of keys and values. */
+const blockTokens = 16;
 
 export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device["kind"]): Memory {
   const size = recipe.learner.dtype === "float32" ? 4 : 2;
-  const kept = caches(recipe, shape, work, size);
-  const held = [...weightParts(recipe, shape, work, size), { name: "caches kept", bytes: kept.kept }];
-  if (device === "cpu") held.push({ name: "Node and libtorch", bytes: processBytes });
+  const { kept, beyond } = caches(recipe, shape, work, size);
+  const held = [...weightParts(recipe, shape, work, size), { name: "keys and values", bytes: kept }];
+  if (device === "cpu") {
+    if (size === 2)
+      held.push({ name: "matrices packed for writing", bytes: packedBytes(recipe, shape, work) });
+    held.push({ name: "Node and libtorch", bytes: processBytes });
+  }
   const writing = [
-    { name: "keys and values of the texts being written", bytes: kept.running },
+    { name: "keys and values of a text beyond cacheBytes", bytes: beyond },
     {
       name: "activations of reading prompts",
       bytes: logitBytes + prefillTokens * layerBytes(shape, size).kept,
@@ -79,22 +91,33 @@ export function cacheBytesPerToken(shape: ModelShape, size: number): number {
   return 2 * shape.layers * keyWidth(shape) * size;
 }
 
-/** Room of a text's cache, which doubles while it grows, in tokens. */
+/** Room of a text's keys and values, in tokens: whole blocks of all but its last. */
 export function cacheCapacity({ prompt, written }: Pick<Writing, "prompt" | "written">): number {
-  let capacity = Math.max(firstCapacity, Math.min(prompt, prefillTokens));
-  while (capacity < prompt + written - 1) capacity *= 2;
-  return capacity;
+  return Math.ceil(Math.max(prompt + 1, prompt + written - 1) / blockTokens) * blockTokens;
 }
 
-/** All texts of a call run at once; those of the largest call, and what finished ones leave, of θ and of θ̄. */
+/** Of θ and of θ̄: what the largest call can use of `cacheBytes`, and what a text takes beyond, which then is alone. */
 function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number) {
-  const bytes = (writing: Writing) =>
-    writing.texts * cacheCapacity(writing) * cacheBytesPerToken(shape, size);
   const calls = [...work.playing, ...work.writing];
-  const largest = (weights: Writing["weights"]) =>
+  const largest = (weights: Writing["weights"], bytes: (call: Writing) => number) =>
     Math.max(0, ...calls.filter((call) => call.weights === weights).map(bytes));
-  const left = (weights: Writing["weights"]) => Math.min(learner.cacheBytes, largest(weights));
-  return { running: Math.max(largest("θ"), largest("θ̄")), kept: left("θ") + left("θ̄") };
+  const ofText = (call: Writing) => cacheCapacity(call) * cacheBytesPerToken(shape, size);
+  const kept = (weights: Writing["weights"]) =>
+    Math.min(
+      learner.cacheBytes,
+      largest(weights, (call) => call.texts * ofText(call)),
+    );
+  const text = Math.max(largest("θ", ofText), largest("θ̄", ofText));
+  return { kept: kept("θ") + kept("θ̄"), beyond: Math.max(0, text - learner.cacheBytes) };
+}
+
+/** Inference in bfloat16 on a CPU keeps the matrices of each set of weights that writes once more, packed. */
+function packedBytes({ learner }: Recipe, shape: ModelShape, work: Work): number {
+  const calls = [...work.playing, ...work.writing];
+  const sets = new Set(calls.map(({ weights }) => weights)).size;
+  const matrices = shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden;
+  // An adapter's model is one for both.
+  return 2 * matrices * (learner.adapter === undefined ? sets : Math.min(sets, 1));
 }
 
 /** Of one layer and token: its input, all that its backward pass reads, and what that pass makes on its way. */

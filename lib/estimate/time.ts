@@ -95,13 +95,14 @@ function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: D
   const { texts, prompt, fresh, written, times } = call;
   const size = recipe.learner.dtype === "float32" ? 4 : 2;
   const perToken = cacheBytesPerToken(shape, size);
-  // Of what was read before, as much is found again as the kept caches hold.
+  // Of what was read before, as much is found again as there is room for; texts are written as many at a time.
   const found = Math.min(1, recipe.learner.cacheBytes / (texts * cacheCapacity(call) * perToken));
+  const turns = Math.min(texts, 1 / found);
   const read = texts * (fresh + (1 - found) * (prompt - fresh));
   const readFlops = read * forwardFlops(shape, prompt / 2);
   const stepFlops = texts * (forwardFlops(shape, prompt + written / 2) + headFlops(shape));
   const weights = size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
-  const stepBytes = weights + texts * (prompt + written / 2) * perToken;
+  const stepBytes = weights * turns + texts * (prompt + written / 2) * perToken;
   const step = Math.max(
     stepBytes / (device.bandwidth * device.reached.bandwidth),
     computeSeconds(recipe, device, stepFlops),

@@ -26,9 +26,12 @@ export interface NativeGenerateRequest {
   topP: number;
   topK: number;
   minP: number;
+  repetitionPenalty: number;
+  forbidden: Int32Array;
   seed: bigint; // unsigned, 64 bits
   stopTokenIds: Int32Array;
   stop: string[];
+  keepHidden: boolean;
 }
 
 export interface NativeGenerateResult {
@@ -36,6 +39,7 @@ export interface NativeGenerateResult {
   logProbs: Float32Array;
   finishReason: "stop" | "length" | "cancelled";
   cachedTokens: number;
+  hidden?: NativeTensor; // [new tokens, hidden], where it was to be kept
 }
 
 export interface NativeGeneration {
@@ -84,6 +88,7 @@ export interface NativeDistilledText {
   teacher: Int32Array;
   response: Int32Array;
   weight: number;
+  teacherHidden: NativeTensor | undefined; // [response tokens, hidden]
 }
 
 export interface NativeSoftQText extends NativeScoredText {
@@ -145,7 +150,10 @@ export interface NativeModelInfo {
   padTokenId: number; // -1: none
 }
 
-/** One learner and its native thread. Calls queue up and run in order; every promise settles. */
+/**
+ * One learner and its native thread. Calls queue up and run in order, but for neighbouring `generate` calls, which run
+ * together; every promise settles.
+ */
 export interface NativeLearner {
   info(): NativeModelInfo;
   generate(
@@ -187,7 +195,7 @@ export interface NativeLearner {
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
   exportAdapter(directory: string, base: string): Promise<void>;
-  /** Finishes the running job, rejects queued ones with ERR_DISPOSED, frees everything. Idempotent. */
+  /** Finishes what has begun, rejects queued calls with ERR_DISPOSED, frees everything. Idempotent. */
   dispose(): Promise<void>;
 }
 

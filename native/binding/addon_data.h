@@ -2,8 +2,10 @@
 #pragma once
 
 #include <napi.h>
+#include <torch/torch.h>
 
 #include <memory>
+#include <string>
 #include <unordered_set>
 
 #include "binding/worker.h"
@@ -16,6 +18,10 @@ struct AddonData {
 
   static AddonData& of(Napi::Env env) { return *env.GetInstanceData<AddonData>(); }
 };
+
+// A NativeTensor of a tensor, and the other way round: ERR_VALUE, naming `where`, for another value, ERR_DISPOSED.
+Napi::Value make_tensor(Napi::Env env, at::Tensor tensor);
+at::Tensor unwrap_tensor(Napi::Value value, const std::string& where);
 
 // Makes the classes and stores them in AddonData.
 void define_learner(Napi::Env env);

@@ -4,8 +4,8 @@
 
 namespace nlac::binding {
 
-JobQueue::JobQueue(std::function<void()> on_start)
-    : thread_([this, on_start = std::move(on_start)] {
+JobQueue::JobQueue(std::function<void()> on_start, std::function<bool()> advance)
+    : advance_(std::move(advance)), thread_([this, on_start = std::move(on_start)] {
         if (on_start) on_start();
         loop();
       }) {}
@@ -49,16 +49,25 @@ void JobQueue::join() {
 }
 
 void JobQueue::loop() {
+  bool begun = false;  // something that `advance_` goes on with
   for (;;) {
     std::unique_ptr<Job> job;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
+      if (!begun) changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+      if (!jobs_.empty() && (!begun || jobs_.front()->joins())) {
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      } else if (!begun) {
+        return;
+      }
     }
-    job->run();
+    if (job) {
+      begun = begun || job->joins();
+      job->run();
+    } else {
+      begun = advance_();
+    }
   }
 }
 

@@ -17,12 +17,16 @@ class Job {
   virtual ~Job() = default;
   virtual void run() noexcept = 0;      // on the queue's thread
   virtual void abandon() noexcept = 0;  // on the thread that called close()
+  // Whether run() only begins what the queue's `advance` goes on with. Such a job runs as soon as it is at the queue's
+  // head; any other one waits there until all that was begun is done.
+  virtual bool joins() const noexcept { return false; }
 };
 
 class JobQueue {
  public:
-  // `on_start` runs first on the new thread.
-  explicit JobQueue(std::function<void()> on_start = {});
+  // `on_start` runs first on the new thread. `advance` goes on with what jobs that join began, until it returns false:
+  // none of it is left. It must not throw.
+  explicit JobQueue(std::function<void()> on_start = {}, std::function<bool()> advance = {});
   // Closes and joins.
   ~JobQueue();
   JobQueue(const JobQueue&) = delete;
@@ -30,7 +34,7 @@ class JobQueue {
 
   // False when the queue is closed; `job` is then left as it was.
   bool push(std::unique_ptr<Job>&& job);
-  // Abandons the queued jobs, lets the running one finish, runs `last` (may be null) and ends the thread: when
+  // Abandons the queued jobs, lets what was begun finish, runs `last` (may be null) and ends the thread: when
   // `last` begins, every other job has been run or abandoned and is gone. Does not wait. Returns false, and
   // drops `last`, when the queue was closed before.
   bool close(std::unique_ptr<Job> last);
@@ -40,6 +44,7 @@ class JobQueue {
  private:
   void loop();
 
+  std::function<bool()> advance_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> jobs_;

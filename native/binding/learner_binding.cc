@@ -17,13 +17,44 @@
 namespace nlac::binding {
 namespace {
 
+// A generate call under way, and all that its hooks point to.
+struct Generation {
+  std::shared_ptr<GenerateCall> call;
+  std::shared_ptr<Worker::Promised<std::vector<GenerateResult>>> promised;
+  Worker::Flag cancelled;
+  std::shared_ptr<const std::vector<std::string>> token_bytes;
+};
+
 // The core's learner and what the main thread may know of it.
 struct Core {
-  std::unique_ptr<Learner> learner;  // worker's thread only
+  std::unique_ptr<Learner> learner;     // worker's thread only
+  std::vector<Generation> generations;  // worker's thread only
   ModelConfig config;                // not written after loading
   int64_t parameters = 0, trainable = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
+
+  // One step of all generations; settles those that are done. True while any is left.
+  bool advance() noexcept {
+    const at::NoGradGuard no_grad;
+    const auto settle = [](Generation& generation) {
+      try {
+        generation.promised->resolve(Learner::results(*generation.call));
+      } catch (...) {
+        generation.promised->reject();
+      }
+    };
+    try {
+      learner->advance_generation();
+    } catch (...) {
+      for (Generation& generation : generations) generation.promised->reject();
+      generations.clear();
+    }
+    for (Generation& generation : generations)
+      if (generation.call->done()) settle(generation);
+    std::erase_if(generations, [](const Generation& generation) { return generation.call->done(); });
+    return !generations.empty();
+  }
 };
 
 struct Nothing {};
@@ -76,8 +107,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   // Runs `make` on a new worker and resolves with a handle.
   template <typename Make>
   static Napi::Promise start(Napi::Env env, Make make) {
-    const std::shared_ptr<Worker> worker = Worker::start(env);
     const auto core = std::make_shared<Core>();
+    const std::shared_ptr<Worker> worker = Worker::start(env, [core] { return core->advance(); });
     return worker->submit(
         env,
         [core, make = std::move(make)] {
@@ -200,9 +231,12 @@ GenerateRequest to_request(Napi::Value value, const std::string& where) {
   request.top_p = fields.number("topP");
   request.top_k = fields.integer("topK");
   request.min_p = fields.number("minP");
+  request.repetition_penalty = fields.number("repetitionPenalty");
+  request.forbidden = fields.ids("forbidden");
   request.seed = fields.seed("seed");
   request.stop_token_ids = fields.ids("stopTokenIds");
   request.stop = fields.strings("stop");
+  request.keep_hidden = fields.boolean("keepHidden");
   return request;
 }
 
@@ -234,7 +268,9 @@ SurrogateSettings to_surrogate_settings(Napi::Value value) {
 
 DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
   const Fields fields(value, where);
-  return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight")};
+  const Napi::Value kept = value.As<Napi::Object>().Get("teacherHidden");
+  return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight"),
+          kept.IsUndefined() ? at::Tensor() : unwrap_tensor(kept, where + ".teacherHidden")};
 }
 
 SoftQText to_soft_q_text(Napi::Value value, const std::string& where) {
@@ -262,6 +298,7 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
                                : result.finish_reason == FinishReason::length ? "length"
                                                                               : "cancelled");
     object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
+    if (result.hidden.defined()) object.Set("hidden", make_tensor(env, result.hidden));
     return object;
   });
 }
@@ -363,24 +400,28 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
         streamed && !worker_->closed() ? worker_->keep(info[2].As<Napi::Function>()) : 0;
     Worker* const worker = worker_.get();
     Napi::Object generation = Napi::Object::New(env);
-    generation.Set("done",
-                   submit(
-                       env,
-                       [requests = std::move(requests), which, cancelled, streamed, callback, worker,
-                        token_bytes = token_bytes_](Learner& learner) {
-                         GenerateHooks hooks;
-                         hooks.cancelled = cancelled.get();
-                         hooks.token_bytes = token_bytes.get();
-                         if (streamed)
-                           hooks.on_token = [&](int64_t request, int64_t token) {
-                             worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
-                           };
-                         return learner.generate(requests, which, hooks);
-                       },
-                       from_results,
-                       [worker, streamed, callback](bool) {
-                         if (streamed) worker->drop(callback);
-                       }));
+    using Results = std::vector<GenerateResult>;
+    generation.Set(
+        "done",
+        worker->submit_joining<Results>(
+            env,
+            [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
+             token_bytes = token_bytes_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
+              const at::NoGradGuard no_grad;
+              GenerateHooks hooks;
+              hooks.cancelled = cancelled.get();
+              hooks.token_bytes = token_bytes.get();
+              if (streamed)
+                hooks.on_token = [worker, callback](int64_t request, int64_t token) {
+                  worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
+                };
+              auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
+              core->generations.push_back({std::move(call), promised, cancelled, token_bytes});
+            },
+            from_results,
+            [worker, streamed, callback](bool) {
+              if (streamed) worker->drop(callback);
+            }));
     generation.Set("cancel",
                    Napi::Function::New(
                        env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));

@@ -312,6 +312,14 @@ Napi::Value js_adamw(const Napi::CallbackInfo& info) {
 
 }  // namespace
 
+Napi::Value make_tensor(Napi::Env env, at::Tensor tensor) {
+  return TensorHandle::make(env, std::move(tensor));
+}
+
+at::Tensor unwrap_tensor(Napi::Value value, const std::string& where) {
+  return TensorHandle::unwrap(value, where);
+}
+
 void define_tensor(Napi::Env env) { AddonData::of(env).tensor = Napi::Persistent(TensorHandle::define(env)); }
 
 void export_tensor(Napi::Env env, Napi::Object exports) {

@@ -48,12 +48,17 @@ class Worker::LastJob final : public Job {
   std::function<void()> last_;
 };
 
-std::shared_ptr<Worker> Worker::start(Napi::Env env) {
+const Failure Worker::disposed_before_it_began{"ERR_DISPOSED", "The learner was disposed before this began."};
+
+std::shared_ptr<Worker> Worker::start(Napi::Env env, std::function<bool()> advance) {
   std::shared_ptr<Worker> worker(new Worker(env));
   worker->channel_ = Channel::New(env, "nlac", 0, 1, worker.get());
   worker->channel_.Unref(env);
   try {
-    worker->queue_ = std::make_unique<JobQueue>();
+    worker->queue_ = std::make_unique<JobQueue>(std::function<void()>{}, [advance = std::move(advance)] {
+      apply_threads();
+      return advance();
+    });
   } catch (...) {  // no thread to be had
     worker->channel_.Release();
     throw;

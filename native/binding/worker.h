@@ -33,8 +33,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
  public:
   using Flag = std::shared_ptr<std::atomic<bool>>;
 
-  // Starts a thread and registers it with `env`.
-  static std::shared_ptr<Worker> start(Napi::Env env);
+  // Starts a thread and registers it with `env`. `advance`: as JobQueue has it.
+  static std::shared_ptr<Worker> start(Napi::Env env, std::function<bool()> advance);
   ~Worker();
 
   // Runs `work()` on the worker's thread, then settles the promise with `convert(env, result)` (main thread),
@@ -43,9 +43,24 @@ class Worker : public std::enable_shared_from_this<Worker> {
   template <typename Work, typename Convert>
   Napi::Promise submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled = {});
 
+  // A promise that a job leaves to be settled later, once, on the worker's thread.
+  template <typename Result>
+  class Promised {
+   public:
+    virtual ~Promised() = default;
+    virtual void resolve(Result result) = 0;
+    virtual void reject() = 0;  // with the current exception
+  };
+
+  // The same of a job that joins (job_queue.h): `begin(promised)` runs on the worker's thread and returns, and
+  // `advance` settles the promise, or `begin` throws.
+  template <typename Result, typename Begin, typename Convert>
+  Napi::Promise submit_joining(Napi::Env env, Begin begin, Convert convert,
+                               std::function<void(bool)> settled = {});
+
   void post(std::unique_ptr<Delivery> delivery);
 
-  // Rejects queued jobs with ERR_DISPOSED, lets the running one finish, runs `last` on the worker's thread and
+  // Rejects queued jobs with ERR_DISPOSED, lets what has begun finish, runs `last` on the worker's thread and
   // ends it. `last` is dropped if the worker was closed before. The promise resolves when the thread has ended
   // and every other promise has settled.
   Napi::Promise close(Napi::Env env, std::function<void()> last);
@@ -93,6 +108,14 @@ class Worker : public std::enable_shared_from_this<Worker> {
   class Completion;
   template <typename Work, typename Result, typename Convert>
   class WorkJob;
+  template <typename Result, typename Convert>
+  class Pending;
+  template <typename Begin, typename Result, typename Convert>
+  class JoiningJob;
+  template <typename Result, typename Convert>
+  std::unique_ptr<Completion<Result, Convert>> completion(const Napi::Promise::Deferred& deferred,
+                                                          Convert convert, std::function<void(bool)> settled);
+  static const Failure disposed_before_it_began;
 };
 
 // How many threads torch's operations use. Every worker applies it before its next job, because OpenMP keeps
@@ -150,7 +173,7 @@ class Worker::WorkJob final : public Job {
   }
 
   void abandon() noexcept override {
-    completion_->failure = Failure{"ERR_DISPOSED", "The learner was disposed before this began."};
+    completion_->failure = disposed_before_it_began;
     worker_->post(std::move(completion_));
   }
 
@@ -160,19 +183,76 @@ class Worker::WorkJob final : public Job {
   std::unique_ptr<Completion<Result, Convert>> completion_;
 };
 
+template <typename Result, typename Convert>
+class Worker::Pending final : public Promised<Result> {
+ public:
+  Pending(Worker* worker, std::unique_ptr<Completion<Result, Convert>> completion)
+      : worker_(worker), completion_(std::move(completion)) {}
+  void resolve(Result result) override {
+    completion_->result.emplace(std::move(result));
+    worker_->post(std::move(completion_));
+  }
+  void reject() override { reject(describe_current_exception()); }
+  void reject(Failure failure) {
+    completion_->failure = std::move(failure);
+    worker_->post(std::move(completion_));
+  }
+
+ private:
+  Worker* worker_;
+  std::unique_ptr<Completion<Result, Convert>> completion_;
+};
+
+template <typename Begin, typename Result, typename Convert>
+class Worker::JoiningJob final : public Job {
+ public:
+  JoiningJob(Begin begin, std::shared_ptr<Pending<Result, Convert>> pending)
+      : begin_(std::move(begin)), pending_(std::move(pending)) {}
+  void run() noexcept override {
+    try {
+      apply_threads();
+      begin_(pending_);
+    } catch (...) {
+      pending_->reject();
+    }
+  }
+  void abandon() noexcept override { pending_->reject(disposed_before_it_began); }
+  bool joins() const noexcept override { return true; }
+
+ private:
+  Begin begin_;
+  std::shared_ptr<Pending<Result, Convert>> pending_;
+};
+
+// One more promise is awaited; null, and rejected, after close().
+template <typename Result, typename Convert>
+std::unique_ptr<Worker::Completion<Result, Convert>> Worker::completion(
+    const Napi::Promise::Deferred& deferred, Convert convert, std::function<void(bool)> settled) {
+  if (closing_) {
+    deferred.Reject(to_js(env_, {"ERR_DISPOSED", "The learner was disposed."}).Value());
+    return nullptr;
+  }
+  begin();
+  return std::make_unique<Completion<Result, Convert>>(this, deferred, std::move(convert),
+                                                       std::move(settled));
+}
+
 template <typename Work, typename Convert>
 Napi::Promise Worker::submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled) {
   using Result = std::invoke_result_t<Work>;
   const auto deferred = Napi::Promise::Deferred::New(env);
-  if (closing_) {
-    deferred.Reject(to_js(env, {"ERR_DISPOSED", "The learner was disposed."}).Value());
-    return deferred.Promise();
-  }
-  auto completion =
-      std::make_unique<Completion<Result, Convert>>(this, deferred, std::move(convert), std::move(settled));
-  begin();
-  queue_->push(
-      std::make_unique<WorkJob<Work, Result, Convert>>(this, std::move(work), std::move(completion)));
+  if (auto awaited = completion<Result>(deferred, std::move(convert), std::move(settled)))
+    queue_->push(std::make_unique<WorkJob<Work, Result, Convert>>(this, std::move(work), std::move(awaited)));
+  return deferred.Promise();
+}
+
+template <typename Result, typename Begin, typename Convert>
+Napi::Promise Worker::submit_joining(Napi::Env env, Begin begin, Convert convert,
+                                     std::function<void(bool)> settled) {
+  const auto deferred = Napi::Promise::Deferred::New(env);
+  if (auto awaited = completion<Result>(deferred, std::move(convert), std::move(settled)))
+    queue_->push(std::make_unique<JoiningJob<Begin, Result, Convert>>(
+        std::move(begin), std::make_shared<Pending<Result, Convert>>(this, std::move(awaited))));
   return deferred.Promise();
 }
 

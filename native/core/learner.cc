@@ -31,6 +31,8 @@ struct Learner::Text {
   const std::vector<int64_t>* teacher;
   const std::vector<int64_t>* response;
   std::vector<float> weights;  // [response tokens]
+  at::Tensor teacher_hidden =
+      {};  // [response tokens, hidden]; undefined: to be computed. Only where weights are equal
 
   bool used() const {
     return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
@@ -287,8 +289,8 @@ Learner::Learner(LoadedModel model, const LearnerOptions& options)
     master_ = std::move(model.weights);
   }
   online_ = computing(master_);
-  online_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
-  target_generator_ = std::make_unique<Generator>(decoder_, options.cache_bytes);
+  for (auto* engine : {&online_engine_, &target_engine_})
+    *engine = std::make_unique<Engine>(decoder_, options.cache_bytes, options.dtype, options.device);
 }
 
 static void check_options(const LearnerOptions& options) {
@@ -394,11 +396,40 @@ Weights& Learner::make_gradients() {
 
 std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, Which which,
                                               const GenerateHooks& hooks) {
+  const auto call = begin_generation(requests, which, hooks);
+  while (!call->done()) advance_generation();
+  return results(*call);
+}
+
+std::shared_ptr<GenerateCall> Learner::begin_generation(std::vector<GenerateRequest> requests, Which which,
+                                                        GenerateHooks hooks) {
   return guarded([&] {
     NLAC_REQUIRE(which != Which::reference, "ERR_VALUE", "the reference scores texts, it does not write them");
-    Generator& generator = which == Which::online ? *online_generator_ : *target_generator_;
-    return generator.generate(weights(which), requests, hooks);
+    weights(which);  // made, or refused
+    Engine& engine = which == Which::online ? *online_engine_ : *target_engine_;
+    return engine.submit(std::move(requests), std::move(hooks));
   });
+}
+
+bool Learner::advance_generation() {
+  return guarded([&] {
+    bool left = false;
+    if (online_engine_->busy()) left |= online_engine_->step(online_);
+    if (target_engine_->busy()) left |= target_engine_->step(*target_);
+    return left;
+  });
+}
+
+std::vector<GenerateResult> Learner::results(GenerateCall& call) {
+  return guarded([&] {
+    if (call.failure) std::rethrow_exception(call.failure);
+    return std::move(call.results);
+  });
+}
+
+void Learner::changed(Which which) {
+  (which == Which::online ? online_engine_ : target_engine_)->drop_caches();
+  decoder_.forget_packed(which == Which::online ? online_ : *target_);
 }
 
 std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, Which which,
@@ -489,7 +520,16 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
       check_text(config_, i, "student's context", text.student, text.response);
       if (!sampled) check_text(config_, i, "teacher's context", text.teacher, text.response);
       items.push_back({&text.student, sampled ? nullptr : &text.teacher, &text.response,
-                       spread_weights(i, {static_cast<float>(text.weight)}, text.response.size())});
+                       spread_weights(i, {static_cast<float>(text.weight)}, text.response.size()),
+                       sampled ? at::Tensor() : text.teacher_hidden});
+      if (!items[i].teacher_hidden.defined()) continue;
+      const at::Tensor& kept = items[i].teacher_hidden;
+      const int64_t tokens = static_cast<int64_t>(text.response.size());
+      NLAC_REQUIRE(kept.sizes() == at::IntArrayRef({tokens, config_.hidden_size}) &&
+                       kept.scalar_type() == options_.dtype,
+                   "ERR_VALUE", "text ", i, ": the teacher's hidden states must be [", tokens, ", ",
+                   config_.hidden_size, "] ", c10::toString(options_.dtype), ", got ", kept.sizes(), ' ',
+                   c10::toString(kept.scalar_type()));
     }
     LossOutput output{zeros_for(items)};
     const Weights* teacher = sampled ? nullptr : &weights(Which::target);
@@ -613,7 +653,8 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     const Text& text = texts[i];
     if (!text.used()) continue;
     const int64_t student = Packed::read_tokens(*text.student, *text.response);
-    const int64_t teacher_tokens = text.teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
+    const bool read_by_teacher = text.teacher && !text.teacher_hidden.defined();
+    const int64_t teacher_tokens = read_by_teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
     if (batches.empty() || batches.back().student + student > options_.micro_batch_tokens ||
         batches.back().teacher + teacher_tokens > options_.micro_batch_tokens)
       batches.emplace_back();
@@ -631,7 +672,8 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     for (size_t i : batch.texts) {
       const Text& text = texts[i];
       packed.add(*text.student, *text.response, text.weights);
-      if (teacher) teacher_packed.add(*text.teacher, *text.response, text.weights);
+      if (teacher && !text.teacher_hidden.defined())
+        teacher_packed.add(*text.teacher, *text.response, text.weights);
       for (size_t token = 0; token < text.weights.size(); ++token) {
         if (text.weights[token] == 0) continue;
         rows.places.push_back({i, token});
@@ -641,9 +683,24 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
 
     // The teacher first: then its activations are gone when the student's tape is made.
     if (teacher) {
-      rows.teacher_hidden =
-          decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
-              .index_select(0, on_device(teacher_packed.rows, device));
+      at::Tensor read;  // the rows of those whose states were not kept
+      if (!teacher_packed.ids.empty())
+        read = decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
+                   .index_select(0, on_device(teacher_packed.rows, device));
+      std::vector<at::Tensor> parts;
+      int64_t from = 0;
+      for (size_t i : batch.texts) {
+        const Text& text = texts[i];
+        if (text.teacher_hidden.defined()) {
+          parts.push_back(text.teacher_hidden.to(device));
+          continue;
+        }
+        const int64_t own =
+            std::count_if(text.weights.begin(), text.weights.end(), [](float w) { return w != 0; });
+        parts.push_back(read.narrow(0, from, own));
+        from += own;
+      }
+      rows.teacher_hidden = parts.size() == 1 ? parts[0] : at::cat(parts);
     }
     std::shared_ptr<Decoder::Tape> tape;
     const at::Tensor ids = on_device(packed.ids, device);
@@ -756,14 +813,14 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& state) 
       const StepResult result =
           adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
       if (!result.skipped) {
-        online_generator_->drop_caches();
+        changed(Which::online);
         moved_ = true;
       }
       return result;
     } catch (...) {
       // Some parameters may have moved: no cache and no gradient of theirs holds any more.
       moved_ = true;
-      online_generator_->drop_caches();
+      changed(Which::online);
       gradients_.reset();
       throw;
     }
@@ -778,7 +835,7 @@ void Learner::update_target(double tau) {
     ema_update(target_master_->list(), master_.list(), shadowed ? target_->list() : std::vector<at::Tensor>{},
                tau, 0, static_cast<uint64_t>(target_updates_));
     ++target_updates_;
-    target_generator_->drop_caches();
+    changed(Which::target);
   });
 }
 

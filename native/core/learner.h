@@ -32,7 +32,7 @@
 #include <string>
 #include <vector>
 
-#include "core/generate/generate.h"
+#include "core/generate/engine.h"
 #include "core/loss/linear_loss.h"
 #include "core/loss/soft_q.h"
 #include "core/model/adapter.h"
@@ -49,7 +49,7 @@ struct LearnerOptions {
   at::ScalarType dtype = at::kBFloat16;  // or kFloat
   bool gradient_checkpointing = false;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
-  size_t cache_bytes = size_t{2} << 30;  // generation caches kept, per θ and θ̄
+  size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄
   Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
   // None: every parameter is trained.
   std::optional<AdapterOptions> adapter;
@@ -64,6 +64,9 @@ struct ScoredText {
 struct DistilledText {
   std::vector<int64_t> student, teacher, response;  // contexts of θ and of θ̄, the text both score
   double weight = 1.0;
+  // [response tokens, hidden] in the learner's dtype: θ̄'s hidden states that the response was drawn from after
+  // `teacher`, as GenerateResult keeps them. Undefined: they are computed.
+  at::Tensor teacher_hidden = {};
 };
 
 struct LossOutput {
@@ -126,6 +129,13 @@ class Learner {
 
   std::vector<GenerateResult> generate(const std::vector<GenerateRequest>& requests, Which which,
                                        const GenerateHooks& hooks);
+  // The same in pieces, so that calls run side by side (core/generate/engine.h): begin_generation puts one in line,
+  // advance_generation does a step of all, true while any is left, and results are had of a call that is done. Until
+  // none is left only these may be called.
+  std::shared_ptr<GenerateCall> begin_generation(std::vector<GenerateRequest> requests, Which which,
+                                                 GenerateHooks hooks);
+  bool advance_generation();
+  static std::vector<GenerateResult> results(GenerateCall& call);
   std::vector<std::vector<float>> log_probs(const std::vector<ScoredText>& texts, Which which,
                                             double temperature = 1);
   // Of the state before each token of the response, by the value head of θ.
@@ -159,8 +169,8 @@ class Learner {
   // Forgets the keys and values of finished texts. What is generated next then depends on nothing before it:
   // in bfloat16, how much of a prompt comes from a cache can show in the last bits.
   void drop_caches() {
-    online_generator_->drop_caches();
-    target_generator_->drop_caches();
+    online_engine_->drop_caches();
+    target_engine_->drop_caches();
   }
 
   void update_target(double tau);  // counts its calls; drops θ̄'s caches
@@ -207,6 +217,7 @@ class Learner {
   const Weights& weights(Which which);             // those that compute; makes θ̄
   Weights on_base(Weights own) const;              // on the base, if there is one; all tensors are shared
   Weights computing(const Weights& master) const;  // with these parameters, in the learner's type
+  void changed(Which which);                       // its parameters: nothing kept of them holds any more
   void require_origin() const;                     // that θ̄ is there, or θ is what it would begin at
   void require_q_heads() const;
   void require_value_head() const;
@@ -237,7 +248,7 @@ class Learner {
   std::map<std::string, AdamWState> moments_;
   int64_t target_updates_ = 0;
   bool moved_ = false;  // whether a step has changed θ
-  std::unique_ptr<Generator> online_generator_, target_generator_;
+  std::unique_ptr<Engine> online_engine_, target_engine_;
 };
 
 }  // namespace nlac

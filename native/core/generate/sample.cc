@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/generate/generate.h"
 #include "core/generate/logit_kernels.h"
+#include "core/generate/request.h"
 #include "core/random.h"
 
 namespace nlac {
@@ -216,6 +216,31 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
   const int64_t kept = static_cast<int64_t>(scratch.candidates.size());
   return chosen(
       scratch.candidates[walk(kept, target, [&](int64_t i) { return scratch.candidates[i].weight; })].id);
+}
+
+bool constrained(const GenerateRequest& request) {
+  return request.repetition_penalty != 1 || !request.forbidden.empty();
+}
+
+void constrain(const GenerateRequest& request, const std::vector<int64_t>& tokens, float* logits) {
+  if (request.repetition_penalty != 1) {
+    const float penalty = static_cast<float>(request.repetition_penalty);
+    thread_local std::vector<int64_t> seen;
+    seen = tokens;
+    std::sort(seen.begin(), seen.end());
+    const auto end = std::unique(seen.begin(), seen.end());
+    for (auto id = seen.begin(); id != end; ++id)
+      logits[*id] = logits[*id] > 0 ? logits[*id] / penalty : logits[*id] * penalty;
+  }
+  for (const int64_t id : request.forbidden) logits[id] = -kInfinity;
+}
+
+float log_probability(const float* logits, int64_t vocab, int64_t id) {
+  thread_local std::vector<double> sums;
+  const float top = kernels::max_value(logits, vocab);
+  const double total = block_sums(logits, vocab, top, 1.0f, sums);
+  NLAC_REQUIRE(std::isfinite(total), "ERR_NOT_FINITE", "the model's logits are not finite");
+  return static_cast<float>((double{logits[id]} - top) - std::log(total));
 }
 
 }  // namespace nlac

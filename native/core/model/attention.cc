@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <tuple>
 #include <utility>
 
@@ -278,66 +277,97 @@ void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor
   output.copy_(ungrouped(joined));
 }
 
-// One new token each for q.size(0) sequences, appended and attended to: sequences and key-value heads are
-// shared out over the threads.
-void attend_single_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const CachedSequence* sequences, at::Tensor output) {
-  const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
-  at::parallel_for(0, q.size(0) * kv_heads, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scores;
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t token = i / kv_heads, head = i % kv_heads;
-      const CachedSequence& sequence = sequences[token];
-      Bits* const keys = mutable_bits(sequence.keys, head, 0);
-      Bits* const values = mutable_bits(sequence.values, head, 0);
-      std::memcpy(keys + sequence.past * d, bits(k, token, head), d * sizeof(Bits));
-      std::memcpy(values + sequence.past * d, bits(v, token, head), d * sizeof(Bits));
-      const int64_t length = sequence.past + 1;
-      scores.resize(group * ((length + 15) / 16 * 16));
-      bf16::attend_one(bits(q, token, head * group), group, keys, values, length, d, scores.data(),
-                       mutable_bits(output, token, head * group));
-    }
-  });
-}
-
-// The new tokens of one sequence, already in the cache; the heads are shared out.
-void attend_chunk(const at::Tensor& q, const CachedSequence& sequence, at::Tensor output) {
-  const int64_t heads = q.size(1), group = heads / sequence.keys.size(0), d = q.size(2);
-  const bf16::Head head{sequence.fresh, sequence.past + sequence.fresh, d, q.stride(0), d, output.stride(0)};
-  at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t h = begin; h < end; ++h)
-      bf16::attend(head, bits(q, 0, h), bits(sequence.keys, h / group, 0),
-                   bits(sequence.values, h / group, 0), mutable_bits(output, 0, h), nullptr);
-  });
-}
-
 }  // namespace
 
-void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const std::vector<CachedSequence>& sequences, at::Tensor output) {
-  const bool kernel = has_kernel(q);
+// --- cached attention ------------------------------------------------------------------------------------
+
+CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice>& slices, at::Device device)
+    : store_(store), slices_(slices) {
+  constexpr int64_t stretch = 16;  // queries whose scores are held at a time
+  std::vector<int64_t> blocks, slots;
   int64_t start = 0;
-  for (size_t i = 0; i < sequences.size();) {
-    const CachedSequence& sequence = sequences[i];
-    size_t single = i;  // the end of a run of sequences with one new token
-    while (kernel && single < sequences.size() && sequences[single].fresh == 1) ++single;
-    const int64_t rows = single > i ? static_cast<int64_t>(single - i) : sequence.fresh;
-    const auto part = [&](const at::Tensor& x) { return x.narrow(0, start, rows); };
-    if (single > i) {
-      attend_single_tokens(part(q), part(k), part(v), &sequence, part(output));
-      i = single;
+  for (size_t s = 0; s < slices.size(); ++s) {
+    const KvSlice& slice = slices[s];
+    const auto end = slice.blocks->begin() + (slice.past + slice.fresh + kBlockTokens - 1) / kBlockTokens;
+    for (int64_t position = slice.past; position < slice.past + slice.fresh; ++position)
+      places_.push_back({s, position});
+    if (store.packed()) {
+      std::vector<const Bits*>& of_slice = starts_.emplace_back();
+      for (auto block = slice.blocks->begin(); block != end; ++block) of_slice.push_back(store.block(*block));
+      for (int64_t first = 0; first < slice.fresh; first += stretch)
+        stretches_.push_back({s, start, first, std::min(stretch, slice.fresh - first)});
     } else {
-      const int64_t length = sequence.past + rows;
-      sequence.keys.narrow(1, sequence.past, rows).copy_(part(k).transpose(0, 1));
-      sequence.values.narrow(1, sequence.past, rows).copy_(part(v).transpose(0, 1));
-      if (kernel)
-        attend_chunk(part(q), sequence, part(output));
-      else
-        attend_cached(part(q), sequence.keys.narrow(1, 0, length), sequence.values.narrow(1, 0, length),
-                      part(output));
-      ++i;
+      slice_blocks_.push_back(
+          at::tensor(std::vector<int64_t>(slice.blocks->begin(), end), at::kLong).to(device));
     }
-    start += rows;
+    start += slice.fresh;
+  }
+  if (store.packed()) return;
+  for (const auto& [s, position] : places_) {
+    blocks.push_back((*slices[s].blocks)[static_cast<size_t>(position / kBlockTokens)]);
+    slots.push_back(position % kBlockTokens);
+  }
+  row_blocks_ = at::tensor(blocks, at::kLong).to(device);
+  row_slots_ = at::tensor(slots, at::kLong).to(device);
+}
+
+void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          at::Tensor output) const {
+  if (!store_.packed()) return run_plain(layer, q, k, v, output);
+  store_packed(layer, k, v);
+  attend_packed(layer, q, k.size(1), output);
+}
+
+void CachedAttention::store_packed(int64_t layer, const at::Tensor& k, const at::Tensor& v) const {
+  const int64_t kv_heads = k.size(1), d = k.size(2);
+  const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
+  at::parallel_for(0, k.size(0), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const auto& [s, position] = places_[static_cast<size_t>(row)];
+      const KvSlice& slice = slices_[s];
+      Bits* const block = store_.block((*slice.blocks)[static_cast<size_t>(position / kBlockTokens)]);
+      const int64_t slot = position % kBlockTokens;
+      const bool last = position + 1 == slice.past + slice.fresh;
+      for (int64_t h = 0; h < kv_heads; ++h) {
+        const int64_t of_head = h * kBlockTokens * d;
+        bf16::store_key(bits(k, row, h), d, slot, block + keys + of_head);
+        bf16::store_value(bits(v, row, h), d, slot, last, block + values + of_head);
+      }
+    }
+  });
+}
+
+void CachedAttention::attend_packed(int64_t layer, const at::Tensor& q, int64_t kv_heads,
+                                    at::Tensor output) const {
+  const int64_t group = q.size(1) / kv_heads, d = q.size(2);
+  const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
+  at::parallel_for(0, static_cast<int64_t>(stretches_.size()) * kv_heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto& [s, start, first, count] = stretches_[static_cast<size_t>(i / kv_heads)];
+      const int64_t head = i % kv_heads, of_head = head * kBlockTokens * d;
+      const bf16::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
+      bf16::attend_blocks(shape, first, count, bits(q, start, head * group), starts_[s].data(),
+                          keys + of_head, values + of_head, mutable_bits(output, start, head * group));
+    }
+  });
+}
+
+// Any device and type.
+void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                at::Tensor output) const {
+  at::Tensor keys = store_.plain_keys(layer), values = store_.plain_values(layer);
+  keys.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, k);
+  values.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, v);
+  int64_t start = 0;
+  for (size_t s = 0; s < slices_.size(); ++s) {
+    const int64_t fresh = slices_[s].fresh, length = slices_[s].past + fresh;
+    // [blocks, kv_heads, kBlockTokens, head_dim] → [kv_heads, length, head_dim]
+    const auto gathered = [&](const at::Tensor& all) {
+      return all.index_select(0, slice_blocks_[s]).transpose(0, 1).flatten(1, 2).narrow(1, 0, length);
+    };
+    attend_cached(q.narrow(0, start, fresh), gathered(keys), gathered(values),
+                  output.narrow(0, start, fresh));
+    start += fresh;
   }
 }
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/model/kv_store.h"
+
 namespace nlac {
 
 // q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]; rows may be strided, the last
@@ -25,18 +27,46 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
                                const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
                                at::Tensor grad_v);
 
-// One sequence's keys and values in one layer, and its share of a packed step.
-struct CachedSequence {
-  at::Tensor keys, values;  // [kv_heads, capacity, head_dim], room for past + fresh
-  int64_t past;             // tokens held before this step
-  int64_t fresh;            // rows of the packed step that are this sequence's
+// One text's share of a packed inference step.
+struct KvSlice {
+  const BlockTable* blocks;  // room for past + fresh tokens; not owned
+  int64_t past;              // tokens whose keys and values are there, or are another slice's of this step
+  int64_t fresh;             // rows of the packed step that are this text's
 };
 
-// q, k, v as in packed_attention, the sequences' rows one after another. Appends k and v to the caches and
-// writes what the queries attend to, each its sequence's past and itself, into output [tokens, heads,
-// head_dim].
-void cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const std::vector<CachedSequence>& sequences, at::Tensor output);
+// The attention of a packed inference step, in any layer. What it is made of must stay as it is meanwhile.
+class CachedAttention {
+ public:
+  CachedAttention(const KvStore& store, const std::vector<KvSlice>& slices, at::Device device);
+
+  // q, k, v as in packed_attention, the slices' rows one after another. Writes k and v of all slices into their blocks,
+  // then what the queries attend to, each its text's past and itself, into output [tokens, heads, head_dim]. A block
+  // may be in several tables, and is then written by one slice at most.
+  void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+           at::Tensor output) const;
+
+ private:
+  struct Place {
+    size_t slice;
+    int64_t position;  // of a row in its text
+  };
+  struct Stretch {
+    size_t slice;
+    int64_t start, first, count;  // the slice's first row; queries of it
+  };
+  void store_packed(int64_t layer, const at::Tensor& k, const at::Tensor& v) const;
+  void attend_packed(int64_t layer, const at::Tensor& q, int64_t kv_heads, at::Tensor output) const;
+  void run_plain(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 at::Tensor output) const;
+
+  const KvStore& store_;
+  const std::vector<KvSlice>& slices_;
+  std::vector<Place> places_;       // of every row
+  std::vector<Stretch> stretches_;  // packed: what a thread attends at a time, for each key-value head
+  std::vector<std::vector<const bf16::Bits*>> starts_;  // packed: where each slice's blocks begin
+  at::Tensor row_blocks_, row_slots_;                   // plain: [rows] i64, where a row's keys and values go
+  std::vector<at::Tensor> slice_blocks_;                // plain: [blocks] i64 of each slice
+};
 
 // The same arithmetic by libtorch's operators, which any device has: `block` queries at a time, whose scores
 // exist alone; backward makes them again from the logsumexp. Memory is linear in the length, and the heads of

@@ -273,73 +273,6 @@ NLAC_AVX512 void pack_transposed(const Bits* source, int64_t stride, int64_t row
 
 // --- attention -------------------------------------------------------------------------------------------
 
-// scores[0..16) of one query with 16 keys (the last one repeated where fewer are left)
-NLAC_AVX512_INLINE __m512 scores_of_16(const Bits* query, const Bits* keys, int64_t left, int64_t head_dim) {
-  __m512 sum[16];
-#pragma GCC unroll 16
-  for (int j = 0; j < 16; ++j) {
-    const Bits* key = keys + std::min<int64_t>(j, left - 1) * head_dim;
-    sum[j] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < head_dim; d += 32)
-      sum[j] = _mm512_dpbf16_ps(sum[j], load32(query + d), load32(key + d));
-  }
-  return sums_of_16(sum);
-}
-
-// Softmax in place over `length` scores, padded to a multiple of 16 by anything; padding becomes 0. Returns
-// the factor that makes the entries sum to one.
-NLAC_AVX512 float exponentials(float* scores, int64_t length, float scale) {
-  const int64_t whole = length / 16 * 16;
-  const __mmask16 tail = static_cast<__mmask16>((uint32_t{1} << (length - whole)) - 1);
-  __m512 largest = _mm512_set1_ps(-INFINITY);
-  for (int64_t j = 0; j < whole; j += 16) largest = _mm512_max_ps(largest, _mm512_loadu_ps(scores + j));
-  if (tail) largest = _mm512_mask_max_ps(largest, tail, largest, _mm512_loadu_ps(scores + whole));
-  const __m512 offset = _mm512_set1_ps(_mm512_reduce_max_ps(largest) * scale), factor = _mm512_set1_ps(scale);
-  __m512 total = _mm512_setzero_ps();
-  for (int64_t j = 0; j < length; j += 16) {
-    __m512 e = exponential(_mm512_fmsub_ps(_mm512_loadu_ps(scores + j), factor, offset));
-    if (j == whole) e = _mm512_maskz_mov_ps(tail, e);
-    _mm512_storeu_ps(scores + j, e);
-    total = _mm512_add_ps(total, e);
-  }
-  return 1.0f / _mm512_reduce_add_ps(total);
-}
-
-// Values weighted by `G` rows of probabilities at once, so that each value is read and widened once for them.
-template <int G>
-NLAC_AVX512 void weigh_values(const float* weights, int64_t stride, const float* factors, const Bits* values,
-                              int64_t length, int64_t head_dim, Bits* output) {
-  for (int64_t d = 0; d < head_dim; d += 64) {
-    __m512 sum[G][4];
-    for (auto& row : sum)
-      for (__m512& value : row) value = _mm512_setzero_ps();
-    for (int64_t j = 0; j < length; ++j) {
-      __m512 value[4];
-#pragma GCC unroll 16
-      for (int c = 0; c < 4; ++c) value[c] = load16(values + j * head_dim + d + 16 * c);
-#pragma GCC unroll 16
-      for (int g = 0; g < G; ++g) {
-        const __m512 weight = _mm512_set1_ps(weights[g * stride + j]);
-#pragma GCC unroll 16
-        for (int c = 0; c < 4; ++c) sum[g][c] = _mm512_fmadd_ps(weight, value[c], sum[g][c]);
-      }
-    }
-#pragma GCC unroll 16
-    for (int g = 0; g < G; ++g)
-#pragma GCC unroll 16
-      for (int c = 0; c < 4; ++c)
-        store16(output + g * head_dim + d + 16 * c, _mm512_mul_ps(sum[g][c], _mm512_set1_ps(factors[g])));
-  }
-}
-
-NLAC_AVX512 void score(const Bits* queries, int64_t group, const Bits* keys, int64_t length, int64_t head_dim,
-                       float* scores, int64_t stride) {
-  for (int64_t j = 0; j < length; j += 16)
-    for (int64_t g = 0; g < group; ++g)
-      _mm512_storeu_ps(scores + g * stride + j,
-                       scores_of_16(queries + g * head_dim, keys + j * head_dim, length - j, head_dim));
-}
-
 // One row of exponentials e^(scale · score - offset) of the first `length` scores, as bf16, 0 up to `padded`.
 // Returns their sum (before rounding). Both counts are read in steps of 16.
 NLAC_AVX512 float exponentials_to(const float* scores, int64_t length, int64_t padded, float scale,
@@ -498,7 +431,167 @@ void rms_norm_any(const In* x, int64_t rows, int64_t n, const Bits* weight, floa
   });
 }
 
+// --- attention over blocks -------------------------------------------------------------------------------
+
+// Calls f<M>(row) for all rows, `tall` at a time and the rest by fewer.
+template <typename F>
+void in_tiles(int64_t rows, const F& f) {
+  int64_t row = 0;
+  for (; rows - row >= tall; row += tall) f.template operator()<tall>(row);
+  switch (rows - row) {
+    case 5: return f.template operator()<5>(row);
+    case 4: return f.template operator()<4>(row);
+    case 3: return f.template operator()<3>(row);
+    case 2: return f.template operator()<2>(row);
+    case 1: return f.template operator()<1>(row);
+  }
+}
+
+// scores[m][0, 64): of M queries with the keys of four blocks; of the last one over again where `count` are fewer.
+template <int M>
+NLAC_AVX512 void score_tile(const Pair* const* queries, const Bits* const* blocks, int64_t keys,
+                            int64_t count, int64_t pairs, float* scores, int64_t stride) {
+  const Pair* block[4];
+  __m512 tile[M][4];
+#pragma GCC unroll 16
+  for (int c = 0; c < 4; ++c) {
+    block[c] = reinterpret_cast<const Pair*>(blocks[std::min<int64_t>(c, count - 1)] + keys);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) tile[m][c] = _mm512_setzero_ps();
+  }
+  for (int64_t p = 0; p < pairs; ++p) {
+    __m512bh key[4];
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) key[c] = (__m512bh)_mm512_loadu_si512(block[c] + p * kBlockTokens);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      const __m512bh query = (__m512bh)_mm512_set1_epi32(static_cast<int>(queries[m][p]));
+#pragma GCC unroll 16
+      for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_dpbf16_ps(tile[m][c], query, key[c]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) _mm512_storeu_ps(scores + m * stride + 16 * c, tile[m][c]);
+}
+
+// into[m][0, 64) = factors[m] · Σ weights · values, of the first `seen` tokens and 64 columns.
+template <int M>
+NLAC_AVX512 void weigh_tile(const Pair* const* weights, const Bits* const* blocks, int64_t values,
+                            int64_t seen, int64_t head_dim, const float* factors, Bits* const* into) {
+  __m512 tile[M][4];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_setzero_ps();
+  const int64_t pairs = (seen + 1) / 2;
+  for (int64_t begin = 0; begin < pairs; begin += kBlockTokens / 2) {
+    const Pair* block = reinterpret_cast<const Pair*>(blocks[begin / (kBlockTokens / 2)] + values);
+    const int64_t end = std::min(pairs, begin + kBlockTokens / 2);
+    for (int64_t p = begin; p < end; ++p, block += head_dim) {
+      __m512bh value[4];
+#pragma GCC unroll 16
+      for (int c = 0; c < 4; ++c) value[c] = (__m512bh)_mm512_loadu_si512(block + 16 * c);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const __m512bh weight = (__m512bh)_mm512_set1_epi32(static_cast<int>(weights[m][p]));
+#pragma GCC unroll 16
+        for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_dpbf16_ps(tile[m][c], weight, value[c]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c)
+      store16(into[m] + 16 * c, _mm512_mul_ps(tile[m][c], _mm512_set1_ps(factors[m])));
+}
+
+// --- packed weights --------------------------------------------------------------------------------------
+
+// y[m][0, 64) of M rows and one panel, `count` columns of it.
+template <int M, typename Out>
+NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, int64_t in, int64_t count,
+                            Out* y, int64_t stride, bool add) {
+  const Pair* rows = reinterpret_cast<const Pair*>(x);
+  const int64_t pairs = in / 2;
+  __m512 tile[M][4];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m)
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_setzero_ps();
+  for (int64_t p = 0; p < pairs; ++p, panel += wide) {
+    __m512bh column[4];
+#pragma GCC unroll 16
+    for (int c = 0; c < 4; ++c) column[c] = (__m512bh)_mm512_loadu_si512(panel + 16 * c);
+    // One row leaves the processor waiting for memory: what comes next is fetched meanwhile.
+    if (M <= 2)
+#pragma GCC unroll 16
+      for (int c = 0; c < 4; ++c)
+        _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      const __m512bh value = (__m512bh)_mm512_set1_epi32(static_cast<int>(rows[m * pairs + p]));
+#pragma GCC unroll 16
+      for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_dpbf16_ps(tile[m][c], value, column[c]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < 4; ++c) {
+    const int64_t left = std::clamp<int64_t>(count - 16 * c, 0, 16);
+    const __mmask16 mask = static_cast<__mmask16>((uint32_t{1} << left) - 1);
+    const __m512 offset = bias ? load16(bias + 16 * c, mask) : _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) {
+      Out* into = y + m * stride + 16 * c;
+      const __m512 value = bias ? _mm512_add_ps(tile[m][c], offset) : tile[m][c];
+      if constexpr (sizeof(Out) == sizeof(Bits)) {
+        store16(into, mask, value);
+      } else {
+        _mm512_mask_storeu_ps(into, mask,
+                              add ? _mm512_add_ps(_mm512_maskz_loadu_ps(mask, into), value) : value);
+      }
+    }
+  }
+}
+
+template <typename Out>
+void packed_linear_any(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out,
+                       int64_t in, Out* y, int64_t stride, bool add) {
+  constexpr int64_t block = 96;  // rows that stay in the second cache while the panels go by
+  at::parallel_for(0, panels(out, wide), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t first = 0; first < rows; first += block)
+      for (int64_t p = begin; p < end; ++p) {
+        const Pair* panel = reinterpret_cast<const Pair*>(packed) + p * (in / 2) * wide;
+        in_tiles(std::min(block, rows - first), [&]<int M>(int64_t row) {
+          panel_tile<M>(x + (first + row) * in, panel, bias ? bias + p * wide : nullptr, in,
+                        std::min(wide, out - p * wide), y + (first + row) * stride + p * wide, stride, add);
+        });
+      }
+  });
+}
+
 }  // namespace
+
+int64_t packed_size(int64_t out, int64_t in) { return panels(out, wide) * wide * in; }
+
+void pack_weights(const Bits* weight, int64_t out, int64_t in, Bits* packed) {
+  at::parallel_for(0, panels(out, wide), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      pack_transposed(weight + p * wide * in, in, std::min(wide, out - p * wide), in / 2,
+                      reinterpret_cast<Pair*>(packed) + p * (in / 2) * wide);
+  });
+}
+
+void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
+                   Bits* y) {
+  packed_linear_any(x, rows, packed, bias, out, in, y, out, false);
+}
+void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
+                   float* y, int64_t y_stride, bool add) {
+  packed_linear_any(x, rows, packed, bias, out, in, y, y_stride, add);
+}
 
 void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y) {
   rms_norm_any(x, rows, n, weight, eps, y);
@@ -578,24 +671,60 @@ void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t 
   }
 }
 
-void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits* values, int64_t length,
-                int64_t head_dim, float* scores, Bits* output) {
-  const int64_t stride = (length + 15) / 16 * 16;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  score(queries, group, keys, length, head_dim, scores, stride);
-  int64_t g = 0;
-  const auto take = [&]<int G>() {
-    for (; group - g >= G; g += G) {
-      float factors[G];
-#pragma GCC unroll 16
-      for (int i = 0; i < G; ++i) factors[i] = exponentials(scores + (g + i) * stride, length, scale);
-      weigh_values<G>(scores + g * stride, stride, factors, values, length, head_dim, output + g * head_dim);
-    }
+void store_key(const Bits* key, int64_t head_dim, int64_t slot, Bits* block) {
+  Pair* into = reinterpret_cast<Pair*>(block) + slot;
+  const Pair* pairs = reinterpret_cast<const Pair*>(key);
+  for (int64_t p = 0; p < head_dim / 2; ++p) into[p * kBlockTokens] = pairs[p];
+}
+
+void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, Bits* block) {
+  Bits* into = block + slot / 2 * 2 * head_dim + slot % 2;
+  for (int64_t d = 0; d < head_dim; ++d) into[2 * d] = value[d];
+  if (last && slot % 2 == 0)
+    for (int64_t d = 0; d < head_dim; ++d) into[2 * d + 1] = 0;
+}
+
+void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,
+                   const Bits* const* blocks, int64_t keys, int64_t values, Bits* output) {
+  const int64_t d = head.head_dim, rows = count * head.group;
+  const int64_t seen = head.past + first + count;
+  const int64_t block_count = panels(seen, kBlockTokens), padded = panels(seen, wide) * wide;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(d));
+  const auto scores = scratch<float>(rows * padded);
+  const auto probabilities = scratch<Bits>(rows * padded);
+  const auto query = [&](int64_t row) {
+    return reinterpret_cast<const Pair*>(q + (first + row / head.group) * head.q_stride +
+                                         row % head.group * d);
   };
-  take.template operator()<4>();
-  take.template operator()<3>();
-  take.template operator()<2>();
-  take.template operator()<1>();
+  const auto probability = [&](int64_t row) {
+    return reinterpret_cast<const Pair*>(probabilities.get() + row * padded);
+  };
+  for (int64_t block = 0; block < block_count; block += wide / kBlockTokens)
+    in_tiles(rows, [&]<int M>(int64_t row) {
+      const Pair* queries[M];
+      for (int m = 0; m < M; ++m) queries[m] = query(row + m);
+      score_tile<M>(queries, blocks + block, keys, std::min(block_count - block, wide / kBlockTokens), d / 2,
+                    scores.get() + row * padded + block * kBlockTokens, padded);
+    });
+  const auto factors = scratch<float>(rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t own = head.past + first + row / head.group + 1;
+    const float* of_row = scores.get() + row * padded;
+    const float offset = scale * largest_of(of_row, own);
+    factors[row] = 1.0f / exponentials_to(of_row, own, block_count * kBlockTokens, scale, offset,
+                                          probabilities.get() + row * padded);
+  }
+  for (int64_t column = 0; column < d; column += wide)
+    in_tiles(rows, [&]<int M>(int64_t row) {
+      const Pair* weights[M];
+      Bits* into[M];
+      for (int m = 0; m < M; ++m) {
+        weights[m] = probability(row + m);
+        into[m] = output + (first + (row + m) / head.group) * head.output_stride +
+                  (row + m) % head.group * d + column;
+      }
+      weigh_tile<M>(weights, blocks, values + 2 * column, seen, d, factors.get() + row, into);
+    });
 }
 
 void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp) {
@@ -690,7 +819,14 @@ bool available() { return false; }
 void linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, Bits*) {}
 void linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*) {}
 void add_transposed_product(const Bits*, const Bits*, int64_t, int64_t, int64_t, float*) {}
-void attend_one(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*, Bits*) {}
+int64_t packed_size(int64_t, int64_t) { return 0; }
+void pack_weights(const Bits*, int64_t, int64_t, Bits*) {}
+void packed_linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, Bits*) {}
+void packed_linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*, int64_t, bool) {}
+void store_key(const Bits*, int64_t, int64_t, Bits*) {}
+void store_value(const Bits*, int64_t, int64_t, bool, Bits*) {}
+void attend_blocks(const BlockHead&, int64_t, int64_t, const Bits*, const Bits* const*, int64_t, int64_t,
+                   Bits*) {}
 void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {}
 void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*,
                      const Bits*, Bits*, float*, float*) {}

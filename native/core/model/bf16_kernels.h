@@ -21,6 +21,16 @@ void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, i
 void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in,
             float* y);
 
+// The same from packed weights, several times as fast with many rows: a row's result depends on nothing but the row
+// and the weights. `in` is even; the weights are packed into packed_size(out, in) numbers.
+int64_t packed_size(int64_t out, int64_t in);
+void pack_weights(const Bits* weight, int64_t out, int64_t in, Bits* packed);
+void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
+                   Bits* y);
+// y f32, `y_stride` between rows, = or (with `add`) += the product.
+void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
+                   float* y, int64_t y_stride, bool add);
+
 // sum [m, n] f32 += aᵀ · b, with a [rows, m] and b [rows, n] contiguous.
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum);
 
@@ -37,11 +47,26 @@ void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits*
 void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits* v, const Bits* output,
                      const float* logsumexp, const Bits* grad, Bits* grad_q, float* grad_k, float* grad_v);
 
-// Attention of one new token: `group` queries [group, head_dim] share the keys and values [length, head_dim]
-// → output [group, head_dim]. head_dim is a multiple of 64. `scores`: room for group rows of length rounded
-// up to 16.
-void attend_one(const Bits* queries, int64_t group, const Bits* keys, const Bits* values, int64_t length,
-                int64_t head_dim, float* scores, Bits* output);
+// Keys and values lie in blocks of kBlockTokens tokens, packed as products read them: a block's keys of one head are
+// head_dim / 2 pairs of neighbours, each of all its tokens; its values are kBlockTokens / 2 pairs of tokens, each of
+// all dimensions. Both take kBlockTokens · head_dim numbers. What a block holds beyond its tokens is never seen, but
+// the value beside an even last token must be finite.
+constexpr int64_t kBlockTokens = 16;
+// One head of one token into slot 0 … 15. `last`: no token after it is there yet.
+void store_key(const Bits* key, int64_t head_dim, int64_t slot, Bits* block);
+void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, Bits* block);
+
+// Causal attention of the `group` query heads that share a key-value head, over blocks. Query i sees the first
+// past + i + 1 tokens. A query's result depends on these and itself alone, bit for bit, however many are asked
+// for at once.
+struct BlockHead {
+  int64_t past, group, head_dim;    // head_dim: a multiple of 64
+  int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
+};
+// Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] + keys and + values.
+// Runs on the calling thread.
+void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,
+                   const Bits* const* blocks, int64_t keys, int64_t values, Bits* output);
 
 // What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise; one rounding at the
 // end.

@@ -12,8 +12,6 @@
 namespace nlac {
 namespace {
 
-constexpr int64_t first_capacity = 64;  // tokens; a cache's smallest allocation
-
 // Torch's own autograd has no part in this file: its dispatch keys are left out of every call.
 using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
 
@@ -40,11 +38,13 @@ at::Tensor queries_and_keys(const at::Tensor& qkv, const ModelConfig& config) {
 struct Projected {
   at::Tensor qkv, raw_qkv;
 };
+// `product` is linear_forward, or what inference has in its place.
+template <typename Product>
 Projected project(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
-                  const at::Tensor& positions, const at::Tensor& x) {
+                  const at::Tensor& positions, const at::Tensor& x, const Product& product) {
   Projected result;
-  result.qkv = linear_forward(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer.qkv, layer.qkv_bias,
-                              layer.qkv_adapter);
+  result.qkv = product(rms_norm(x, layer.input_norm, config.rms_norm_eps), layer.qkv, layer.qkv_bias,
+                       layer.qkv_adapter);
   if (config.qk_norm) {
     result.raw_qkv = result.qkv;
     const Split raw = split_qkv(result.raw_qkv, config);
@@ -97,39 +97,7 @@ at::Tensor packed_positions(const std::vector<int64_t>& lengths, at::Device devi
   return at::tensor(positions, at::kLong).to(device);
 }
 
-// Room for `length` tokens in each of the cache's tensors; growth doubles, so that n appends copy O(n).
-void reserve(KvCache& cache, const ModelConfig& config, int64_t length, const at::TensorOptions& options) {
-  const int64_t held = cache.keys.empty() ? 0 : cache.keys[0].size(1);
-  if (length <= held) return;
-  const int64_t capacity = std::max({length, 2 * held, first_capacity});
-  const auto grow = [&](std::vector<at::Tensor>& tensors) {
-    tensors.resize(config.layers);
-    for (at::Tensor& tensor : tensors) {
-      at::Tensor larger = at::empty({config.kv_heads, capacity, config.head_dim}, options);
-      if (cache.length > 0) larger.narrow(1, 0, cache.length).copy_(tensor.narrow(1, 0, cache.length));
-      tensor = larger;
-    }
-  };
-  grow(cache.keys);
-  grow(cache.values);
-}
-
 }  // namespace
-
-KvCache KvCache::clone() const {
-  KvCache copy;
-  copy.length = length;
-  for (const at::Tensor& tensor : keys) copy.keys.push_back(tensor.clone());
-  for (const at::Tensor& tensor : values) copy.values.push_back(tensor.clone());
-  return copy;
-}
-
-size_t KvCache::bytes() const {
-  size_t total = 0;
-  for (const auto* tensors : {&keys, &values})
-    for (const at::Tensor& tensor : *tensors) total += tensor.nbytes();
-  return total;
-}
 
 const Rope& Decoder::rope(int64_t positions, at::Device device) {
   const int64_t held = rope_.cos.defined() && rope_.cos.device() == device ? rope_.cos.size(0) : 0;
@@ -137,43 +105,58 @@ const Rope& Decoder::rope(int64_t positions, at::Device device) {
   return rope_;
 }
 
-at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids,
-                          const std::vector<CacheSlice>& slices) {
+const PackedMatrix& Decoder::packed(const at::Tensor& weight) {
+  const auto [entry, fresh] = packed_.try_emplace(weight.unsafeGetTensorImpl());
+  if (fresh) entry->second = PackedMatrix(weight);
+  return entry->second;
+}
+
+void Decoder::forget_packed(const Weights& weights) {
+  for (const at::Tensor& tensor : weights.list()) packed_.erase(tensor.unsafeGetTensorImpl());
+}
+
+at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
+                          const std::vector<KvSlice>& slices) {
   WithoutAutograd guard;
   require_ids(weights, config_, ids);
-  const auto options = weights.embedding.options();
   std::vector<int64_t> position_list;
   int64_t longest = 0;
-  for (const CacheSlice& slice : slices) {
-    NLAC_REQUIRE(slice.new_tokens > 0, "ERR_SHAPE", "a slice must have at least one new token, got ",
-                 slice.new_tokens);
-    const int64_t end = slice.cache->length + slice.new_tokens;
-    for (int64_t i = slice.cache->length; i < end; ++i) position_list.push_back(i);
+  for (const KvSlice& slice : slices) {
+    NLAC_REQUIRE(slice.fresh > 0, "ERR_SHAPE", "a slice must have at least one new token, got ", slice.fresh);
+    const int64_t end = slice.past + slice.fresh;
+    NLAC_REQUIRE(end <= static_cast<int64_t>(slice.blocks->size()) * kBlockTokens, "ERR_SHAPE", "a slice of ",
+                 end, " tokens has ", slice.blocks->size(), " blocks");
+    for (int64_t i = slice.past; i < end; ++i) position_list.push_back(i);
     longest = std::max(longest, end);
-    reserve(*slice.cache, config_, end, options);
   }
   NLAC_REQUIRE(static_cast<int64_t>(position_list.size()) == ids.size(0), "ERR_SHAPE", "the slices have ",
                position_list.size(), " tokens, ids ", ids.size(0));
   const Rope& table = rope(longest, ids.device());
   const at::Tensor positions = at::tensor(position_list, at::kLong).to(ids.device());
 
+  const CachedAttention attention(store, slices, ids.device());
+
   // The residual stream is float32: few tokens pass at a time, and each layer would round it twice.
   at::Tensor x = weights.embedding.index_select(0, ids).to(residual_type(weights));
   for (int64_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& layer = weights.layers[l];
-    const Split now = split_qkv(project(layer, config_, table, positions, x).qkv, config_);
-    at::Tensor attended = at::empty({ids.size(0), config_.heads, config_.head_dim}, options);
-    std::vector<CachedSequence> sequences;
-    for (const CacheSlice& slice : slices)
-      sequences.push_back(
-          {slice.cache->keys[l], slice.cache->values[l], slice.cache->length, slice.new_tokens});
-    cached_attention(now.q, now.k, now.v, sequences, attended);
-    add_linear(attended.flatten(1), layer.output, layer.output_bias, x, layer.output_adapter);
-    add_linear(gated_silu(gate_and_up(layer, config_, x)), layer.down, layer.down_bias, x,
-               layer.down_adapter);
+    const auto product = [&](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                             const Adapter& adapter) { return packed(weight).forward(input, bias, adapter); };
+    const Split now = split_qkv(project(layer, config_, table, positions, x, product).qkv, config_);
+    at::Tensor attended =
+        at::empty({ids.size(0), config_.heads, config_.head_dim}, weights.embedding.options());
+    attention.run(l, now.q, now.k, now.v, attended);
+    packed(layer.output).add(attended.flatten(1), layer.output_bias, x, layer.output_adapter);
+    const at::Tensor gate_up = product(rms_norm(x, layer.post_norm, config_.rms_norm_eps), layer.gate_up,
+                                       layer.gate_up_bias, layer.gate_up_adapter);
+    packed(layer.down).add(gated_silu(gate_up), layer.down_bias, x, layer.down_adapter);
   }
-  for (const CacheSlice& slice : slices) slice.cache->length += slice.new_tokens;
   return rms_norm(x, weights.norm, config_.rms_norm_eps);
+}
+
+at::Tensor Decoder::infer_logits(const Weights& weights, const at::Tensor& hidden) {
+  WithoutAutograd guard;
+  return packed(weights.head).in_float(hidden);
 }
 
 // One layer's activations. With `recompute` all but the input are made again in backward, by the same code.
@@ -201,7 +184,7 @@ LayerTape run_layer(const LayerWeights& layer, const ModelConfig& config, const 
                     const at::Tensor& input) {
   LayerTape tape;
   tape.input = input;
-  tape.projected = project(layer, config, rope, positions, input);
+  tape.projected = project(layer, config, rope, positions, input, linear_forward);
   const Split parts = split_qkv(tape.projected.qkv, config);
   tape.attended = packed_attention(parts.q, parts.k, parts.v, lengths);
   tape.middle = after_attention(layer, input, tape.attended.output);

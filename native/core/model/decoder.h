@@ -9,27 +9,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
+#include "core/model/attention.h"
 #include "core/model/config.h"
+#include "core/model/kv_store.h"
+#include "core/model/linear.h"
 #include "core/model/weights.h"
 
 namespace nlac {
-
-// Keys and values of one sequence, all layers. Grows by doubling. Copyable (a deep copy) for forks.
-struct KvCache {
-  // [layers][2] tensors of shape [kv_heads, capacity, head_dim] in the weights' type
-  std::vector<at::Tensor> keys, values;
-  int64_t length = 0;  // tokens held
-  KvCache clone() const;
-  size_t bytes() const;
-};
-
-// One sequence's share of a packed inference step.
-struct CacheSlice {
-  KvCache* cache;      // new keys and values are appended; not owned
-  int64_t new_tokens;  // how many rows of the packed stream are this sequence's
-};
 
 struct Rope {
   at::Tensor cos, sin;  // [positions, head_dim / 2] f32, the attention factor of yarn multiplied in
@@ -41,10 +30,18 @@ class Decoder {
   explicit Decoder(const ModelConfig& config) : config_(config) {}
   const ModelConfig& config() const { return config_; }
 
-  // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each cache. The
+  // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each slice's past. The
   // residual stream is float32 whatever the weights are, so bfloat16 is a little nearer to float32 than forward().
   // Returns the final-normed hidden states [tokens, hidden] in the weights' type. No gradients.
-  at::Tensor infer(const Weights& weights, const at::Tensor& ids, const std::vector<CacheSlice>& slices);
+  //
+  // Where the store is packed (bfloat16 on a CPU that has the kernels), a token's hidden state is the same to the last
+  // bit whatever else is in the step, and however its past was read: at once, in pieces, or token by token.
+  at::Tensor infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
+                   const std::vector<KvSlice>& slices);
+  // Logits [rows, vocab] f32 of what infer returned, with the same promise.
+  at::Tensor infer_logits(const Weights& weights, const at::Tensor& hidden);
+  // Inference keeps matrices packed as its products read them. Must be called when `weights` change or go.
+  void forget_packed(const Weights& weights);
 
   // Training. What backward needs; opaque to callers.
   struct Tape;
@@ -62,8 +59,11 @@ class Decoder {
 
  private:
   const Rope& rope(int64_t positions, at::Device device);
+  const PackedMatrix& packed(const at::Tensor& weight);
   ModelConfig config_;
   Rope rope_;
+  std::unordered_map<const void*, PackedMatrix>
+      packed_;  // by the weight's own identity, which it keeps alive
 };
 
 // Logits [rows, vocab] in float32 of hidden states [rows, hidden] (small inputs and sampling).

@@ -18,6 +18,8 @@ const bf16::Bits* bits(const at::Tensor& x) {
   return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
 }
 
+bf16::Bits* mutable_bits(const at::Tensor& x) { return static_cast<bf16::Bits*>(x.data_ptr()); }
+
 template <typename Out>
 at::Tensor run_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       at::ScalarType type) {
@@ -70,6 +72,15 @@ void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& 
   }
 }
 
+// The same by the kernel whose rows do not depend on one another, however many there are.
+void add_adapter_by_rows(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y) {
+  if (!adapter.a.defined()) return;
+  const at::Tensor down = run_kernel<bf16::Bits>(x, adapter.a, {}, at::kBFloat16).mul_(adapter.scale);
+  for (size_t i = 0; i < adapter.parts.size(); ++i)
+    part_of_output(y, adapter, i)
+        .add_(run_kernel<float>(part_of_down(down, adapter, i), adapter.part_b(i), {}, at::kFloat));
+}
+
 // Adds to `grad_x` what reaches x through the adapter, and the gradients at A and B into those of `into`.
 void add_adapter_backward(const at::Tensor& grad, const at::Tensor& x, const Adapter& adapter,
                           at::Tensor grad_x, const Adapter& into) {
@@ -105,6 +116,42 @@ at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
   if (has_kernel(x)) return run_kernel<float>(x, weight, {}, at::kFloat);
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(at::kFloat));
   product_logits(x, weight, y);
+  return y;
+}
+
+PackedMatrix::PackedMatrix(const at::Tensor& weight) : weight_(weight) {
+  const int64_t out = weight.size(0), in = weight.size(1);
+  if (!has_kernel(weight) || in % 2 != 0) return;
+  const at::Tensor matrix = weight.contiguous();
+  panels_ = at::empty({bf16::packed_size(out, in)}, weight.options());
+  bf16::pack_weights(bits(matrix), out, in, mutable_bits(panels_));
+}
+
+at::Tensor PackedMatrix::forward(const at::Tensor& x, const at::Tensor& bias, const Adapter& adapter) const {
+  if (!panels_.defined()) return linear_forward(x, weight_, bias, adapter);
+  const at::Tensor rows = x.contiguous(), y = at::empty({x.size(0), weight_.size(0)}, x.options());
+  bf16::packed_linear(bits(rows), x.size(0), bits(panels_), bits(bias), weight_.size(0), weight_.size(1),
+                      mutable_bits(y));
+  add_adapter_by_rows(x, adapter, y);
+  return y;
+}
+
+void PackedMatrix::add(const at::Tensor& x, const at::Tensor& bias, at::Tensor sum,
+                       const Adapter& adapter) const {
+  if (!panels_.defined() || sum.scalar_type() != at::kFloat)
+    return add_linear(x, weight_, bias, sum, adapter);
+  const at::Tensor rows = x.contiguous();
+  bf16::packed_linear(bits(rows), x.size(0), bits(panels_), bits(bias), weight_.size(0), weight_.size(1),
+                      sum.data_ptr<float>(), sum.stride(0), true);
+  add_adapter_by_rows(x, adapter, sum);
+}
+
+at::Tensor PackedMatrix::in_float(const at::Tensor& x) const {
+  if (!panels_.defined()) return linear_in_float(x, weight_);
+  const at::Tensor rows = x.contiguous();
+  at::Tensor y = at::empty({x.size(0), weight_.size(0)}, x.options().dtype(at::kFloat));
+  bf16::packed_linear(bits(rows), x.size(0), bits(panels_), nullptr, weight_.size(0), weight_.size(1),
+                      y.data_ptr<float>(), y.stride(0), false);
   return y;
 }
 

@@ -22,6 +22,24 @@ void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 // size is made.
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 
+// A matrix as inference multiplies by it: in bfloat16, on a CPU that has the kernel, a packed copy as large as the
+// matrix, else the matrix itself. A row's result is the same to the last bit however many rows there are where
+// it is packed. Keeps the weight alive; knows nothing of later changes of it.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+  explicit PackedMatrix(const at::Tensor& weight);
+
+  // As linear_forward, add_linear and linear_in_float.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& bias, const Adapter& adapter = {}) const;
+  void add(const at::Tensor& x, const at::Tensor& bias, at::Tensor sum, const Adapter& adapter = {}) const;
+  at::Tensor in_float(const at::Tensor& x) const;
+
+ private:
+  at::Tensor weight_;  // [out, in]
+  at::Tensor panels_;  // as bf16::pack_weights packs; undefined: it does not
+};
+
 // Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others
 // into `grad_weight` [out, in], `grad_bias` [out] and the matrices of `grad_adapter` (f32, or f64 for f64 inputs;
 // undefined: left out, and not computed).

@@ -8,6 +8,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,6 +34,20 @@ class Lambda final : public Job {
 std::unique_ptr<Job> job(std::function<void()> run, std::function<void()> abandon = {}) {
   return std::make_unique<Lambda>(std::move(run), std::move(abandon));
 }
+
+class Joining final : public Job {
+ public:
+  explicit Joining(std::function<void()> run, std::function<void()> abandon = {})
+      : run_(std::move(run)), abandon_(std::move(abandon)) {}
+  void run() noexcept override { run_(); }
+  void abandon() noexcept override {
+    if (abandon_) abandon_();
+  }
+  bool joins() const noexcept override { return true; }
+
+ private:
+  std::function<void()> run_, abandon_;
+};
 
 }  // namespace
 
@@ -173,4 +188,51 @@ TEST_CASE("every accepted job runs or is abandoned exactly once, however close r
     CHECK(before_last == accepted);
     CHECK(accepted <= producers * jobs_each);
   }
+}
+
+TEST_CASE("jobs that join run side by side, and any other waits for their end, in order") {
+  std::vector<std::string> seen;
+  std::vector<int> left;  // steps of what was begun
+  std::latch queued(1), done(1);
+  JobQueue queue({}, [&] {
+    for (int& steps : left) --steps;
+    seen.push_back("step of " + std::to_string(left.size()));
+    std::erase(left, 0);
+    return !left.empty();
+  });
+  const auto join = [&](int steps) {
+    return std::make_unique<Joining>([&, steps] {
+      seen.push_back("join");
+      left.push_back(steps);
+    });
+  };
+  REQUIRE(queue.push(job([&] { queued.wait(); })));
+  REQUIRE(queue.push(join(3)));
+  REQUIRE(queue.push(join(1)));
+  REQUIRE(queue.push(job([&] { seen.push_back("job"); })));
+  REQUIRE(queue.push(join(2)));
+  REQUIRE(queue.push(job([&] { done.count_down(); })));
+  queued.count_down();
+  done.wait();
+  CHECK(seen == std::vector<std::string>{"join", "join", "step of 2", "step of 1", "step of 1", "job", "join",
+                                         "step of 1", "step of 1"});
+}
+
+TEST_CASE("closing lets what was begun go on to its end, and abandons what was not") {
+  std::latch begun(1);
+  std::atomic<int> steps = 0, abandoned = 0, seen = -1;
+  std::atomic<bool> closing = false;
+  JobQueue queue({}, [&] {
+    while (!closing) std::this_thread::yield();
+    return ++steps < 5;
+  });
+  REQUIRE(queue.push(std::make_unique<Joining>([&] { begun.count_down(); })));
+  begun.wait();
+  REQUIRE(queue.push(job([] { CHECK(false); }, [&] { ++abandoned; })));
+  REQUIRE(queue.push(std::make_unique<Joining>([] { CHECK(false); }, [&] { ++abandoned; })));
+  REQUIRE(queue.close(job([&] { seen = steps.load(); })));
+  closing = true;
+  queue.join();
+  CHECK(abandoned == 2);
+  CHECK(seen == 5);
 }

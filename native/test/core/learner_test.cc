@@ -487,22 +487,32 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   CHECK(skipped->target_masters() != nullptr);
 }
 
-TEST_CASE("no cache outlives the weights that made it") {
-  const auto learner = tiny_learner();
-  const GenerateRequest request = request_of(random_ids(40, 1), 12);
-  learner->generate({request}, Which::online, {});
-  CHECK(learner->generate({request}, Which::online, {})[0].cached_tokens == 39);
-  learner->token_nll(some_texts(), true);
-  learner->step(quick_step(), "");
-  const auto after = learner->generate({request}, Which::online, {})[0];
-  CHECK(after.cached_tokens == 0);
+TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(dtype)));
+    const auto learner = Learner::create(tiny_config(), 3, options_of(dtype));
+    const GenerateRequest request = request_of(random_ids(40, 1), 12);
+    std::vector<float> before;  // of θ, and of θ̄ too
+    for (const Which which : {Which::online, Which::target}) {
+      before = learner->generate({request}, which, {})[0].log_probs;
+      CHECK(learner->generate({request}, which, {})[0].cached_tokens == 39);
+    }
+    learner->token_nll(some_texts(), true);
+    learner->step(quick_step(), "");
+    learner->update_target(0.5);
 
-  TemporaryDirectory directory;
-  learner->save(directory.string());
-  const auto fresh = Learner::resume(directory.string(), options_of());
-  const auto expected = fresh->generate({request}, Which::online, {})[0];
-  CHECK(after.tokens == expected.tokens);
-  CHECK(after.log_probs == expected.log_probs);
+    TemporaryDirectory directory;
+    learner->save(directory.string());
+    const auto fresh = Learner::resume(directory.string(), options_of(dtype));
+    for (const Which which : {Which::online, Which::target}) {
+      const auto after = learner->generate({request}, which, {})[0];
+      CHECK(after.cached_tokens == 0);
+      CHECK(after.log_probs != before);
+      const auto expected = fresh->generate({request}, which, {})[0];
+      CHECK(after.tokens == expected.tokens);
+      CHECK(after.log_probs == expected.log_probs);
+    }
+  }
 }
 
 TEST_CASE("a loss that is not finite skips the step and changes nothing") {

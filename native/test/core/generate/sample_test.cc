@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/generate/generate.h"
 #include "core/generate/logit_kernels.h"
+#include "core/generate/request.h"
 
 using namespace nlac;
 

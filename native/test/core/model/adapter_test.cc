@@ -170,11 +170,11 @@ TEST_CASE("cached inference with adapters agrees with a whole forward") {
     const at::Tensor ids = example.ids.narrow(0, 0, n), expected = decoder.forward(example.weights, ids, {n});
     for (const std::vector<int64_t>& chunks :
          {std::vector<int64_t>{n}, {5, n - 5}, std::vector<int64_t>(n, 1)}) {
-      KvCache cache;
+      CachedTexts texts(example.model.config, at::kDouble);
       std::vector<at::Tensor> rows;
       int64_t start = 0;
       for (const int64_t chunk : chunks) {
-        rows.push_back(decoder.infer(example.weights, ids.narrow(0, start, chunk), {{&cache, chunk}}));
+        rows.push_back(texts.infer(decoder, example.weights, ids.narrow(0, start, chunk), {{0, chunk}}));
         start += chunk;
       }
       CHECK(largest_difference(at::cat(rows), expected) < 1e-12);

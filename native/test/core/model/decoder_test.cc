@@ -157,13 +157,12 @@ TEST_CASE("cached inference agrees with a whole forward") {
 
     for (const std::vector<int64_t>& chunks :
          {std::vector<int64_t>{n}, {7, n - 7}, {1, 5, 1, n - 7}, {n - 1, 1}, std::vector<int64_t>(n, 1)}) {
-      KvCache cache;
+      CachedTexts texts(example.model.config, at::kDouble);
       std::vector<at::Tensor> rows;
       int64_t start = 0;
       for (const int64_t chunk : chunks) {
-        rows.push_back(decoder.infer(weights, ids.narrow(0, start, chunk), {{&cache, chunk}}));
+        rows.push_back(texts.infer(decoder, weights, ids.narrow(0, start, chunk), {{0, chunk}}));
         start += chunk;
-        CHECK(cache.length == start);
       }
       CHECK(largest_difference(at::cat(rows), expected) < 1e-12);
     }
@@ -184,10 +183,9 @@ TEST_CASE("sequences in one packed step do not see one another") {
       start += length;
     }
     // Prefill of one beside decode of another and a continued chunk of a third, against packed training.
-    KvCache first, second;
-    decoder.infer(weights, example.ids.narrow(0, 0, 30), {{&first, 30}});
-    const at::Tensor mixed =
-        decoder.infer(weights, example.ids.narrow(0, 30, 19), {{&first, 10}, {&second, 9}});
+    CachedTexts texts(example.model.config, at::kDouble);
+    texts.infer(decoder, weights, example.ids.narrow(0, 0, 30), {{0, 30}});
+    const at::Tensor mixed = texts.infer(decoder, weights, example.ids.narrow(0, 30, 19), {{0, 10}, {1, 9}});
     CHECK(largest_difference(mixed, packed.narrow(0, 30, 19)) < 1e-12);
     // Another's tokens change nothing at all.
     at::Tensor other = example.ids.clone();
@@ -197,19 +195,16 @@ TEST_CASE("sequences in one packed step do not see one another") {
   }
 }
 
-TEST_CASE("a cloned cache continues on its own") {
+TEST_CASE("a copied cache continues on its own") {
   const Case example("qwen3-yarn", at::kDouble);
   Decoder decoder(example.model.config);
   const Weights& weights = example.model.weights;
-  KvCache cache;
-  decoder.infer(weights, example.ids.narrow(0, 0, 20), {{&cache, 20}});
-  KvCache fork = cache.clone();
-  CHECK(fork.bytes() == cache.bytes());
-  const at::Tensor kept = decoder.infer(weights, example.ids.narrow(0, 20, 1), {{&fork, 1}});
-  decoder.infer(weights, at::tensor({3, 4, 5}, at::kLong), {{&cache, 3}});
-  CHECK(cache.length == 23);
-  CHECK(fork.length == 21);
-  const at::Tensor next = decoder.infer(weights, example.ids.narrow(0, 21, 1), {{&fork, 1}});
+  CachedTexts texts(example.model.config, at::kDouble);
+  texts.infer(decoder, weights, example.ids.narrow(0, 0, 20), {{0, 20}});
+  const size_t fork = texts.fork(0);
+  const at::Tensor kept = texts.infer(decoder, weights, example.ids.narrow(0, 20, 1), {{fork, 1}});
+  texts.infer(decoder, weights, at::tensor({3, 4, 5}, at::kLong), {{0, 3}});
+  const at::Tensor next = texts.infer(decoder, weights, example.ids.narrow(0, 21, 1), {{fork, 1}});
   const at::Tensor whole = decoder.forward(weights, example.ids.narrow(0, 0, 40), {40});
   CHECK(largest_difference(kept, whole.narrow(0, 20, 1)) < 1e-12);
   CHECK(largest_difference(next, whole.narrow(0, 21, 1)) < 1e-12);
@@ -219,10 +214,10 @@ TEST_CASE("a cache cut back by its length reads only what is left") {
   const Case example("llama", at::kDouble);
   Decoder decoder(example.model.config);
   const Weights& weights = example.model.weights;
-  KvCache cache;
-  decoder.infer(weights, example.ids.narrow(0, 0, 30), {{&cache, 30}});
-  cache.length = 10;
-  const at::Tensor rows = decoder.infer(weights, example.ids.narrow(0, 10, 30), {{&cache, 30}});
+  CachedTexts texts(example.model.config, at::kDouble);
+  texts.infer(decoder, weights, example.ids.narrow(0, 0, 30), {{0, 30}});
+  texts.cut(0, 10);
+  const at::Tensor rows = texts.infer(decoder, weights, example.ids.narrow(0, 10, 30), {{0, 30}});
   const at::Tensor whole = decoder.forward(weights, example.ids.narrow(0, 0, 40), {40});
   CHECK(largest_difference(rows, whole.narrow(0, 10, 30)) < 1e-12);
 }
@@ -240,14 +235,20 @@ TEST_CASE("bad input is refused with a code") {
     return "none";
   };
   const at::Tensor ids = at::tensor({1, 2, 3}, at::kLong);
-  KvCache cache;
+  KvStore store(example.model.config, at::kFloat);
+  store.reserve(1, 1);
+  const BlockTable table{0};
   CHECK(code([&] { decoder.forward(weights, ids, {2}); }) == "ERR_SHAPE");
   CHECK(code([&] { decoder.forward(weights, ids, {3, 0}); }) == "ERR_SHAPE");
   CHECK(code([&] { decoder.forward(weights, ids.to(at::kInt), {3}); }) == "ERR_SHAPE");
   CHECK(code([&] { decoder.forward(weights, at::tensor({1, 97}, at::kLong), {2}); }) == "ERR_VALUE");
-  CHECK(code([&] { decoder.infer(weights, at::tensor({-1}, at::kLong), {{&cache, 1}}); }) == "ERR_VALUE");
-  CHECK(code([&] { decoder.infer(weights, ids, {{&cache, 2}}); }) == "ERR_SHAPE");
-  CHECK(cache.length == 0);
+  const auto infer = [&](const at::Tensor& given, int64_t past, int64_t fresh) {
+    return code([&] { decoder.infer(weights, given, store, {{&table, past, fresh}}); });
+  };
+  CHECK(infer(ids, 0, 3) == "none");
+  CHECK(infer(at::tensor({-1}, at::kLong), 0, 1) == "ERR_VALUE");
+  CHECK(infer(ids, 0, 2) == "ERR_SHAPE");
+  CHECK(infer(ids, kBlockTokens - 2, 3) == "ERR_SHAPE");
   std::shared_ptr<Decoder::Tape> tape;
   Weights gradients = weights.zeros_like(at::kFloat);
   const at::Tensor hidden = decoder.forward(weights, ids, {3}, false, tape);
@@ -281,10 +282,10 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
     const LoadedModel model = load_model(path, dtype, at::kCPU);
     Decoder decoder(model.config);
     // Half of the tokens read at once, the rest as a generation would: both paths are measured.
-    KvCache cache;
-    std::vector<at::Tensor> rows{decoder.infer(model.weights, ids.narrow(0, 0, 32), {{&cache, 32}})};
+    CachedTexts texts(model.config, dtype);
+    std::vector<at::Tensor> rows{texts.infer(decoder, model.weights, ids.narrow(0, 0, 32), {{0, 32}})};
     for (int64_t i = 32; i < ids.size(0); ++i)
-      rows.push_back(decoder.infer(model.weights, ids.narrow(0, i, 1), {{&cache, 1}}));
+      rows.push_back(texts.infer(decoder, model.weights, ids.narrow(0, i, 1), {{0, 1}}));
     const at::Tensor whole = logits(decoder.forward(model.weights, ids, {ids.size(0)}), model.weights.head);
     const at::Tensor stepped = logits(at::cat(rows), model.weights.head);
     // The whole pass is training's, whose residual stream is bfloat16 as transformers' is: the largest difference

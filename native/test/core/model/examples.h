@@ -67,4 +67,53 @@ inline void add_gradients(Decoder& decoder, const Weights& weights, const Exampl
   decoder.backward(weights, tape, at::mm(at_logits, weights.head), gradients);
 }
 
+// Texts that are read piece by piece: each has a block table of its own in one store.
+class CachedTexts {
+ public:
+  explicit CachedTexts(const ModelConfig& config, at::ScalarType dtype) : store_(config, dtype) {}
+
+  struct Share {
+    size_t text;
+    int64_t tokens;
+  };
+  // The next tokens of some texts, as Decoder::infer takes them.
+  at::Tensor infer(Decoder& decoder, const Weights& weights, const at::Tensor& ids,
+                   const std::vector<Share>& shares) {
+    std::vector<KvSlice> slices;
+    for (const auto& [text, tokens] : shares) {
+      if (text >= tables_.size()) {
+        tables_.resize(text + 1);
+        lengths_.resize(text + 1);
+      }
+      lengths_[text] += tokens;
+      // Blocks in no order, with gaps.
+      while (static_cast<int64_t>(tables_[text].size()) * kBlockTokens < lengths_[text])
+        tables_[text].push_back(next_ += next_ % 3 == 0 ? 2 : 5);
+    }
+    store_.reserve(next_ + 1, 1 << 20);
+    for (const auto& [text, tokens] : shares)
+      slices.push_back({&tables_[text], lengths_[text] - tokens, tokens});
+    return decoder.infer(weights, ids, store_, slices);
+  }
+  // `text` goes on from its first `length` tokens, in the blocks that hold them.
+  void cut(size_t text, int64_t length) { lengths_[text] = length; }
+  // A new text with the tokens of `text` so far, in blocks of its own.
+  size_t fork(size_t text) {
+    tables_.emplace_back();
+    lengths_.push_back(lengths_[text]);
+    for (const int32_t block : tables_[text]) {
+      tables_.back().push_back(next_ += 1);
+      store_.reserve(next_ + 1, 1 << 20);
+      store_.copy(block, next_);
+    }
+    return tables_.size() - 1;
+  }
+
+ private:
+  KvStore store_;
+  std::vector<BlockTable> tables_;
+  std::vector<int64_t> lengths_;
+  int32_t next_ = 0;
+};
+
 }  // namespace nlac::test

@@ -347,44 +347,96 @@ TEST_CASE("attention makes nothing that grows with the square of the length") {
   }
 }
 
-TEST_CASE("attention over caches: one token, several, and both in one step") {
+TEST_CASE("attention over blocks: one token, several, and both in one step, alone as in company") {
   at::manual_seed(5);
   for (const auto& [heads, kv_heads, head_dim] :
        {std::tuple{9, 3, 64}, {5, 1, 128}, {4, 2, 32} /* no kernel */}) {
     CAPTURE(heads);
     CAPTURE(head_dim);
+    ModelConfig config;
+    config.layers = 2;
+    config.heads = heads;
+    config.kv_heads = kv_heads;
+    config.head_dim = head_dim;
+    KvStore store(config, at::kBFloat16);
     struct Share {
       int64_t past, fresh;
     };
-    const std::vector<Share> shares{{0, 1}, {15, 1}, {16, 1}, {200, 1}, {0, 70}, {100, 7}, {63, 2}, {31, 1}};
-    int64_t tokens = 0;
-    for (const Share& share : shares) tokens += share.fresh;
+    const std::vector<Share> shares{{0, 1},   {15, 1}, {16, 1}, {200, 1}, {0, 70},
+                                    {100, 7}, {63, 2}, {31, 1}, {16, 48}};
+    // One after another in q, k and v; tables of blocks in no order.
+    std::vector<BlockTable> tables;
+    std::vector<int64_t> starts{0};
+    int32_t next = 200;
+    for (const auto& [past, fresh] : shares) {
+      tables.emplace_back();
+      for (int64_t token = 0; token < past + fresh; token += kBlockTokens) tables.back().push_back(next -= 3);
+      starts.push_back(starts.back() + past + fresh);
+    }
+    store.reserve(200, 200);
+    const int64_t tokens = starts.back();
     const at::Tensor q = random({tokens, heads, head_dim}, 1.5), k = random({tokens, kv_heads, head_dim}),
                      v = random({tokens, kv_heads, head_dim});
-    std::vector<CachedSequence> sequences;
-    for (const Share& share : shares)
-      sequences.push_back({random({kv_heads, share.past + share.fresh + 3, head_dim}),
-                           random({kv_heads, share.past + share.fresh + 3, head_dim}), share.past,
-                           share.fresh});
-    std::vector<at::Tensor> slack;
-    for (const CachedSequence& s : sequences) slack.push_back(s.keys.narrow(1, s.past + s.fresh, 3).clone());
-    at::Tensor output = at::full_like(q, NAN);
-    cached_attention(q, k, v, sequences, output);
-    int64_t start = 0;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const CachedSequence& s = sequences[i];
-      CAPTURE(s.past);
-      CAPTURE(s.fresh);
-      CHECK(at::equal(s.keys.narrow(1, s.past, s.fresh), k.narrow(0, start, s.fresh).transpose(0, 1)));
-      CHECK(at::equal(s.values.narrow(1, s.past, s.fresh), v.narrow(0, start, s.fresh).transpose(0, 1)));
-      CHECK(at::equal(s.keys.narrow(1, s.past + s.fresh, 3), slack[i]));
-      const int64_t length = s.past + s.fresh;
-      const at::Tensor queries = q.narrow(0, start, s.fresh),
-                       held = s.keys.narrow(1, 0, length).transpose(0, 1);
-      const at::Tensor exact =
-          formula(queries, held, s.values.narrow(1, 0, length).transpose(0, 1), queries).output;
-      CHECK(relative(output.narrow(0, start, s.fresh), exact) < 4e-3);
-      start += s.fresh;
+    // The rows of a step are the tokens [from, to) of each share.
+    const auto run = [&](const std::vector<std::tuple<size_t, int64_t, int64_t>>& parts) {
+      std::vector<KvSlice> slices;
+      std::vector<at::Tensor> rows;
+      for (const auto& [share, from, to] : parts) {
+        slices.push_back({&tables[share], from, to - from});
+        rows.push_back(at::arange(starts[share] + from, starts[share] + to));
+      }
+      const at::Tensor chosen = at::cat(rows), own = q.index_select(0, chosen);
+      at::Tensor output = at::full_like(own, NAN);
+      CachedAttention(store, slices, at::kCPU)
+          .run(1, own, k.index_select(0, chosen), v.index_select(0, chosen), output);
+      return output;
+    };
+    std::vector<std::tuple<size_t, int64_t, int64_t>> pasts, all;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      if (shares[i].past > 0) pasts.push_back({i, 0, shares[i].past});
+      all.push_back({i, shares[i].past, shares[i].past + shares[i].fresh});
+    }
+    run(pasts);
+    const at::Tensor together = run(all);
+    int64_t row = 0;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const auto [past, fresh] = shares[i];
+      CAPTURE(past);
+      CAPTURE(fresh);
+      const auto of = [&](const at::Tensor& x) { return x.narrow(0, starts[i], past + fresh); };
+      const at::Tensor queries = of(q).narrow(0, past, fresh), mine = together.narrow(0, row, fresh);
+      CHECK(relative(mine, formula(queries, of(k), of(v), queries).output) < 4e-3);
+      if (store.packed()) {
+        CHECK(at::equal(run({all[i]}), mine));  // alone
+        if (past > 0) run({{i, 0, past / 2}, {i, past / 2, past}});
+        for (int64_t token = 0; token < fresh; ++token)  // one by one
+          CHECK(at::equal(run({{i, past + token, past + token + 1}}), mine.narrow(0, token, 1)));
+      }
+      row += fresh;
+    }
+  }
+}
+
+TEST_CASE("a packed matrix: its rows are right, and the same however many there are") {
+  at::manual_seed(6);
+  for (const auto& [out, in] :
+       {std::pair{64, 64}, {90, 70}, {1, 2}, {130, 33} /* not packed */, {576, 1536}}) {
+    CAPTURE(out);
+    CAPTURE(in);
+    const at::Tensor weight = random({out, in}, 0.1), bias = random({out}), x = random({200, in});
+    const PackedMatrix packed(weight);
+    const at::Tensor exact = at::addmm(bias.to(at::kDouble), x.to(at::kDouble), weight.to(at::kDouble).t());
+    const at::Tensor many = packed.forward(x, bias), in_float = packed.in_float(x);
+    CHECK(half_steps(many, exact, 0.25) < 1.5);
+    CHECK(largest(in_float + bias - exact) < 1e-4);
+    at::Tensor sum = at::ones({200, out});
+    packed.add(x, bias, sum);
+    CHECK(largest(sum - 1 - exact) < (in % 2 == 0 ? 1e-4 : 0.05));
+    if (in % 2 != 0) continue;
+    for (const int64_t rows : {1, 2, 5, 6, 7, 63, 97}) {
+      CAPTURE(rows);
+      CHECK(at::equal(packed.forward(x.narrow(0, 100, rows), bias), many.narrow(0, 100, rows)));
+      CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));
     }
   }
 }

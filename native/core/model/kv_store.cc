@@ -1,0 +1,38 @@
+#include "core/model/kv_store.h"
+
+#include <algorithm>
+
+namespace nlac {
+
+size_t KvStore::block_bytes(const ModelConfig& config, at::ScalarType dtype) {
+  return static_cast<size_t>(config.layers * 2 * config.kv_heads * kBlockTokens * config.head_dim) *
+         c10::elementSize(dtype);
+}
+
+void KvStore::reserve(int64_t count, int64_t limit) {
+  constexpr int64_t first = 8;  // blocks of the smallest allocation
+  const int64_t held = capacity();
+  if (count <= held) return;
+  const int64_t wanted = std::max(count, std::min(std::max(2 * held, first), limit));
+  at::Tensor larger =
+      at::empty({wanted, config_.layers, 2, config_.kv_heads, kBlockTokens, config_.head_dim}, options_);
+  if (held > 0) larger.narrow(0, 0, held).copy_(blocks_);
+  blocks_ = larger;
+}
+
+void KvStore::copy(int32_t from, int32_t to) { blocks_[to].copy_(blocks_[from]); }
+
+bool KvStore::packed() const {
+  return options_.device().is_cpu() && options_.dtype() == at::kBFloat16 && config_.head_dim % 64 == 0 &&
+         bf16::available();
+}
+
+bf16::Bits* KvStore::block(int32_t number) const {
+  return static_cast<bf16::Bits*>(blocks_.data_ptr()) + number * config_.layers * 2 * part_size();
+}
+
+at::Tensor KvStore::plain(int64_t layer, int64_t which) const {
+  return blocks_.select(1, layer).select(1, which);
+}
+
+}  // namespace nlac

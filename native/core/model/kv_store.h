@@ -1,0 +1,57 @@
+// Where keys and values lie: numbered blocks of kBlockTokens tokens each, with all layers of these tokens together.
+// A text's cache is a list of block numbers (BlockTable); who holds which block is not known here
+// (core/generate/block_pool.h). Thread rule: the learner's thread.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/model/bf16_kernels.h"
+#include "core/model/config.h"
+
+namespace nlac {
+
+using bf16::kBlockTokens;
+
+// Blocks of one text, in order: the first holds tokens 0 … kBlockTokens - 1.
+using BlockTable = std::vector<int32_t>;
+
+class KvStore {
+ public:
+  KvStore(const ModelConfig& config, at::TensorOptions options) : config_(config), options_(options) {}
+
+  // Bytes of a block of `config`'s model.
+  static size_t block_bytes(const ModelConfig& config, at::ScalarType dtype);
+
+  // Makes room for blocks 0 … count - 1; what they hold is kept. Grows by doubling, but not beyond `limit`, unless
+  // `count` is.
+  void reserve(int64_t count, int64_t limit);
+  int64_t capacity() const { return blocks_.defined() ? blocks_.size(0) : 0; }
+  void copy(int32_t from, int32_t to);
+  void clear() { blocks_ = at::Tensor(); }
+
+  // Whether the blocks lie packed, for the kernels of bf16_kernels.h. Otherwise a block's part is plain
+  // [kv_heads, kBlockTokens, head_dim].
+  bool packed() const;
+
+  // Where a block begins, and at what distance from there a layer's keys and values [kv_heads, kBlockTokens ·
+  // head_dim] do, in numbers of 16 bits; where they are packed.
+  bf16::Bits* block(int32_t number) const;
+  int64_t keys_at(int64_t layer) const { return 2 * layer * part_size(); }
+  int64_t values_at(int64_t layer) const { return (2 * layer + 1) * part_size(); }
+  // Of all blocks, where they are not packed: [capacity, kv_heads, kBlockTokens, head_dim], a view.
+  at::Tensor plain_keys(int64_t layer) const { return plain(layer, 0); }
+  at::Tensor plain_values(int64_t layer) const { return plain(layer, 1); }
+
+ private:
+  int64_t part_size() const { return config_.kv_heads * kBlockTokens * config_.head_dim; }
+  at::Tensor plain(int64_t layer, int64_t which) const;
+
+  ModelConfig config_;
+  at::TensorOptions options_;
+  at::Tensor blocks_;  // [capacity, layers, 2, kv_heads, kBlockTokens, head_dim]
+};
+
+}  // namespace nlac

@@ -1,0 +1,706 @@
+// Generation against the plain way: the whole text read again for every token, one sequence at a time.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/generate/engine.h"
+#include "core/model/decoder.h"
+
+using namespace nlac;
+
+namespace {
+
+ModelConfig tiny_config(int64_t max_positions = 256) {
+  ModelConfig config;
+  config.vocab_size = 61;
+  config.hidden_size = 32;
+  config.intermediate_size = 48;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.max_positions = max_positions;
+  config.tied_embeddings = true;
+  return config;
+}
+
+Weights random_weights(const ModelConfig& config, uint64_t seed) {
+  at::NoGradGuard no_grad;
+  torch::manual_seed(seed);
+  Weights weights = allocate_weights(config, at::kFloat, at::kCPU);
+  for (const at::Tensor& tensor : weights.list()) {
+    if (tensor.dim() == 1) {
+      tensor.fill_(1);
+    } else {
+      tensor.normal_(0, 0.25);
+    }
+  }
+  return weights;
+}
+
+struct Model {
+  ModelConfig config;
+  Weights weights;
+  Decoder decoder;
+  explicit Model(int64_t max_positions = 256, uint64_t seed = 1)
+      : config(tiny_config(max_positions)), weights(random_weights(config, seed)), decoder(config) {}
+
+  // Logits after the last of `ids`, from nothing.
+  at::Tensor last_logits(const std::vector<int64_t>& ids) {
+    const int64_t length = static_cast<int64_t>(ids.size());
+    const at::Tensor hidden = decoder.forward(weights, at::tensor(ids, at::kLong), {length});
+    return logits(hidden.slice(0, length - 1), weights.head)[0].contiguous();
+  }
+
+  GenerateResult plain(const GenerateRequest& request) {
+    GenerateResult result;
+    std::vector<int64_t> ids = request.tokens;
+    while (static_cast<int64_t>(result.tokens.size()) < request.max_new_tokens &&
+           static_cast<int64_t>(ids.size()) < config.max_positions) {
+      const at::Tensor row = last_logits(ids);
+      float log_prob = 0;
+      const int64_t id = sample_token(row.const_data_ptr<float>(), config.vocab_size, request,
+                                      static_cast<int64_t>(result.tokens.size()), &log_prob);
+      ids.push_back(id);
+      result.tokens.push_back(id);
+      result.log_probs.push_back(log_prob);
+      const auto& stops = request.stop_token_ids;
+      if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
+        result.finish_reason = FinishReason::stop;
+        break;
+      }
+    }
+    return result;
+  }
+
+  Engine engine(size_t cache_bytes = size_t{1} << 30) { return {decoder, cache_bytes, at::kFloat, at::kCPU}; }
+
+  std::vector<GenerateResult> fresh(const std::vector<GenerateRequest>& requests,
+                                    const GenerateHooks& hooks = {}) {
+    return engine().generate(weights, requests, hooks);
+  }
+};
+
+std::vector<int64_t> random_ids(int64_t count, uint64_t seed, int64_t vocab = 61) {
+  std::mt19937_64 numbers(seed);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int64_t>(numbers() % static_cast<uint64_t>(vocab)));
+  return ids;
+}
+
+GenerateRequest request_of(std::vector<int64_t> tokens, int64_t max_new, double temperature = 0,
+                           uint64_t seed = 0) {
+  GenerateRequest request;
+  request.tokens = std::move(tokens);
+  request.max_new_tokens = max_new;
+  request.temperature = temperature;
+  request.seed = seed;
+  return request;
+}
+
+std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int64_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+void check_same(const GenerateResult& got, const GenerateResult& expected) {
+  CHECK(got.tokens == expected.tokens);
+  CHECK(got.finish_reason == expected.finish_reason);
+  REQUIRE(got.log_probs.size() == got.tokens.size());
+  for (size_t i = 0; i < std::min(got.log_probs.size(), expected.log_probs.size()); ++i) {
+    CHECK(got.log_probs[i] == doctest::Approx(expected.log_probs[i]).epsilon(1e-4));
+  }
+}
+
+std::string code_of(const std::function<void()>& body, std::string* message = nullptr) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (message) *message = error.what();
+    return error.code();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("greedy generation is the argmax of a full forward at every step") {
+  Model model;
+  const GenerateRequest request = request_of(random_ids(9, 3), 20);
+  const GenerateResult result = model.fresh({request})[0];
+  REQUIRE(result.tokens.size() == 20);
+  CHECK(result.finish_reason == FinishReason::length);
+  std::vector<int64_t> ids = request.tokens;
+  for (size_t i = 0; i < result.tokens.size(); ++i) {
+    const at::Tensor row = model.last_logits(ids);
+    CHECK(result.tokens[i] == row.argmax().item<int64_t>());
+    CHECK(result.log_probs[i] ==
+          doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
+    ids.push_back(result.tokens[i]);
+  }
+}
+
+TEST_CASE("a request gives the same text in a batch as alone") {
+  Model model;
+  std::vector<GenerateRequest> requests;
+  const std::vector<int64_t> system = random_ids(40, 11);
+  for (uint64_t i = 0; i < 6; ++i) {  // a shared beginning, and different lengths
+    requests.push_back(request_of(joined(system, random_ids(static_cast<int64_t>(3 + i * 7), 20 + i)),
+                                  static_cast<int64_t>(5 + i), 1.0, i));
+  }
+  requests.push_back(request_of(requests[2].tokens, 8, 1.0, 77));  // the same prompt twice
+  requests.push_back(request_of(requests[2].tokens, 8, 0));        // and three times
+  requests.push_back(request_of(system, 6, 0.8, 5));               // a prompt that begins the others
+  requests.push_back(request_of(random_ids(4, 99), 12, 1.3, 6));   // one with nothing in common
+  requests.push_back(request_of(joined(requests[2].tokens, {5}), 4, 1, 8));  // one token more than another
+  const auto results = model.fresh(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(i);
+    check_same(results[i], model.plain(requests[i]));
+    check_same(results[i], model.fresh({requests[i]})[0]);
+    CHECK(results[i].cached_tokens == 0);
+  }
+}
+
+TEST_CASE("shared prompts are read once") {
+  // A context of 3 + 16 prompts' own tokens: what one call reads shows in the bytes it keeps only indirectly,
+  // so the second call tells: everything but the last prompt token is found.
+  Model model;
+  Engine engine = model.engine();
+  const std::vector<int64_t> prompt = random_ids(50, 4);
+  std::vector<GenerateRequest> group;
+  for (uint64_t i = 0; i < 8; ++i) group.push_back(request_of(prompt, 6, 1.0, i));
+  const auto first = engine.generate(model.weights, group, {});
+  const auto second = engine.generate(model.weights, group, {});
+  for (size_t i = 0; i < group.size(); ++i) {
+    CHECK(first[i].cached_tokens == 0);
+    CHECK(second[i].cached_tokens == 49);
+    check_same(second[i], first[i]);
+    check_same(first[i], model.plain(group[i]));
+  }
+}
+
+TEST_CASE("a conversation that grows is continued from the cache") {
+  Model model;
+  Engine engine = model.engine();
+  std::vector<std::vector<int64_t>> conversations;
+  const std::vector<int64_t> system = random_ids(30, 8);
+  for (uint64_t i = 0; i < 3; ++i) conversations.push_back(joined(system, random_ids(5, 40 + i)));
+  std::vector<size_t> held(3, 0);
+  for (uint64_t turn = 0; turn < 4; ++turn) {
+    std::vector<GenerateRequest> requests;
+    for (uint64_t i = 0; i < 3; ++i) requests.push_back(request_of(conversations[i], 7, 1.0, 10 * turn + i));
+    const auto results = engine.generate(model.weights, requests, {});
+    for (uint64_t i = 0; i < 3; ++i) {
+      CAPTURE(turn);
+      CAPTURE(i);
+      check_same(results[i], model.plain(requests[i]));
+      CHECK(results[i].cached_tokens == static_cast<int64_t>(held[i]));
+      conversations[i] = joined(conversations[i], results[i].tokens);
+      held[i] = conversations[i].size() - 1;  // the last token written has not been read
+      conversations[i] = joined(conversations[i], random_ids(4, 100 * turn + i));
+    }
+  }
+}
+
+TEST_CASE("a branch takes a truncated copy and leaves the original") {
+  Model model;
+  Engine engine = model.engine();
+  const std::vector<int64_t> trunk = random_ids(60, 5);
+  const GenerateRequest original = request_of(joined(trunk, random_ids(20, 6)), 5);
+  engine.generate(model.weights, {original}, {});
+  const GenerateRequest branch = request_of(joined(trunk, {1, 2, 3}), 5);
+  const auto branched = engine.generate(model.weights, {branch}, {})[0];
+  CHECK(branched.cached_tokens >= 60);
+  check_same(branched, model.plain(branch));
+  const auto again = engine.generate(model.weights, {original}, {})[0];
+  CHECK(again.cached_tokens == 79);
+  check_same(again, model.plain(original));
+  // However short the beginning.
+  const GenerateRequest elsewhere = request_of(joined({trunk.begin(), trunk.begin() + 5}, {60, 60, 60}), 3);
+  REQUIRE(trunk[5] != 60);
+  const auto short_branch = engine.generate(model.weights, {elsewhere}, {})[0];
+  CHECK(short_branch.cached_tokens == 5);
+  check_same(short_branch, model.plain(elsewhere));
+}
+
+TEST_CASE("any mix of cached and new prompts equals reading from nothing") {
+  Model model;
+  Engine engine = model.engine(size_t{400} << 10);  // small enough that entries come and go
+  std::mt19937_64 numbers(12);
+  std::vector<std::vector<int64_t>> known = {random_ids(25, 1), random_ids(33, 2)};
+  for (int round = 0; round < 12; ++round) {
+    std::vector<GenerateRequest> requests;
+    const size_t count = 1 + numbers() % 6;
+    for (size_t i = 0; i < count; ++i) {
+      const auto& base = known[numbers() % known.size()];
+      const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
+      std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
+      if (numbers() % 3) prompt = joined(prompt, random_ids(static_cast<int64_t>(numbers() % 30), numbers()));
+      requests.push_back(
+          request_of(prompt, 1 + static_cast<int64_t>(numbers() % 6), numbers() % 2, numbers()));
+    }
+    const auto results = engine.generate(model.weights, requests, {});
+    CHECK(engine.cached_bytes() <= size_t{400} << 10);
+    for (size_t i = 0; i < count; ++i) {
+      CAPTURE(round);
+      CAPTURE(i);
+      check_same(results[i], model.plain(requests[i]));
+      CHECK(results[i].cached_tokens < static_cast<int64_t>(requests[i].tokens.size()));
+      auto whole = joined(requests[i].tokens, results[i].tokens);
+      if (whole.size() < 150) known.push_back(std::move(whole));
+    }
+  }
+}
+
+TEST_CASE("a prompt longer than one inference call is read in pieces") {
+  Model model(Engine::kPromptTokens + 600);
+  std::vector<GenerateRequest> requests = {request_of(random_ids(100, 1), 3),
+                                           request_of(random_ids(Engine::kPromptTokens + 500, 2), 3),
+                                           request_of(random_ids(70, 3), 3)};
+  const auto results = model.fresh(requests);
+  for (size_t i = 0; i < requests.size(); ++i) check_same(results[i], model.plain(requests[i]));
+}
+
+TEST_CASE("limits") {
+  Model model(32);
+  SUBCASE("the context ends the text") {
+    const auto result = model.fresh({request_of(random_ids(25, 1), 100)})[0];
+    CHECK(result.tokens.size() == 7);
+    CHECK(result.finish_reason == FinishReason::length);
+  }
+  SUBCASE("a full prompt, or no new tokens asked for") {
+    const auto results =
+        model.fresh({request_of(random_ids(32, 1), 5), request_of({1, 2}, 0), request_of({3}, 2)});
+    CHECK(results[0].tokens.empty());
+    CHECK(results[1].tokens.empty());
+    CHECK(results[2].tokens.size() == 2);
+  }
+  SUBCASE("no requests") { CHECK(model.fresh({}).empty()); }
+}
+
+TEST_CASE("stop ids end the text and are kept") {
+  Model model;
+  GenerateRequest request = request_of(random_ids(6, 2), 30, 1.0, 3);
+  const auto free = model.fresh({request})[0];
+  request.stop_token_ids = {free.tokens[10], 60000};
+  const auto result = model.fresh({request})[0];
+  const auto place = std::find(free.tokens.begin(), free.tokens.end(), free.tokens[10]);
+  CHECK(result.tokens == std::vector<int64_t>(free.tokens.begin(), place + 1));
+  CHECK(result.finish_reason == FinishReason::stop);
+}
+
+TEST_CASE("stop strings are found across tokens") {
+  Model model;
+  std::vector<std::string> bytes;  // id 0 → "<0>", …; one id decodes to nothing, some are missing
+  for (int64_t id = 0; id < 58; ++id) bytes.push_back("<" + std::to_string(id) + ">");
+  GenerateHooks hooks;
+  hooks.token_bytes = &bytes;
+  GenerateRequest request = request_of(random_ids(6, 2), 40, 1.5, 4);
+  const auto free = model.fresh({request}, hooks)[0];
+  const auto text_to = [&](size_t count) {
+    std::string text;
+    for (size_t i = 0; i < count; ++i) {
+      if (static_cast<size_t>(free.tokens[i]) < bytes.size())
+        text += bytes[static_cast<size_t>(free.tokens[i])];
+    }
+    return text;
+  };
+  const auto check_stop = [&](const std::string& stop) {
+    size_t expected = 1;
+    while (expected < free.tokens.size() && text_to(expected).find(stop) == std::string::npos) ++expected;
+    request.stop = {"never written", stop};
+    const auto result = model.fresh({request}, hooks)[0];
+    CAPTURE(stop);
+    CHECK(result.tokens.size() == expected);
+    CHECK(result.finish_reason == FinishReason::stop);
+  };
+  const std::string whole = text_to(free.tokens.size());
+  check_stop(text_to(1));                                 // the first token itself
+  check_stop(text_to(12).substr(text_to(9).size() + 1));  // from within one token to the end of a later one
+  check_stop(text_to(20).substr(text_to(10).size() - 2, 25));
+  check_stop(whole.substr(whole.size() - 6));  // completed by the very last token
+}
+
+TEST_CASE("cancelling returns what there is, and leaves caches that can be trusted") {
+  Model model;
+  Engine engine = model.engine();
+  std::atomic<bool> cancelled{false};
+  GenerateHooks hooks;
+  hooks.cancelled = &cancelled;
+  const std::vector<GenerateRequest> requests = {request_of(random_ids(20, 1), 30, 1, 1),
+                                                 request_of(random_ids(25, 2), 3, 1, 2)};
+  SUBCASE("while writing") {
+    std::vector<std::vector<int64_t>> seen(2);
+    hooks.on_token = [&](int64_t request, int64_t token) {
+      seen[static_cast<size_t>(request)].push_back(token);
+      if (seen[0].size() == 6) cancelled = true;
+    };
+    const auto results = engine.generate(model.weights, requests, hooks);
+    CHECK(results[0].finish_reason == FinishReason::cancelled);
+    CHECK(results[1].finish_reason == FinishReason::length);
+    CHECK(results[0].tokens.size() == 6);
+    CHECK(results[0].tokens == seen[0]);
+    CHECK(results[1].tokens == seen[1]);
+    CHECK(results[0].log_probs.size() == 6);
+  }
+  SUBCASE("before anything was read") {
+    cancelled = true;
+    const auto results = engine.generate(model.weights, requests, hooks);
+    for (const auto& result : results) {
+      CHECK(result.finish_reason == FinishReason::cancelled);
+      CHECK(result.tokens.empty());
+    }
+  }
+  const auto after = engine.generate(model.weights, requests, {});
+  for (size_t i = 0; i < requests.size(); ++i) check_same(after[i], model.plain(requests[i]));
+}
+
+TEST_CASE("kept caches stay under their budget, the least recently used go first") {
+  Model model;
+  const auto prompt = [](uint64_t i) { return random_ids(60, 500 + i); };
+  Engine probe = model.engine(size_t{1} << 30);
+  probe.generate(model.weights, {request_of(prompt(0), 2)}, {});
+  const size_t each = probe.cached_bytes();
+  CHECK(each > 0);
+
+  Engine engine = model.engine(3 * each);
+  for (uint64_t i = 0; i < 3; ++i) engine.generate(model.weights, {request_of(prompt(i), 2)}, {});
+  CHECK(engine.cached_bytes() == 3 * each);
+  engine.generate(model.weights, {request_of(prompt(0), 2)}, {});  // 1 is now the oldest
+  engine.generate(model.weights, {request_of(prompt(3), 2)}, {});
+  CHECK(engine.cached_bytes() <= 3 * each);
+  const auto cached = [&](uint64_t i) {
+    return engine.generate(model.weights, {request_of(prompt(i), 1)}, {})[0].cached_tokens;
+  };
+  CHECK(cached(0) == 59);
+  CHECK(cached(3) == 59);
+  CHECK(cached(1) == 0);
+
+  engine.drop_caches();
+  CHECK(engine.cached_bytes() == 0);
+  CHECK(cached(0) == 0);
+  Engine none = model.engine(0);
+  none.generate(model.weights, {request_of(prompt(0), 2)}, {});
+  CHECK(none.cached_bytes() == 0);
+}
+
+TEST_CASE("a bad request is refused by its index before anything is generated") {
+  Model model(64);
+  int64_t written = 0;
+  GenerateHooks hooks;
+  hooks.on_token = [&](int64_t, int64_t) { ++written; };
+  const auto refused = [&](const std::function<void(GenerateRequest&)>& spoil) {
+    std::vector<GenerateRequest> requests = {request_of({1, 2, 3}, 4), request_of({1, 2, 3}, 4)};
+    spoil(requests[1]);
+    std::string message;
+    CHECK(code_of([&] { model.fresh(requests, hooks); }, &message) == "ERR_VALUE");
+    CHECK(message.find("request 1") != std::string::npos);
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               infinity = std::numeric_limits<double>::infinity();
+  refused([](auto& r) { r.tokens.clear(); });
+  refused([](auto& r) { r.tokens = {1, 61}; });
+  refused([](auto& r) { r.tokens = {-1}; });
+  refused([](auto& r) { r.tokens = random_ids(65, 1); });
+  refused([](auto& r) { r.max_new_tokens = -1; });
+  for (double bad : {-0.1, nan, infinity}) refused([&](auto& r) { r.temperature = bad; });
+  for (double bad : {0.0, -1.0, 1.5, nan}) refused([&](auto& r) { r.top_p = bad; });
+  for (double bad : {-0.1, 1.5, nan}) refused([&](auto& r) { r.min_p = bad; });
+  for (double bad : {0.0, -1.0, nan, infinity}) refused([&](auto& r) { r.repetition_penalty = bad; });
+  refused([](auto& r) { r.forbidden = {61}; });
+  refused([](auto& r) {
+    for (int64_t id = 0; id < 61; ++id) r.forbidden.push_back(id);
+  });
+  refused([](auto& r) { r.top_k = -1; });
+  refused([](auto& r) { r.stop = {"x"}; });  // without token bytes
+  CHECK(written == 0);
+}
+
+TEST_CASE("weights that are not finite are an error, not a text") {
+  Model model;
+  at::NoGradGuard no_grad;
+  model.weights.norm.fill_(std::numeric_limits<float>::quiet_NaN());
+  CHECK(code_of([&] { model.fresh({request_of({1, 2}, 3)}); }) == "ERR_NOT_FINITE");
+}
+
+// --- calls side by side ---------------------------------------------------------------------------------------
+
+namespace {
+
+// Steps until everything is done; never more than `most`.
+void drain(Engine& engine, const Weights& weights, int most = 10000) {
+  while (engine.step(weights)) REQUIRE(--most > 0);
+}
+
+void check_call(Model& model, const GenerateCall& call) {
+  REQUIRE(call.done());
+  REQUIRE_FALSE(call.failure);
+  for (size_t i = 0; i < call.requests.size(); ++i) {
+    CAPTURE(i);
+    check_same(call.results[i], model.plain(call.requests[i]));
+  }
+}
+
+constexpr size_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * sizeof(float);  // of tiny_config, 16 tokens
+
+}  // namespace
+
+TEST_CASE("calls join and leave at any step, and each gets what it would get alone") {
+  Model model;
+  Engine engine = model.engine();
+  const auto first =
+      engine.submit({request_of(random_ids(20, 1), 30, 1, 1), request_of(random_ids(3, 2), 2, 1, 2)}, {});
+  for (int i = 0; i < 4; ++i) engine.step(model.weights);
+  CHECK_FALSE(first->done());
+  CHECK(first->results[0].tokens.size() == 4);
+  const auto second = engine.submit({request_of(random_ids(20, 1), 5, 1, 9)}, {});
+  const auto none = engine.submit({}, {});
+  CHECK(none->done());
+  engine.step(model.weights);
+  CHECK(first->results[0].tokens.size() == 5);  // the newcomer's prompt did not hold it up
+  CHECK(second->results[0].tokens.size() == 1);
+  while (!second->done()) engine.step(model.weights);
+  CHECK_FALSE(first->done());
+  drain(engine, model.weights);
+  check_call(model, *first);
+  check_call(model, *second);
+  CHECK(second->results[0].cached_tokens == 16);  // the first call's whole block
+}
+
+TEST_CASE("a long prompt is read in pieces beside texts that are being written") {
+  Model model(2 * Engine::kPromptTokensBeside + 200);
+  Engine engine = model.engine();
+  const auto writing = engine.submit({request_of({1, 2, 3}, 8, 1, 5)}, {});
+  engine.step(model.weights);
+  const auto reading =
+      engine.submit({request_of(random_ids(2 * Engine::kPromptTokensBeside + 100, 7), 2)}, {});
+  for (size_t written = 2; written <= 3; ++written) {
+    engine.step(model.weights);
+    CHECK(writing->results[0].tokens.size() == written);
+    CHECK(reading->results[0].tokens.empty());
+  }
+  engine.step(model.weights);
+  CHECK(reading->results[0].tokens.size() == 1);
+  drain(engine, model.weights);
+  check_call(model, *writing);
+  check_call(model, *reading);
+}
+
+TEST_CASE("what does not fit waits its turn, in the order of arrival") {
+  Model model;
+  Engine engine = model.engine(6 * kBlockBytes);
+  std::vector<int64_t> order;
+  std::vector<std::shared_ptr<GenerateCall>> calls;
+  for (uint64_t i = 0; i < 5; ++i) {
+    GenerateHooks hooks;
+    hooks.on_token = [&order, i](int64_t, int64_t) {
+      if (order.empty() || order.back() != static_cast<int64_t>(i)) order.push_back(static_cast<int64_t>(i));
+    };
+    // The second is the largest: those behind it would fit where it does not.
+    const int64_t length = i == 1 ? 75 : 20;
+    calls.push_back(engine.submit({request_of(random_ids(length, i), 3, 1, i)}, hooks));
+  }
+  while (engine.step(model.weights)) CHECK(engine.cached_bytes() <= 6 * kBlockBytes);
+  for (const auto& call : calls) check_call(model, *call);
+  std::vector<int64_t> firsts;
+  for (const int64_t call : order)
+    if (std::find(firsts.begin(), firsts.end(), call) == firsts.end()) firsts.push_back(call);
+  CHECK(firsts == std::vector<int64_t>{0, 1, 2, 3, 4});
+  CHECK(order.front() == 0);
+}
+
+TEST_CASE("texts that outgrow the memory give it up and are read again") {
+  Model model;
+  Engine engine = model.engine(8 * kBlockBytes);
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(request_of(random_ids(20, 30 + i), 60, 1, i));
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  for (size_t i = 0; i < requests.size(); ++i) check_same(results[i], model.plain(requests[i]));
+  SUBCASE("one text alone may need more than there is") {
+    Engine small = model.engine(2 * kBlockBytes);
+    const GenerateRequest longer = request_of(random_ids(100, 3), 80, 1, 1);
+    check_same(small.generate(model.weights, {longer, longer}, {})[1], model.plain(longer));
+    CHECK(small.cached_bytes() <= 2 * kBlockBytes);
+  }
+}
+
+TEST_CASE("cancelling one call leaves the others as they are, also those that share its prompt") {
+  Model model(3000);
+  const std::vector<int64_t> prompt = random_ids(2500, 5);  // more than a step reads
+  for (const int steps : {0, 1, 2}) {
+    CAPTURE(steps);
+    Engine engine = model.engine();
+    std::atomic<bool> cancelled{false};
+    GenerateHooks hooks;
+    hooks.cancelled = &cancelled;
+    const auto first = engine.submit({request_of(prompt, 4, 1, 1)}, hooks);
+    const auto same = engine.submit({request_of(prompt, 4, 1, 2), request_of(prompt, 4, 1, 3)}, {});
+    const auto branch =
+        engine.submit({request_of(joined({prompt.begin(), prompt.begin() + 2200}, {4, 5}), 4, 1, 4)}, {});
+    for (int i = 0; i < steps; ++i) engine.step(model.weights);
+    cancelled = true;
+    drain(engine, model.weights);
+    CHECK(first->results[0].finish_reason == FinishReason::cancelled);
+    check_call(model, *same);
+    check_call(model, *branch);
+  }
+}
+
+TEST_CASE("random calls, cancels and budgets: every finished text is what it would be alone") {
+  Model model;
+  std::mt19937_64 numbers(21);
+  int64_t preemptions = 0;
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const size_t budget = (2 + numbers() % 30) * kBlockBytes;
+    Engine engine = model.engine(budget);
+    struct Made {
+      std::shared_ptr<GenerateCall> call;
+      std::unique_ptr<std::atomic<bool>> cancelled;
+    };
+    std::vector<Made> calls;
+    std::vector<std::vector<int64_t>> known = {random_ids(40, numbers())};
+    for (int operation = 0; operation < 60; ++operation) {
+      const auto kind = numbers() % 8;
+      if (kind < 2) {
+        std::vector<GenerateRequest> requests;
+        for (uint64_t i = 0; i < 1 + numbers() % 3; ++i) {
+          const auto& base = known[numbers() % known.size()];
+          const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
+          std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
+          if (numbers() % 2)
+            prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
+          if (prompt.size() < 150) known.push_back(prompt);
+          requests.push_back(request_of(prompt, static_cast<int64_t>(numbers() % 25), 1, numbers()));
+        }
+        Made made{nullptr, std::make_unique<std::atomic<bool>>(false)};
+        GenerateHooks hooks;
+        hooks.cancelled = made.cancelled.get();
+        made.call = engine.submit(std::move(requests), hooks);
+        calls.push_back(std::move(made));
+      } else if (kind == 2 && !calls.empty()) {
+        *calls[numbers() % calls.size()].cancelled = true;
+      } else {
+        engine.step(model.weights);
+      }
+    }
+    drain(engine, model.weights);
+    CHECK(engine.cached_bytes() <= budget);
+    preemptions += engine.preemptions();
+    for (const Made& made : calls) {
+      REQUIRE(made.call->done());
+      for (size_t i = 0; i < made.call->requests.size(); ++i) {
+        CAPTURE(i);
+        const GenerateResult& result = made.call->results[i];
+        GenerateRequest request = made.call->requests[i];
+        if (result.finish_reason == FinishReason::cancelled) {
+          CHECK(*made.cancelled);
+          request.max_new_tokens = static_cast<int64_t>(result.tokens.size());
+        }
+        GenerateResult expected = model.plain(request);
+        expected.finish_reason = result.finish_reason;
+        check_same(result, expected);
+      }
+    }
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("in bfloat16 a text is the same to the last bit alone, in company, cached, and read again") {
+  ModelConfig config = tiny_config(2048);
+  config.hidden_size = 128;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  const Weights weights = random_weights(config, 4).copy_as(at::kBFloat16, at::kCPU);
+  Decoder decoder(config);
+  if (!KvStore(config, at::kBFloat16).packed()) {
+    MESSAGE("SKIPPED: this processor has no bfloat16 kernels");
+    return;
+  }
+  const size_t all = size_t{1} << 30;
+  std::vector<GenerateRequest> requests;
+  const std::vector<int64_t> system = random_ids(300, 1);
+  for (uint64_t i = 0; i < 12; ++i)
+    requests.push_back(request_of(joined({system.begin(), system.begin() + static_cast<int64_t>(25 * i)},
+                                         random_ids(1 + static_cast<int64_t>(i * i), i)),
+                                  40, 1, i));
+  Engine together(decoder, all, at::kBFloat16, at::kCPU);
+  const auto expected = together.generate(weights, requests, {});
+  const auto check = [&](const std::vector<GenerateResult>& results, size_t from) {
+    for (size_t i = 0; i < results.size(); ++i) {
+      CAPTURE(i);
+      CHECK(results[i].tokens == expected[from + i].tokens);
+      CHECK(results[i].log_probs == expected[from + i].log_probs);
+    }
+  };
+  check(together.generate(weights, requests, {}), 0);  // from the cache
+  for (size_t i = 0; i < requests.size(); ++i)
+    check(Engine(decoder, all, at::kBFloat16, at::kCPU).generate(weights, {requests[i]}, {}), i);
+  Engine small(decoder, 30 * KvStore::block_bytes(config, at::kBFloat16), at::kBFloat16, at::kCPU);
+  check(small.generate(weights, requests, {}), 0);
+  CHECK(small.preemptions() > 0);
+}
+
+TEST_CASE("hidden states are kept where they are asked for") {
+  Model model;
+  std::vector<GenerateRequest> requests = {request_of(random_ids(30, 1), 12, 1, 1),
+                                           request_of(random_ids(30, 1), 5, 1, 2),
+                                           request_of(random_ids(9, 3), 20, 1, 3)};
+  requests[0].keep_hidden = requests[2].keep_hidden = true;
+  Engine engine = model.engine(7 * kBlockBytes);  // some give way and are read again
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK_FALSE(results[1].hidden.defined());
+  for (const size_t i : {0, 2}) {
+    const std::vector<int64_t> ids = joined(requests[i].tokens, results[i].tokens);
+    const int64_t length = static_cast<int64_t>(ids.size()),
+                  written = static_cast<int64_t>(results[i].tokens.size());
+    const at::Tensor whole = model.decoder.forward(model.weights, at::tensor(ids, at::kLong), {length});
+    REQUIRE(results[i].hidden.sizes() == at::IntArrayRef({written, model.config.hidden_size}));
+    const at::Tensor expected = whole.narrow(0, length - written - 1, written);
+    CHECK((results[i].hidden - expected).abs().max().item<float>() < 1e-4);
+  }
+}
+
+TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not what a token is worth") {
+  Model model;
+  GenerateRequest request = request_of(random_ids(10, 1), 30);
+  const GenerateResult free = model.fresh({request})[0];
+  request.forbidden = {free.tokens[0], free.tokens[1], 3};
+  request.repetition_penalty = 1.4;
+  const GenerateResult result = model.fresh({request})[0];
+  std::vector<int64_t> ids = request.tokens;
+  for (size_t i = 0; i < result.tokens.size(); ++i) {
+    const at::Tensor row = model.last_logits(ids);
+    at::Tensor changed = row.clone();
+    std::vector<bool> seen(61);
+    for (const int64_t id : ids) {
+      if (seen[static_cast<size_t>(id)]) continue;
+      seen[static_cast<size_t>(id)] = true;
+      const float logit = row[id].item<float>();
+      changed[id] = logit > 0 ? logit / 1.4f : logit * 1.4f;
+    }
+    for (const int64_t id : request.forbidden) changed[id] = -INFINITY;
+    CHECK(result.tokens[i] == changed.argmax().item<int64_t>());
+    CHECK(result.log_probs[i] ==
+          doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
+    ids.push_back(result.tokens[i]);
+  }
+  // Drawn from few ids that are left, with and without filters.
+  for (const double top_p : {1.0, 0.9}) {
+    GenerateRequest drawn = request_of(random_ids(5, 2), 60, 2.0, 7);
+    drawn.top_p = top_p;
+    for (int64_t id = 0; id < 58; ++id) drawn.forbidden.push_back(id);
+    const std::vector<int64_t> tokens = model.fresh({drawn})[0].tokens;
+    CHECK(tokens.size() == 60);
+    for (const int64_t id : tokens) CHECK(id >= 58);
+  }
+}

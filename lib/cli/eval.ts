@@ -268,6 +268,12 @@ async function evaluatePlay(
     const records = flags.record === undefined ? finished.map(toRecord) : latestEpisodes(flags.record);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player }, records));
   }
+  const [fault, ...others] = finished.flatMap(({ fault }) => fault ?? []);
+  if (fault !== undefined) {
+    const count = others.length === 0 ? "an episode" : `${others.length + 1} episodes, the first of them`;
+    process.stderr.write(`nlac: broken: ${count} by ${fault.code}: ${fault.message}\n`);
+    if (all.every(isFaulty)) process.exitCode = 1;
+  }
   if (stopped) {
     const go = record === undefined ? "" : "; the same command with --resume goes on";
     const why = spent === undefined ? "" : ` (${spent})`;

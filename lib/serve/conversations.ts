@@ -42,6 +42,7 @@ export class Conversations {
   /** By their names, least recently used first. */
   readonly #kept = new Map<string, Conversation>();
   #tokens = 0;
+  #readsTools: boolean | undefined;
 
   /** @param mostTokens ids that the kept conversations may have together */
   constructor(model: ServedModel, mostTokens: number) {
@@ -63,6 +64,14 @@ export class Conversations {
   ): Conversation {
     if (held === undefined) return this.#render(messages, tools);
     return this.#append(held.conversation.fork(), messages.slice(held.messages));
+  }
+
+  /** Whether the model's chat template tells the model of tools; else it would never know of them. */
+  get readsTools(): boolean {
+    const open = (tools: readonly ToolSchema[]) =>
+      this.#model.conversation([{ role: "user", content: "?" }], { tools }).length;
+    this.#readsTools ??= open([{ name: "probe", description: "", parameters: {} }]) !== open([]);
+    return this.#readsTools;
   }
 
   keep(name: string, conversation: Conversation): void {

@@ -292,6 +292,8 @@ class Service {
     const { tokenizer } = learner;
     const messages = saidIn(request.messages);
     const tools = toolsIn(request);
+    if (tools.length > 0 && !this.#conversations.readsTools)
+      throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
     const calls = tools.length > 0 && request.tool_choice !== "none";
     const names = namesOf(messages, tools);
     const asked = names.at(-1)!;

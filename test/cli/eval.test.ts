@@ -19,6 +19,10 @@ import { nlac } from "../support/command-line.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-eval-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
+const exitCode = process.exitCode;
+afterEach(() => {
+  process.exitCode = exitCode;
+});
 
 const errands = ["--environment", "errands"];
 const json = async (...argv: string[]) => {
@@ -44,6 +48,19 @@ describe("do-nothing", () => {
     });
     expect(figures).not.toHaveProperty("floor");
     expect(figures).not.toHaveProperty("people");
+  });
+
+  test("says what broke its episodes, and fails where none counts", async () => {
+    const file = join(root, "down.mjs");
+    writeFileSync(
+      file,
+      `const no = async () => { throw new Error("db is down"); };
+      export default { name: "down", actionFormat: "text", maxTurns: 1, tasks: async () => ["a", "b"], taskId: String,
+        idle: { text: "." }, start: no, reset: no, step: no, close: async () => {} };`,
+    );
+    const { code, errors } = await nlac("eval", "do-nothing", "--environment", file);
+    expect(code).toBe(1);
+    expect(errors).toMatch(/broken: 2 episodes, the first of them by ERR_ENVIRONMENT: .*db is down/);
   });
 
   test("is refused by an environment that does not say what it is, and by --critic", async () => {
@@ -167,8 +184,10 @@ describe("a service that plays", () => {
     const whole = await json(...settings);
     const record = join(root, "faults.jsonl");
     broken = true;
-    const first = await json(...settings, "--record", record);
-    expect(first.outcomes).toEqual({ done: 14, "service-fault": 2 });
+    const first = await nlac("eval", ...settings, "--record", record, "--json");
+    expect(JSON.parse(first.output).outcomes).toEqual({ done: 14, "service-fault": 2 });
+    expect(first.code).toBe(0);
+    expect(first.errors).toMatch(/broken: 2 episodes, the first of them by ERR_SERVICE/);
     broken = false;
     const { agent: _, ...figures } = whole;
     expect(await json(...settings, "--record", record, "--resume")).toMatchObject(figures);

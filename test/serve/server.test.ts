@@ -11,7 +11,7 @@ import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts
 import { expectFailure } from "../native/helpers.ts";
 import { CallingModel } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
-import type { ScriptedModel } from "../support/scripted-model.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
 import { tinyLearner } from "../support/tiny.ts";
 
 const open: { close(): Promise<void> }[] = [];
@@ -250,6 +250,18 @@ describe("the openai client", () => {
     const tools = [{ type: "function" as const, function: weather }];
     await client.chat.completions.create({ ...hello, messages, tools });
     expect(model.calls[0]!.prompt).toContain(`I look.\n${call("Bonn")}<|im_end|>`);
+  });
+
+  it("is told that a model whose template knows no tools cannot be given any", async () => {
+    const server = await serve({ learner: new ScriptedModel(() => "Hi"), name: "scripted", port: 0 });
+    open.push(server);
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const tools = [{ type: "function" as const, function: weather }];
+    await expect(client.chat.completions.create({ ...hello, tools })).rejects.toMatchObject({
+      status: 400,
+      param: "tools",
+    });
+    expect((await client.chat.completions.create(hello)).choices[0]!.message.content).toBe("Hi");
   });
 
   it("is told of a prompt that does not fit, a body that is no JSON, and a path that is not there", async () => {

@@ -104,7 +104,11 @@ function sayStopped(): void {
 }
 
 async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
-  const { learner, recipe } = await openModel(runOrModel, flags);
+  const { learner, recipe } = await openModel(runOrModel, flags).catch((error: unknown) => {
+    if (!(error instanceof NlacError) || error.code !== "ERR_MODEL_NOT_FOUND") throw error;
+    const message = `${error.message} Nor is it an environment: there are ${environmentNames.join(", ")}.`;
+    throw new NlacError(error.code, message, { cause: error });
+  });
   const person = flags.oracle ? new Person(process.stdin, process.stdout) : undefined;
   let environment: Environment | undefined;
   let episode: Episode | undefined;
@@ -188,9 +192,17 @@ async function chooseTask(environment: Environment, flags: PlayFlags): Promise<u
       throw new NlacError("ERR_CONFIG", `${environment.name} has no ${flags.split} tasks.`);
     return tasks[Math.floor(uniform(flags.seed, streams.evaluation, 0) * tasks.length)];
   }
+  const names: string[] = [];
   for (const split of ["train", "test"] as const) {
-    const found = (await environment.tasks(split)).find((task) => environment.taskId(task) === flags.task);
-    if (found !== undefined) return found;
+    for (const task of await environment.tasks(split)) {
+      const name = environment.taskId(task);
+      if (name === flags.task) return task;
+      names.push(name);
+    }
   }
-  throw new NlacError("ERR_CONFIG", `${environment.name} has no task ${JSON.stringify(flags.task)}.`);
+  const some = names.length > 4 ? `${names.slice(0, 4).join(", ")}, …` : names.join(", ");
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${environment.name} has no task ${JSON.stringify(flags.task)}; there are ${some}.`,
+  );
 }

@@ -50,7 +50,16 @@ export function makeEnvironment(name: string, options: Record<string, unknown> =
 async function importEnvironment(path: string, options: Record<string, unknown>): Promise<Environment> {
   if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
   const exported = await loadModule(path);
-  const made: unknown = typeof exported === "function" ? await exported(options) : exported;
+  let made: unknown = exported;
+  if (typeof exported === "function") {
+    try {
+      made = await exported(options);
+    } catch (error) {
+      if (error instanceof NlacError) throw error;
+      const message = `${path}: the function that makes the environment failed: ${(error as Error).message ?? error}`;
+      throw new NlacError("ERR_CONFIG", message, { cause: error });
+    }
+  }
   if (!isEnvironment(made))
     throw new NlacError(
       "ERR_CONFIG",

@@ -63,7 +63,8 @@ function usageText({ requests, promptTokens, completionTokens, cost }: Usage): s
 }
 
 export function headline({ title, figures }: Pick<Measured, "title" | "figures">): string {
-  return `${title}: ${figures.episodes} episodes over ${figures.tasks} tasks`;
+  const counted = (count: number, what: string) => `${count} ${what}${count === 1 ? "" : "s"}`;
+  return `${title}: ${counted(figures.episodes, "episode")} over ${counted(figures.tasks, "task")}`;
 }
 
 export function figureTable(measured: Measured): string {

@@ -96,6 +96,12 @@ describe("nlac env check", () => {
   it.each([
     ["there is none", "missing.ts", undefined, /There is no file/],
     ["it does not load", "broken.ts", "export default {", /cannot be loaded/],
+    [
+      "it fails",
+      "boom.ts",
+      'export default () => { throw new Error("boom"); };',
+      /boom\.ts: .* failed: boom/,
+    ],
     ["it exports something else", "else.ts", "export default { name: 3 };", /must export an environment/],
     ["it takes no options", "plain.mjs", desk("() => 1").replace("(options) => ", ""), /without options/],
   ])("of a file says that %s", async (_, name, text, message) => {

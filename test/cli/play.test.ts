@@ -197,3 +197,13 @@ describe("the command", () => {
     expect((await nlac("play", "errands", "--task", "none")).errors).toContain("ERR_CONFIG");
   });
 });
+
+test("what is neither a model nor an environment, and a task that is none, say what there is", async () => {
+  const nothing = await nlac("play", "nosuch");
+  expect(nothing.errors).toMatch(
+    /There is no model "nosuch".* Nor is it an environment: there are .*errands/,
+  );
+  const task = await nlac("play", "errands", "--task", "nosuch");
+  expect(task.errors).toMatch(/errands has no task "nosuch"; there are \w+/);
+  process.exitCode = undefined; // the commands of a test are one process
+});

@@ -61,7 +61,7 @@ Parsed parse(const Bytes& bytes) {
 Parsed parse(const Builder& builder) { return parse(builder.bytes); }
 
 constexpr uint32_t u8 = 0, u32 = 4, boolean = 7, string = 8, array = 9;
-constexpr uint32_t F32 = 0, F16 = 1, Q8_0 = 8, Q4_K = 12;
+constexpr uint32_t F32 = 0, F16 = 1, Q8_0 = 8, Q2_K = 10, Q4_K = 12;
 
 }  // namespace
 
@@ -183,7 +183,8 @@ TEST_CASE("tensors that do not fit are refused") {
   CHECK_REFUSED(parse(one({uint64_t{1} << 31, uint64_t{1} << 30})), "ERR_MODEL_FORMAT", "overflows");
   CHECK_REFUSED(parse(one({uint64_t{1} << 40})), "ERR_MODEL_FORMAT", "ends after");
   CHECK_REFUSED(parse(one({48}, Q8_0)), "ERR_MODEL_FORMAT", "blocks of 32 (Q8_0)");
-  CHECK_REFUSED(parse(one({256}, Q4_K)), "ERR_MODEL_FORMAT", "\"x\" has type Q4_K");
+  CHECK_REFUSED(parse(one({32}, Q4_K)), "ERR_MODEL_FORMAT", "blocks of 256 (Q4_K)");
+  CHECK_REFUSED(parse(one({256}, Q2_K)), "ERR_MODEL_FORMAT", "\"x\" has type Q2_K");
   CHECK_REFUSED(parse(one({4}, 99)), "ERR_MODEL_FORMAT", "type number 99");
   CHECK_REFUSED(parse(one({4}, F32, 16)), "ERR_MODEL_FORMAT", "not a multiple of the alignment 32");
   CHECK_REFUSED(parse(one({4}, F32, 128)), "ERR_MODEL_FORMAT", "ends after");

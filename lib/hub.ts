@@ -10,7 +10,7 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, symlinkSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { HubApiError, type ListFileEntry, listFiles, modelInfo } from "@huggingface/hub";
+import type { HubApiError, ListFileEntry } from "@huggingface/hub";
 import { NlacError } from "./errors.ts";
 import { download } from "./native/download.ts";
 import { withLock } from "./native/lock.ts";
@@ -71,9 +71,13 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   );
 }
 
+/** Where Hugging Face's tools keep what is theirs. */
+function toolsHome(env: Env): string {
+  return env.HF_HOME || join(env.XDG_CACHE_HOME || join(env.HOME ?? "/", ".cache"), "huggingface");
+}
+
 function hubCache(env: Env): string {
-  const home = env.HF_HOME || join(env.XDG_CACHE_HOME || join(env.HOME ?? "/", ".cache"), "huggingface");
-  return env.HF_HUB_CACHE || join(home, "hub");
+  return env.HF_HUB_CACHE || join(toolsHome(env), "hub");
 }
 
 /** A snapshot that has all its files; a branch's is the commit that the branch was when it was fetched. */
@@ -128,6 +132,8 @@ const parts = new Set([
 
 async function fetchSnapshot(folder: string, name: HubName, options: HubOptions): Promise<string> {
   const { env, report } = options;
+  // Most models are not fetched: whoever loads one from a directory waits for no client of the hub.
+  const { listFiles, modelInfo } = await import("@huggingface/hub");
   const hub = (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
   const token = accessToken(env);
   const request = { hubUrl: hub, fetch: patientFetch(token, options.retryMs ?? 500) };
@@ -221,8 +227,7 @@ async function fetchFile(
 
 /** As Hugging Face's tools look for it; undefined where nobody is logged in. */
 function accessToken(env: Env): string | undefined {
-  const home = env.HF_HOME || join(env.XDG_CACHE_HOME || join(env.HOME ?? "/", ".cache"), "huggingface");
-  const file = env.HF_TOKEN_PATH || join(home, "token");
+  const file = env.HF_TOKEN_PATH || join(toolsHome(env), "token");
   const token = env.HF_TOKEN || (existsSync(file) ? readFileSync(file, "utf8") : "");
   return token.trim() || undefined;
 }
@@ -250,10 +255,8 @@ function patientFetch(token: string | undefined, retryMs: number): typeof fetch 
 }
 
 function hubError(error: unknown, name: HubName, hub: string, known: boolean): NlacError {
-  const status =
-    error instanceof HubApiError
-      ? error.statusCode
-      : ((error as Error).cause as { status?: number } | undefined)?.status;
+  const answered = (error as Partial<HubApiError>).statusCode;
+  const status = answered ?? ((error as Error).cause as { status?: number } | undefined)?.status;
   if (error instanceof NlacError && status === undefined) return error;
   const model = `${name.repository}${name.revision === "main" ? "" : ` at ${name.revision}`}`;
   const options = { cause: error };

@@ -56,6 +56,18 @@ class Scratch {
   std::string path_;
 };
 
+// The code of the nlac::Error that `call` throws, "none" when it throws none. `message`: what it says.
+template <typename Call>
+std::string code_of(Call call, std::string* message = nullptr) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (message) *message = error.what();
+    return error.code();
+  }
+  return "none";
+}
+
 // "CODE: message" of the nlac::Error that `call` throws, or "" when it throws none.
 template <typename Call>
 std::string error_of(Call call) {

@@ -14,9 +14,11 @@
 
 #include "core/error.h"
 #include "core/learner.h"
+#include "test/core/fixtures.h"
 #include "test/core/loss/soft_q_reference.h"
 
 using namespace nlac;
+using nlac::test::code_of;
 namespace fs = std::filesystem;
 
 namespace {
@@ -168,16 +170,6 @@ GenerateRequest request_of(Ids tokens, int64_t max_new, double temperature = 0, 
   request.temperature = temperature;
   request.seed = seed;
   return request;
-}
-
-std::string code_of(const std::function<void()>& body, std::string* message = nullptr) {
-  try {
-    body();
-  } catch (const Error& error) {
-    if (message) *message = error.what();
-    return error.code();
-  }
-  return "none";
 }
 
 struct TemporaryDirectory {

@@ -10,8 +10,10 @@
 #include "core/error.h"
 #include "core/generate/engine.h"
 #include "core/model/decoder.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::code_of;
 
 namespace {
 
@@ -116,16 +118,6 @@ void check_same(const GenerateResult& got, const GenerateResult& expected) {
   for (size_t i = 0; i < std::min(got.log_probs.size(), expected.log_probs.size()); ++i) {
     CHECK(got.log_probs[i] == doctest::Approx(expected.log_probs[i]).epsilon(1e-4));
   }
-}
-
-std::string code_of(const std::function<void()>& body, std::string* message = nullptr) {
-  try {
-    body();
-  } catch (const Error& error) {
-    if (message) *message = error.what();
-    return error.code();
-  }
-  return "none";
 }
 
 }  // namespace

@@ -6,9 +6,9 @@ import { defineComparison } from "nlac";
 
 export default defineComparison({
   name: "ablations",
-  description: "NLAC on eight errands less one part at a time: three seeds each, on the CPU",
+  description: "NLAC on eight errands less one part at a time: five seeds each, on the CPU",
   environmentSteps: 2000,
-  seeds: [0, 1, 2],
+  seeds: [0, 1, 2, 3, 4],
   set: { config: { iterations: 200, evaluation: { every: 4, episodes: 128, temperature: 1 } } },
   methods: [
     { name: "nlac", recipe: "errands" },

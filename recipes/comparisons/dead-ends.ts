@@ -9,9 +9,9 @@ import { defineComparison } from "nlac";
 export default defineComparison({
   name: "dead-ends",
   description:
-    "bootstrapped futures on errands with dead ends: three seeds each, half a million parameters, on the CPU",
+    "bootstrapped futures on errands with dead ends: five seeds each, half a million parameters, on the CPU",
   environmentSteps: 2000,
-  seeds: [0, 1, 2],
+  seeds: [0, 1, 2, 3, 4],
   set: {
     model: "runs/errands-dead-ends-base",
     environment: { options: { deadEnds: 9 } },

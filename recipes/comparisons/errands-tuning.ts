@@ -1,0 +1,35 @@
+/**
+ * Settings tried for the baselines of errands.ts, on seeds that it does not use. Each method's first row is what its recipe
+ * had before anything was tried, every other row changes one thing.
+ */
+import { defineComparison } from "nlac";
+
+export default defineComparison({
+  name: "errands-tuning",
+  description: "settings of RFT, GRPO, PPO and SAC on eight errands: three seeds each, on the CPU",
+  environmentSteps: 2500,
+  seeds: [10, 11, 12],
+  set: { config: { iterations: 200, evaluation: { every: 4, episodes: 128, temperature: 1 } } },
+  methods: [
+    { name: "grpo", recipe: "errands-grpo" },
+    { name: "grpo-slower", recipe: "errands-grpo", set: { config: { learningRate: 5e-5 } } },
+    { name: "grpo-faster", recipe: "errands-grpo", set: { config: { learningRate: 5e-4 } } },
+    { name: "grpo-one-epoch", recipe: "errands-grpo", set: { config: { epochs: 1 } } },
+    { name: "grpo-kl", recipe: "errands-grpo", set: { config: { klCoefficient: 0.04 } } },
+    { name: "grpo-groups-of-8", recipe: "errands-grpo", set: { config: { groupSize: 8 } } },
+    { name: "ppo", recipe: "errands-ppo" },
+    { name: "ppo-slower", recipe: "errands-ppo", set: { config: { learningRate: 5e-5 } } },
+    { name: "ppo-one-epoch", recipe: "errands-ppo", set: { config: { epochs: 1 } } },
+    { name: "ppo-kl", recipe: "errands-ppo", set: { config: { klCoefficient: 0.05 } } },
+    { name: "ppo-entropy", recipe: "errands-ppo", set: { config: { entropyCoefficient: 0.01 } } },
+    { name: "rft", recipe: "errands-rft" },
+    { name: "rft-slower", recipe: "errands-rft", set: { config: { learningRate: 5e-5 } } },
+    { name: "rft-faster", recipe: "errands-rft", set: { config: { learningRate: 5e-4 } } },
+    { name: "rft-fewer-updates", recipe: "errands-rft", set: { config: { updatesPerIteration: 8 } } },
+    { name: "rft-balanced", recipe: "errands-rft", set: { config: { balance: "tasks" } } },
+    { name: "sac", recipe: "errands-sac" },
+    { name: "sac-slower", recipe: "errands-sac", set: { config: { learningRate: 5e-5 } } },
+    { name: "sac-colder", recipe: "errands-sac", set: { config: { temperature: 0.005 } } },
+    { name: "sac-warmer", recipe: "errands-sac", set: { config: { temperature: 0.1 } } },
+  ],
+});

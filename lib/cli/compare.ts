@@ -101,8 +101,11 @@ async function open(
   }
   const comparison = begun ? recorded(name) : await loadComparison(name, flags.set);
   const directory = resolve(begun ? name : (flags.out ?? `runs/compare-${comparison.name}`));
-  if (flags.report && !existsSync(join(directory, "comparison.json")))
-    throw new NlacError("ERR_RUN", `${directory} holds no comparison to report on.`);
+  if (!existsSync(join(directory, "comparison.json"))) {
+    const nothing = `${directory} holds no comparison (comparison.json is not there)`;
+    if (flags.report) throw new NlacError("ERR_RUN", `${nothing} to report on.`);
+    if (flags.resume) throw new NlacError("ERR_RUN", `${nothing} to go on with. Begin it without --resume.`);
+  }
   if (!flags.resume && !flags.report)
     requireEmpty(directory, "ERR_RUN", "Go on with --resume, report with --report, or choose another --out.");
   return { comparison, directory };

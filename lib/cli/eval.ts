@@ -1,6 +1,6 @@
 /** `nlac eval`: success on an environment, with intervals. */
 
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, existsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Command } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
@@ -141,6 +141,8 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
 
 /** A new one may be there already if it is empty: an evaluation that was stopped before its first episode left it. */
 function openRecord(path: string, resume: boolean): RecordWriter {
+  if (resume && !existsSync(path))
+    throw new NlacError("ERR_IO", `${path} is not there to go on with. Begin it without --resume.`);
   const writer = resume ? RecordWriter.resume(path) : new RecordWriter(path);
   if (resume || writer.sync() === 0) return writer;
   writer.close();

@@ -226,12 +226,7 @@ describe("every command on a run that train left", () => {
   });
 });
 
-test("every command has help with an example, and faults are one line and an exit code", async () => {
-  for (const command of ["setup", "doctor", "train", "eval", "generate", "play", "view", "export"]) {
-    const { code, output } = await nlac(command, "--help");
-    expect(code).toBe(0);
-    expect(output).toMatch(/Examples?:/);
-  }
+test("faults are one line and an exit code", async () => {
   for (const argv of [
     ["train"],
     ["eval"],

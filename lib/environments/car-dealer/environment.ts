@@ -92,13 +92,18 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
           ? readCall(inventory, "respond", { content: action.text })
           : readCall(inventory, action.tool.name, action.tool.arguments);
       if (call.kind === "refused") return refused(call.reason);
-      if (call.kind !== "respond") {
+      if (call.kind === "no_op") {
+        searched = true;
+        return { said: { role: "tool", content: "Nothing was searched." }, info: { found: 0 } };
+      }
+      if (call.kind === "search") {
         if (searched) return refused("only one database call a turn: respond to the buyer");
         searched = true;
-        const cars = call.kind === "search" ? call.cars : [];
-        for (const car of shownCars(cars)) looked.set(car.id, car);
-        const content = call.kind === "search" ? searchResult(cars) : "Nothing was searched.";
-        return { said: { role: "tool", content }, info: { found: cars.length } };
+        for (const car of shownCars(call.cars)) looked.set(car.id, car);
+        return {
+          said: { role: "tool", content: searchResult(call.cars) },
+          info: { found: call.cars.length },
+        };
       }
       const { content, carId, price } = call;
       const car = carId === undefined ? undefined : looked.get(carId);

@@ -16,8 +16,9 @@ import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import type { Player } from "../rollout/batches.ts";
 import { criticLoss } from "../rollout/critic-loss.ts";
-import { type EpisodeFigures, figuresOf, type Interval, summarize } from "../rollout/evaluate.ts";
+import { type EpisodeFigures, figuresOf, summarize } from "../rollout/evaluate.ts";
 import { idlePlayer } from "../rollout/idle-player.ts";
+import type { Interval } from "../rollout/intervals.ts";
 import { servicePlayer } from "../rollout/service-player.ts";
 import {
   isFaulty,

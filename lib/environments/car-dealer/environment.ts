@@ -8,7 +8,7 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../../checks.ts";
+import { checkConfig, inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
 import { checkSplit, driver, episodeOver } from "../driver.ts";
@@ -63,7 +63,7 @@ const buyerById = new Map(
 /** The environment of Car Dealer. Throws ERR_CONFIG for options that do not validate. */
 export function carDealer(options: CarDealerOptions = {}): Environment<CarDealerTask> {
   const { turns, testSplit, actionFormat, buyer: source } = checkConfig(carDealerOptions, options);
-  const service = source === "scripted" ? undefined : openService(source);
+  const service = source === "scripted" ? undefined : inOption("carDealer.buyer", () => openService(source));
   const person = service === undefined ? scriptedBuyer : serviceBuyer(service);
   const maxTurns = 2 * turns;
 

@@ -152,6 +152,16 @@ export function shown(value: unknown): string {
   return `a value of type ${Array.isArray(value) ? "array" : (value.constructor?.name ?? "object")}`;
 }
 
+/** What `open` gives, which reads an option; an error says where that stands, as in "tauBench.user". */
+export function inOption<T>(where: string, open: () => T): T {
+  try {
+    return open();
+  } catch (error) {
+    if (!(error instanceof NlacError)) throw error;
+    throw new NlacError(error.code, `${where}: ${error.message}`, { cause: error });
+  }
+}
+
 /** A configuration with its defaults filled in. Throws ERR_CONFIG that names every bad field. */
 export function checkConfig<Schema extends z.ZodType>(schema: Schema, input: unknown): z.output<Schema> {
   const parsed = schema.safeParse(input ?? {});

@@ -1,7 +1,7 @@
 /** Quantiles, and percentile intervals from a stratified bootstrap: what figures of several kinds rest on. */
 
 import { streams, uniform } from "./random.ts";
-import type { Interval } from "./rollout/evaluate.ts";
+import type { Interval } from "./rollout/intervals.ts";
 
 /** How often a bootstrap draws, and the share of the draws that an interval spans. */
 export const resamples = 2000;

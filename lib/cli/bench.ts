@@ -14,6 +14,7 @@ import { packageRoot } from "../native/paths.ts";
 import { stderrReporter } from "../native/report.ts";
 import { writeAtomically } from "../write-atomically.ts";
 import { wholeNumber } from "./options.ts";
+import { wrap } from "./wrap.ts";
 
 interface BenchFlags {
   device: string;
@@ -45,10 +46,11 @@ export function registerBench(program: Command): void {
       "after",
       `
 Suites:
-${suites.map(({ name, summary }) => `  ${name.padEnd(9)} ${summary}`).join("\n")}
+${suites.map(({ name, summary }) => wrap(`  ${name.padEnd(10)} ${summary}`, 80, 13)).join("\n")}
 
-The report goes to bench/results/ of a checkout, else to the current directory; that of a --quick run is written only
-where --out names a directory. How to read it: bench/README.md.
+The report goes to bench/results/ of a checkout, else to the current directory;
+that of a --quick run is written only where --out names a directory. How to read
+it: bench/README.md.
 
 Examples:
   nlac bench sampler

@@ -45,12 +45,14 @@ export function registerCompare(program: Command): void {
       `
 Examples:
   nlac compare errands
-  nlac compare errands --jobs 2 --set seeds=[0,1,2] --set set.config.batchSize=16 --out runs/small-batches
-  nlac compare runs/small-batches --resume
-  nlac compare runs/small-batches --report
+  nlac compare errands --jobs 2 --set seeds=[0,1,2] --out runs/three-seeds
+  nlac compare runs/three-seeds --resume
+  nlac compare runs/three-seeds --report
 
-The directory gets index.html, curves and tables as SVG, PNG and Markdown, comparison.json with every number, and below
-METHOD/SEED the run itself. They are written anew whenever a run ends. Ctrl-C stops the runs at their next safe point.`,
+The directory gets index.html, curves and tables as SVG, PNG and Markdown,
+comparison.json with every number, and below METHOD/SEED the run itself. They
+are written anew whenever a run ends. Ctrl-C stops the runs at their next safe
+point.`,
     )
     .action(compare);
 }
@@ -101,8 +103,11 @@ async function open(
   }
   const comparison = begun ? recorded(name) : await loadComparison(name, flags.set);
   const directory = resolve(begun ? name : (flags.out ?? `runs/compare-${comparison.name}`));
-  if (flags.report && !existsSync(join(directory, "comparison.json")))
-    throw new NlacError("ERR_RUN", `${directory} holds no comparison to report on.`);
+  if (!existsSync(join(directory, "comparison.json"))) {
+    const nothing = `${directory} holds no comparison (comparison.json is not there)`;
+    if (flags.report) throw new NlacError("ERR_RUN", `${nothing} to report on.`);
+    if (flags.resume) throw new NlacError("ERR_RUN", `${nothing} to go on with. Begin it without --resume.`);
+  }
   if (!flags.resume && !flags.report)
     requireEmpty(directory, "ERR_RUN", "Go on with --resume, report with --report, or choose another --out.");
   return { comparison, directory };

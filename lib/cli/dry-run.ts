@@ -11,6 +11,7 @@ import { seconds } from "../estimate/time.ts";
 import { KNOWN_MODELS } from "../models.ts";
 import { formatBytes } from "../native/report.ts";
 import type { Recipe } from "../recipe.ts";
+import { wrap } from "./wrap.ts";
 
 export interface DryRun {
   recipe: Recipe;
@@ -48,7 +49,7 @@ async function orFault<T>(open: () => Promise<T>): Promise<T | { fault: string }
 /** For a person, in at most 100 columns. */
 export function renderDryRun(dry: DryRun): string {
   const parts = [renderRecipe(dry)];
-  if ("fault" in dry.estimate) parts.push(wrap(`No estimate: ${dry.estimate.fault}`, 0).join("\n"));
+  if ("fault" in dry.estimate) parts.push(paragraph(`No estimate: ${dry.estimate.fault}`));
   else parts.push(...renderEstimate(dry.recipe, dry.estimate));
   return parts.join("\n\n");
 }
@@ -61,21 +62,21 @@ const labels = 13;
 function renderRecipe({ recipe, environment, estimate }: DryRun): string {
   const { name, description, environment: chosen, warmup } = recipe;
   return [
-    ...wrap(description === "" ? name : `${name}: ${description}`, 0),
+    paragraph(description === "" ? name : `${name}: ${description}`),
     "",
-    ...labelled("model", modelLine(recipe, estimate)),
-    ...labelled("learner", settings(recipe.learner)),
-    ...labelled("environment", [chosen.name, settings(chosen.options)].filter(Boolean).join(", ")),
-    ...labelled(
+    labelled("model", modelLine(recipe, estimate)),
+    labelled("learner", settings(recipe.learner)),
+    labelled("environment", [chosen.name, settings(chosen.options)].filter(Boolean).join(", ")),
+    labelled(
       "",
       "fault" in environment
         ? `cannot be opened here: ${environment.fault}`
         : `${count(environment.trainingTasks, "training task")}, ${count(environment.turns, "turn")} an episode`,
     ),
-    ...labelled("warmup", warmup.steps === 0 ? "none" : settings(warmup)),
-    ...labelled("algorithm", recipe.algorithm),
-    ...labelled("config", settings(recipe.config)),
-    ...labelled("run", settings(recipe.run)),
+    labelled("warmup", warmup.steps === 0 ? "none" : settings(warmup)),
+    labelled("algorithm", recipe.algorithm),
+    labelled("config", settings(recipe.config)),
+    labelled("run", settings(recipe.run)),
   ].join("\n");
 }
 
@@ -101,23 +102,13 @@ function settings(values: object): string {
     .join(", ");
 }
 
-function labelled(label: string, text: string): string[] {
-  const [first, ...rest] = wrap(text, labels);
-  return [`${label.padEnd(labels)}${first!.trimStart()}`, ...rest];
+function labelled(label: string, text: string): string {
+  return paragraph(label.padEnd(labels) + text, labels);
 }
 
-/** Lines of at most `columns`, each after `indent` spaces. */
-function wrap(text: string, indent: number): string[] {
-  const lines: string[] = [];
-  let line = "";
-  for (const word of text.split(/\s+/)) {
-    if (line !== "" && indent + line.length + 1 + word.length > columns) {
-      lines.push(line);
-      line = "";
-    }
-    line = line === "" ? word : `${line} ${word}`;
-  }
-  return [...lines, line].map((part) => " ".repeat(indent) + part);
+/** Its lines joined, and cut anew. */
+function paragraph(text: string, indent = 0): string {
+  return wrap(text.replaceAll(/\s*\n\s*/g, " "), columns, indent);
 }
 
 // ---------------------------------------------------------------------------------------- the estimate
@@ -188,7 +179,8 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
     then.length > 0
       ? `It then fits at the limits on ${listed(then)}.`
       : `Even so no device of the table holds it: as it is, ${formatBytes(weightBytes(devices[0]!))} are weights, gradients, moments and θ̄.`;
-  return remedies.length === 0 ? wrap(verdict, 0).join("\n") : [table(rows), ...wrap(verdict, 0)].join("\n");
+  const lines = remedies.length === 0 ? [] : [table(rows)];
+  return [...lines, paragraph(verdict)].join("\n");
 }
 
 function listed(fits: readonly Fit[]): string {
@@ -208,16 +200,16 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
   };
   const { flops, bandwidth } = gpuReached;
   return [
-    ...labelled("an update", `${spent("update")}; ${count(work.steps, "optimizer step")}`),
-    ...labelled(
+    labelled("an update", `${spent("update")}; ${count(work.steps, "optimizer step")}`),
+    labelled(
       "the run",
       `${amount(work.iterations * work.episodes)} episodes, ${amount(work.iterations * work.updates)} updates; ${spent("run")}`,
     ),
-    ...labelled(
+    labelled(
       "assumed",
       `tokens of a text: opening ${lengths.opening}, action ${lengths.action}, observation ${lengths.observation}, critique ${lengths.critique}, request ${lengths.request}${lengths.thought > 0 ? ` (a thought is ${lengths.thought} of an action or critique)` : ""}; ${count(lengths.turns, "turn")} an episode. The limits: prompt ${limits.prompt}, action ${limits.action}, critique ${limits.critique}.`,
     ),
-    ...labelled(
+    labelled(
       "",
       `Times are for one device with nothing else on it: this machine's cores are taken for those of an AMD EPYC with AVX-512 and bfloat16; a GPU for ${formatPercent(flops)} of its peak operations and ${formatPercent(bandwidth)} of its memory's bandwidth, which nlac has not been measured on.`,
     ),

@@ -28,8 +28,9 @@ export function registerEnv(program: Command): void {
     .addHelpText(
       "after",
       `
-A scripted agent calls every tool with arguments made from its schema, right and wrong, calls tools that there are not,
-and says something. One line is printed for each breach, and the exit code is 1 where there is any.
+A scripted agent calls every tool with arguments made from its schema, right and
+wrong, calls tools that there are not, and says something. One line is printed
+for each breach, and the exit code is 1 where there is any.
 
 Examples:
   nlac env check ./my-environment.ts

@@ -1,6 +1,6 @@
 /** `nlac eval`: success on an environment, with intervals. */
 
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, existsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Command } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
@@ -16,8 +16,9 @@ import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import type { Player } from "../rollout/batches.ts";
 import { criticLoss } from "../rollout/critic-loss.ts";
-import { type EpisodeFigures, figuresOf, type Interval, summarize } from "../rollout/evaluate.ts";
+import { type EpisodeFigures, figuresOf, summarize } from "../rollout/evaluate.ts";
 import { idlePlayer } from "../rollout/idle-player.ts";
+import type { Interval } from "../rollout/intervals.ts";
 import { servicePlayer } from "../rollout/service-player.ts";
 import {
   isFaulty,
@@ -99,23 +100,27 @@ export function registerEval(program: Command): void {
     .addHelpText(
       "after",
       `
-Tasks are taken in random order, by --seed, and spread evenly over the episodes. The intervals are at 95 % for new
-tasks of the same kind: repeats of a task (--trials) narrow them by what they tell, which is little where they all end
-alike, as greedy actions (--temperature 0) against a scripted environment do. With repeats, pass^k is the chance to
-succeed k times out of k.
+Tasks are taken in random order, by --seed, and spread evenly over the episodes.
+The intervals are at 95 % for new tasks of the same kind: repeats of a task
+(--trials) narrow them by what they tell, which is little where they all end
+alike, as greedy actions (--temperature 0) against a scripted environment do.
+With repeats, pass^k is the chance to succeed k times out of k.
 
-A service is one behind OpenAI's API or one compatible with it: $OPENAI_BASE_URL says where, $OPENAI_API_KEY is its key.
+A service is one behind OpenAI's API or one compatible with it: $OPENAI_BASE_URL
+says where, $OPENAI_API_KEY is its key.
 
-Ctrl-C ends the evaluation, and what is over counts. With --record, the same command and --resume go on from there;
-episodes that a fault ended are then played again.
+Ctrl-C ends the evaluation, and what is over counts. With --record, the same
+command and --resume go on from there; episodes that a fault ended are then
+played again.
 
 Examples:
   nlac eval SmolLM2-135M-Instruct --environment twentyQuestions --episodes 64
-  nlac eval runs/mine --episodes 128 --trials 4 --temperature 1 --report mine.html
+  nlac eval runs/mine --trials 4 --temperature 1 --report mine.html
   nlac eval runs/mine --split test --record held-out.jsonl
   nlac eval runs/mine --critic held-out.jsonl
   nlac eval ${doNothing} --environment errands
-  OPENAI_BASE_URL=http://localhost:8000/v1 nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions`,
+  OPENAI_BASE_URL=http://localhost:8000/v1 \\
+    nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions`,
     )
     .action(run);
 }
@@ -141,6 +146,8 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
 
 /** A new one may be there already if it is empty: an evaluation that was stopped before its first episode left it. */
 function openRecord(path: string, resume: boolean): RecordWriter {
+  if (resume && !existsSync(path))
+    throw new NlacError("ERR_IO", `${path} is not there to go on with. Begin it without --resume.`);
   const writer = resume ? RecordWriter.resume(path) : new RecordWriter(path);
   if (resume || writer.sync() === 0) return writer;
   writer.close();

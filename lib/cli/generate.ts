@@ -32,7 +32,7 @@ export function registerGenerate(program: Command): void {
       "after",
       `
 Example:
-  nlac generate SmolLM2-135M-Instruct "What is the capital of France?" --temperature 0`,
+  nlac generate SmolLM2-135M-Instruct "What is the capital of France?"`,
     )
     .action(run);
 }

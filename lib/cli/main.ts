@@ -33,6 +33,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(version)
     .exitOverride()
     .configureOutput({ outputError: () => {} })
+    // Descriptions wrap also behind the longest names, at 80 columns.
+    .configureHelp({ minWidthToWrap: 20 })
     .addHelpText("after", "\nExample:\n  nlac setup && nlac train quickstart");
   try {
     const named = commands[argv[0] ?? ""];

@@ -9,6 +9,7 @@ import { inTime } from "../rollout/in-time.ts";
 import { succeeded } from "../rollout/trajectory.ts";
 import { formatFigure } from "../run/progress.ts";
 import type { Person } from "./person.ts";
+import { fitted } from "./wrap.ts";
 
 /**
  * Plays one episode, until it is over or the person leaves.
@@ -23,29 +24,29 @@ export async function playYourself(
   const episode = await inTime(() => environment.start(task, { seed, signal }), { signal });
   try {
     const { observation } = episode;
-    for (const message of observation.messages) console.log(`${messageText(message)}\n`);
+    for (const message of observation.messages) show(`${messageText(message)}\n`);
     const tools = observation.tools ?? [];
-    if (tools.length > 0) console.log(`[tools]\n${tools.map(({ name }) => name).join(", ")}\n`);
-    console.log(`${turnsText(environment)}; ? for help, Ctrl-D to leave.\n`);
+    if (tools.length > 0) show(`[tools]\n${tools.map(({ name }) => name).join(", ")}\n`);
+    show(`${turnsText(environment)}; ? for help, Ctrl-D to leave.\n`);
     let reward = 0;
     for (let turn = 1; turn <= environment.maxTurns; turn++) {
       const action = await askAction(environment, observation, turn, person);
       if (action === undefined) {
-        if (!signal.aborted) console.log(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
+        if (!signal.aborted) show(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
         return;
       }
       const result = await inTime(() => episode.step(action), { signal });
       reward += result.reward;
-      for (const message of result.observation) console.log(`\n${messageText(message)}`);
+      for (const message of result.observation) show(`\n${messageText(message)}`);
       const last = result.done || turn === environment.maxTurns;
-      if (result.info.toolError === true) console.log("(the call failed)");
-      if (result.reward !== 0 && !last) console.log(`(reward: ${formatFigure(result.reward)})`);
-      console.log("");
+      if (result.info.toolError === true) show("(the call failed)");
+      if (result.reward !== 0 && !last) show(`(reward: ${formatFigure(result.reward)})`);
+      show("");
       if (!last) continue;
       if (!result.done) reward += costOfLeaving(environment, reward);
       const ending = succeeded({ turns: [result], reward }) ? "a success" : "no success";
-      console.log(`Reward: ${formatFigure(reward)}, ${ending}.`);
-      console.log(`The task was ${environment.taskId(task)}.`);
+      show(`Reward: ${formatFigure(reward)}, ${ending}.`);
+      show(`The task was ${environment.taskId(task)}.`);
       return;
     }
   } finally {
@@ -53,12 +54,13 @@ export async function playYourself(
   }
 }
 
-/** With lines that end between words, where the terminal says how wide it is. */
 function messageText({ role, content }: Message): string {
-  const width = process.stdout.columns;
-  const fitted =
-    width > 20 ? content.replace(new RegExp(`(?=.{${width}})(.{1,${width - 1}}) `, "g"), "$1\n") : content;
-  return `[${role}]\n${fitted}`;
+  return `[${role}]\n${content}`;
+}
+
+/** Prints `text`, as wide as the terminal is. */
+function show(text: string): void {
+  console.log(fitted(text));
 }
 
 function turnsText({ maxTurns }: Environment): string {
@@ -78,12 +80,12 @@ async function askAction(
     const text = line.trim();
     if (text === "") continue;
     if (text === "?") {
-      console.log(help(environment, observation.tools ?? []));
+      show(help(environment, observation.tools ?? []));
       continue;
     }
     const read = readAction(text, environment.actionFormat, observation.tools ?? []);
     if (read.ok) return read.action;
-    console.log(`That could not be read: ${read.reason}. ? for help.`);
+    show(`That could not be read: ${read.reason}. ? for help.`);
   }
 }
 
@@ -114,8 +116,13 @@ function help({ actionFormat }: Environment, tools: readonly ToolSchema[]): stri
     forms[actionFormat],
     "? shows this, Ctrl-D leaves.",
     ...tools.map(
-      ({ name, description, parameters }) => `\n  ${name}: ${description}\n    ${JSON.stringify(parameters)}`,
+      ({ name, description, parameters }) => `\n  ${name}: ${description}\n    ${spaced(parameters)}`,
     ),
     "",
   ].join("\n");
+}
+
+/** JSON in a line that can be cut between its parts. */
+function spaced(value: unknown): string {
+  return JSON.stringify(value, null, 1).replaceAll(/\n */g, " ");
 }

@@ -24,6 +24,7 @@ import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { Person } from "./person.ts";
 import { playYourself } from "./play-yourself.ts";
+import { fitted } from "./wrap.ts";
 
 interface PlayFlags extends ModelFlags {
   environment?: string;
@@ -62,7 +63,8 @@ export function registerPlay(program: Command): void {
     .addHelpText(
       "after",
       `
-Played by yourself, a line is what you do; where there are tools, name {"argument": "value"} calls one. ? shows help.
+Played by yourself, a line is what you do; where there are tools,
+name {"argument": "value"} calls one. ? shows help.
 
 Examples:
   nlac play errands
@@ -120,8 +122,8 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
     episode = await environment.start(task, { seed: flags.seed });
     const messages = policyMessages(episode.observation, environment.actionFormat);
     const conversation = policyConversation(learner, episode.observation, environment.actionFormat);
-    for (const { role, content } of messages) console.log(`[${role}]\n${content}\n`);
-    if (person === undefined) console.log(`(the task: ${environment.taskId(task)})\n`);
+    for (const { role, content } of messages) console.log(fitted(`[${role}]\n${content}\n`));
+    if (person === undefined) console.log(fitted(`(the task: ${environment.taskId(task)})\n`));
 
     let reward = 0;
     let done = false;
@@ -146,7 +148,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
         { signal: person?.signal },
       );
       conversation.appendGeneration(generation!);
-      console.log(`${turn + 1}. ${generation!.text.trim()}`);
+      console.log(fitted(`${turn + 1}. ${generation!.text.trim()}`));
       if (person !== undefined) {
         const answer = await person.ask("   you: ");
         if (answer === undefined || answer.trim() === "") {
@@ -158,14 +160,13 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       }
       const parsed = parseAction(withoutThought(generation!.text), environment.actionFormat);
       if (!parsed.ok) {
-        console.log(`   (not readable: ${parsed.reason})`);
+        console.log(fitted(`   (not readable: ${parsed.reason})`));
         conversation.append(unreadableMessage(parsed.reason, environment.actionFormat));
         continue;
       }
       const result = await episode.step(parsed.action);
-      console.log(
-        `   ${actionSummary(parsed.action)} → ${result.observation.map(({ content }) => content).join(" ")}`,
-      );
+      const answer = result.observation.map(({ content }) => content).join(" ");
+      console.log(fitted(`   ${actionSummary(parsed.action)} → ${answer}`));
       conversation.append(...result.observation);
       reward += result.reward;
       done = result.done;

@@ -44,17 +44,21 @@ export function registerServe(program: Command): void {
       `
 Examples:
   nlac serve SmolLM2-135M-Instruct
-  curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{"model": "SmolLM2-135M-Instruct", "messages": [{"role": "user", "content": "Hello"}]}'
+  curl http://127.0.0.1:8000/v1/chat/completions \\
+    -H 'content-type: application/json' -d '{"model": "SmolLM2-135M-Instruct",
+    "messages": [{"role": "user", "content": "Hello"}]}'
 
-An agent written for OpenAI's API plays here by its base URL alone. With --record its requests are grouped into episodes,
-by the header x-episode-id, which agents that play side by side need, or by the conversation they continue; what one was worth
-is told afterwards, by the id that came with its last answer:
+An agent written for OpenAI's API plays here by its base URL alone. With
+--record its requests are grouped into episodes, by the header x-episode-id,
+which agents that play side by side need, or by the conversation they continue;
+what one was worth is told afterwards, by the id that came with its last answer:
   nlac serve runs/mine --record episodes.jsonl
-  curl http://127.0.0.1:8000/v1/episodes/ID/reward -H 'content-type: application/json' -d '{"reward": 1}'
+  curl http://127.0.0.1:8000/v1/episodes/ID/reward \\
+    -H 'content-type: application/json' -d '{"reward": 1}'
 
-Ctrl-C takes no new requests and finishes those that are being answered, 30 s at most. Then it waits for the rewards of
-episodes that are open, each until 30 s after its last answer, and ends.`,
+Ctrl-C takes no new requests and finishes those that are being answered, 30 s at
+most. Then it waits for the rewards of episodes that are open, each until 30 s
+after its last answer, and ends.`,
     )
     .action(run);
 }

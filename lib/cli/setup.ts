@@ -34,9 +34,10 @@ export function registerSetup(program: Command): void {
     .addHelpText(
       "after",
       `
-Libtorch is looked for in NLAC_LIBTORCH, LIBTORCH, nlac.config.json ({"libtorch": "DIR"}), the torch of
-$VIRTUAL_ENV, $CONDA_PREFIX and python3, and $XDG_CACHE_HOME/nlac. What is missing is installed into the last
-with pip, with uv, or over HTTPS by nlac itself; NLAC_INSTALLER=pip|uv|https picks one.
+Libtorch is looked for in NLAC_LIBTORCH, LIBTORCH, nlac.config.json
+({"libtorch": "DIR"}), the torch of $VIRTUAL_ENV, $CONDA_PREFIX and python3, and
+$XDG_CACHE_HOME/nlac. What is missing is installed into the last with pip, with
+uv, or over HTTPS by nlac itself; NLAC_INSTALLER=pip|uv|https picks one.
 
 Examples:
   nlac setup

@@ -55,11 +55,14 @@ export function registerSynthesize(data: Command): void {
       "after",
       `
 Examples:
-  nlac data synthesize ${benchmark} --out retail-tasks --hold-out "$NLAC_DATA/tau-bench/retail/tasks_test.json"
-  nlac data synthesize ${benchmark} --out retail-tasks --rewrite '{"model": "gpt-4.1", "record": "rewritten.jsonl"}'
+  nlac data synthesize ${benchmark} --out retail-tasks \\
+    --hold-out "$NLAC_DATA/tau-bench/retail/tasks_test.json"
+  nlac data synthesize ${benchmark} --out retail-tasks \\
+    --rewrite '{"model": "gpt-4.1", "record": "rewritten.jsonl"}'
 
-The tasks are for the environment tauBench: { "domain": "retail", "train": "…/tasks_train.json", "test": … }, with
-absolute paths. How they are made and checked: docs/environments/tau-bench-users.md.`,
+The tasks are for the environment tauBench, by its options
+{ "domain": "retail", "train": "…/tasks_train.json", "test": … } with absolute
+paths. How they are made and checked: docs/environments/tau-bench-users.md.`,
     )
     .action(run);
 }

@@ -66,11 +66,12 @@ export function registerTrain(program: Command): void {
       `
 Examples:
   nlac train quickstart
-  nlac train quickstart --set config.iterations=4 --set config.seed=1 --run runs/longer
+  nlac train quickstart --set config.iterations=4 --run runs/longer
   nlac train --resume --run runs/longer
 
-Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume goes on from there, bit for bit.
-During the warm-up nothing has been saved yet, and the run directory is removed again.`,
+Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
+goes on from there, bit for bit. During the warm-up nothing has been saved yet,
+and the run directory is removed again.`,
     )
     .action(train);
 }

@@ -1,7 +1,7 @@
 /** What a comparison came to: every method's figures at the same number of environment steps, and every run's. */
 
 import { describeSource, type Source } from "../bench/machine.ts";
-import type { Interval } from "../rollout/evaluate.ts";
+import type { Interval } from "../rollout/intervals.ts";
 import { mean } from "../rollout/losses.ts";
 import { bootstrap } from "../statistics.ts";
 import type { Comparison } from "./comparison.ts";

@@ -1,7 +1,7 @@
 /** A report as rows of text: for the terminal, for Markdown, and for what draws tables. */
 
 import { formatBytes } from "../native/report.ts";
-import type { Interval } from "../rollout/evaluate.ts";
+import type { Interval } from "../rollout/intervals.ts";
 import { formatSeconds } from "../run/progress.ts";
 import { coverage } from "../statistics.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";

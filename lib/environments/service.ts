@@ -104,11 +104,11 @@ export function chatService(options: ServiceOptions): ChatService {
   if (apiKey === undefined) {
     throw new NlacError(
       "ERR_CONFIG",
-      "service: give an apiKey or set OPENAI_API_KEY (or give the baseURL of a server).",
+      "A service needs an apiKey or $OPENAI_API_KEY, or else the baseURL of a server.",
     );
   }
   if (budget.cost !== undefined && options.price === undefined)
-    throw new NlacError("ERR_CONFIG", "service: a budget of money needs the price of tokens.");
+    throw new NlacError("ERR_CONFIG", "A budget of money needs the price of tokens.");
   const defaults = { maxTokens: given.maxTokens, temperature: given.temperature };
   const used = { requests: 0, promptTokens: 0, completionTokens: 0 };
   const usage = () => ({

@@ -1,7 +1,8 @@
 /** What there is to say of played episodes, line by line: for the terminal's table and the page. */
 
 import type { Usage } from "../environments/contract.ts";
-import type { Figures, Interval } from "../rollout/evaluate.ts";
+import type { Figures } from "../rollout/evaluate.ts";
+import type { Interval } from "../rollout/intervals.ts";
 import { formatFigure } from "../run/progress.ts";
 
 /** Episodes' figures, and what is known of how they came about. */

@@ -5,7 +5,7 @@
 
 import type { Environment } from "../environments/contract.ts";
 import type { LanguageModel, Support } from "../model.ts";
-import { grouped, type Interval, meanInterval } from "./evaluate.ts";
+import { grouped, type Interval, meanInterval } from "./intervals.ts";
 import { mean, supportOf } from "./losses.ts";
 import { Roles, type RolesConfig } from "./roles.ts";
 import { writeTargets } from "./targets.ts";

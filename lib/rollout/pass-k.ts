@@ -4,9 +4,7 @@
  */
 
 import { checkInteger } from "../checks.ts";
-import { bootstrap } from "../statistics.ts";
-import type { Interval } from "./evaluate.ts";
-import { mean } from "./losses.ts";
+import { type Interval, shareInterval } from "./intervals.ts";
 
 /** How often a policy was tried on one task, and how often it succeeded. */
 export interface TaskTrials {
@@ -16,22 +14,24 @@ export interface TaskTrials {
 
 /**
  * The mean over tasks of C(successes, k) / C(trials, k), which is unbiased: the share of all ways to choose k of the
- * task's trials where each of them succeeded. Its 95 % interval is a bootstrap over tasks, since trials on one task are
- * not independent of each other.
+ * task's trials where each of them succeeded. Its 95 % interval is that of a share with one value a task, since trials on
+ * one task are not independent of each other.
  *
- * A task with fewer than k trials says nothing about k and is left out; NaN where none is left.
+ * A task with fewer than k trials says nothing about k and is left out; where none is left, the estimate is NaN.
  *
- * @param options.seed of the bootstrap. Default 0
  * @throws ERR_VALUE unless `k` is an integer of at least 1 and each task has 0 ≤ successes ≤ trials
  */
-export function passHatK(tasks: readonly TaskTrials[], k: number, options: { seed?: number } = {}): Interval {
+export function passHatK(tasks: readonly TaskTrials[], k: number): Interval {
   checkInteger(k, "k", 1);
   for (const [i, { successes, trials }] of tasks.entries()) {
     checkInteger(trials, `tasks[${i}].trials`, 0);
     checkInteger(successes, `tasks[${i}].successes`, 0, trials);
   }
-  const shares = tasks.filter(({ trials }) => trials >= k).map((task) => shareOfSubsets(task, k));
-  return bootstrap([shares], ([drawn]) => [mean(drawn!)], options)[0]!;
+  const tried = tasks.filter(({ trials }) => trials >= k);
+  return shareInterval(
+    tried.map((task) => [shareOfSubsets(task, k)]),
+    tried.reduce((sum, { trials }) => sum + trials, 0),
+  );
 }
 
 /** C(successes, k) / C(trials, k), as the chance to draw k successes one after the other. */

@@ -206,9 +206,14 @@ export function requireNewRun(path: string): void {
   requireEmpty(path, "ERR_RUN", "Choose another directory, or continue with --resume.");
 }
 
+function requireRun(path: string): void {
+  if (existsSync(join(path, "run.json"))) return;
+  throw new NlacError("ERR_RUN", `${path} is not a run directory: run.json is not there.`);
+}
+
 /** The newest complete checkpoint of a run. Throws ERR_CHECKPOINT when there is none. */
 export function newestCheckpoint(path: string): string {
-  if (!existsSync(join(path, "run.json"))) throw new NlacError("ERR_RUN", `${path} is not a run directory.`);
+  requireRun(path);
   if (!existsSync(join(path, "latest"))) {
     throw new NlacError("ERR_CHECKPOINT", `${path} has no checkpoint yet: delete it and start anew.`);
   }
@@ -227,7 +232,7 @@ export function learnerDirectory(path: string): string {
 
 /** What `nlac train` wrote to run.json. Throws ERR_RUN. */
 export function readDescription(path: string): Record<string, unknown> {
-  if (!existsSync(join(path, "run.json"))) throw new NlacError("ERR_RUN", `${path} is not a run directory.`);
+  requireRun(path);
   return readJson(join(path, "run.json"), z.record(z.string(), z.unknown()), "ERR_RUN");
 }
 

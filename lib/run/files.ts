@@ -51,6 +51,8 @@ export class AppendOnlyFile {
   readonly path: string;
   readonly #fd: number;
   #bytes: number;
+  /** Whether a part of what could not be written whole may stand behind them. */
+  #torn = false;
 
   /**
    * Opens `path`, cut to `bytes` when given (what a checkpoint knew of it).
@@ -73,9 +75,13 @@ export class AppendOnlyFile {
     return this.#bytes;
   }
 
+  /** All of `data` or nothing: what a full disk cut short goes before anything else is written. */
   append(data: Uint8Array): void {
     onDisk(this.path, () => {
+      if (this.#torn) ftruncateSync(this.#fd, this.#bytes);
+      this.#torn = true;
       for (let offset = 0; offset < data.length; ) offset += writeSync(this.#fd, data, offset);
+      this.#torn = false;
     });
     this.#bytes += data.length;
   }

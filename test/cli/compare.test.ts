@@ -124,6 +124,11 @@ test("help has an example, and what cannot begin ends with one line that says wh
   expect(await fault(tiny, "--seeds", "0,x")).toMatch(/ERR_VALUE: .+whole numbers/);
   expect(await fault(tiny, "--jobs", "0")).toMatch(/ERR_VALUE: .+1 or more/);
   expect(await fault(tiny, "--out", out, "--set", "seeds=[]")).toMatch(/ERR_CONFIG/);
-  expect(await fault(tiny, "--out", out, "--report")).toMatch(/ERR_RUN: .+ holds no comparison to report on/);
+  expect(await fault(tiny, "--out", out, "--report")).toMatch(
+    /ERR_RUN: .+ holds no comparison .+ to report on/,
+  );
+  expect(await fault(tiny, "--out", out, "--resume")).toContain(
+    `ERR_RUN: ${out} holds no comparison (comparison.json is not there) to go on with.`,
+  );
   expect(existsSync(out)).toBe(false);
 });

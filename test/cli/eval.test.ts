@@ -247,12 +247,14 @@ test("a budget that is spent ends an evaluation with the figures of what is over
 test("options that do not go together, and files that are no records, are refused before anything is played", async () => {
   const empty = join(root, "empty.jsonl");
   writeFileSync(empty, "");
+  const none = join(root, "none.jsonl");
   for (const [code, named, ...argv] of [
     ["ERR_VALUE", "--record", "eval", "do-nothing", ...errands, "--resume"],
+    ["ERR_IO", none, "eval", "do-nothing", ...errands, "--record", none, "--resume"],
     ["ERR_VALUE", "--report", "eval", "do-nothing", ...errands, "--critic", "x", "--report", "y.html"],
     ["ERR_IO", "none", "eval", "do-nothing", ...errands, "--report", join(root, "none", "x.html")],
     ["ERR_EMPTY", empty, "view", empty],
-    ["ERR_IO", "none.jsonl", "view", join(root, "none.jsonl")],
+    ["ERR_IO", none, "view", none],
     ["ERR_CONFIG", "do-nothing", "eval", "do-nothing", "--environment", "x.ts"],
   ] as const) {
     const { errors, code: exit } = await nlac(...argv);
@@ -260,6 +262,7 @@ test("options that do not go together, and files that are no records, are refuse
     expect(errors).toContain(`nlac: ${code}: `);
     if (code !== "ERR_CONFIG") expect(errors).toContain(named);
   }
+  expect(existsSync(none)).toBe(false);
 });
 
 test("a record that is gone on with loses no whole line", () => {

@@ -125,7 +125,7 @@ describe("a line of a person", () => {
   test("of ? shows help, and is no turn", async () => {
     const { environment, actions } = scripted("call", {});
     const { shown } = await sit(environment, ["?", "hello"]);
-    expect(shown).toContain('fetch: Fetches a thing.\n    {"type":"object"}');
+    expect(shown).toContain('fetch: Fetches a thing.\n    { "type": "object" }');
     expect(actions).toEqual([{ text: "hello" }]);
   });
 });

@@ -377,6 +377,17 @@ describe("carDealer", () => {
     expect(await step(offering(cars.at(-1)!, 30_000))).toMatchObject({ info: { toolError: true } });
   });
 
+  it("takes an agent that does nothing for one that errs in nothing", async () => {
+    const { buyer, cars } = buyerOf("train", 1);
+    const idle = carDealer().idle!;
+    const { step } = await meet(buyer);
+    for (let action = 0; action < 20; action++)
+      expect((await step(idle)).info).not.toHaveProperty("toolError");
+    const other = await meet(buyer);
+    await other.step(calling("search_car_by_brand", { car_brand: cars[0]!.brand }));
+    expect((await other.step(idle)).info).not.toHaveProperty("toolError");
+  });
+
   it("ends after ten replies, or twenty actions", async () => {
     const { buyer } = buyerOf("train", 1);
     const talk = await play({}, buyer.id, () => saying("Nice weather."));

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Message } from "../../lib/environments/contract.ts";
+import { environments } from "../../lib/environments/index.ts";
 import { type ChatService, chatService } from "../../lib/environments/service.ts";
 import { type LocalModel, localService } from "../../lib/environments/service-local.ts";
 import { playRecording, recordService } from "../../lib/environments/service-recording.ts";
@@ -51,6 +52,25 @@ describe("openService", () => {
     expect(open).toThrow(message);
     expect(open).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
+});
+
+it("what is wrong with a service's options is told with the environment and the option that has them", () => {
+  const wrong = { model: "m", baseUrl: "http://localhost" } as never;
+  const price = { model: "m", baseURL: "http://localhost", budget: { cost: 1 } };
+  for (const [make, message] of [
+    [() => environments.twentyQuestions({ oracle: wrong }), /^twentyQuestions\.oracle: .*"baseUrl"/],
+    [() => environments.guessMyCity({ oracle: wrong }), /^guessMyCity\.oracle: .*"baseUrl"/],
+    [() => environments.carDealer({ buyer: price }), /^carDealer\.buyer: A budget of money needs the price/],
+    [
+      () => environments.carDealer({ buyer: { recording: "/nowhere" } }),
+      /^carDealer\.buyer: There is no rec/,
+    ],
+    [() => environments.tauBench({ user: { service: wrong } }), /^tauBench\.user: service: .*"baseUrl"/],
+    [() => environments.tauBench({ user: "human" as never }), /^tauBench\.user: It must be "scripted"/],
+  ] as const) {
+    expect(make).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));
+    expect(make).toThrow(message);
+  }
 });
 
 describe("usage of a service", () => {

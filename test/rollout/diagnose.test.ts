@@ -3,7 +3,7 @@ import { type NlacConfigInput, parseConfig } from "../../lib/algorithms/nlac.ts"
 import type { Message } from "../../lib/environments/contract.ts";
 import { collectTrajectories } from "../../lib/rollout/collect.ts";
 import { diagnose, overlap } from "../../lib/rollout/diagnose.ts";
-import { meanInterval } from "../../lib/rollout/evaluate.ts";
+import { meanInterval } from "../../lib/rollout/intervals.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { errands } from "../../lib/environments/errands/index.ts";
-import { wilsonInterval } from "../../lib/rollout/evaluate.ts";
+import { wilsonInterval } from "../../lib/rollout/intervals.ts";
 import { evaluatePeriodically, evaluationConfig } from "../../lib/rollout/periodic.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";

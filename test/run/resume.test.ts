@@ -16,30 +16,34 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 interface Ending {
   code: number | null;
   signal: NodeJS.Signals | null;
-  output: string;
   errors: string;
-  /** Milliseconds from when the training began to its end. */
-  trained: number;
+  /** What the training came to; undefined of one that was killed. */
+  result?: { stopped: boolean; operations: number };
 }
 
-/** Runs the child; sends it `signal` so many milliseconds after its training began. */
-function train(path: string, stop?: { signal: NodeJS.Signals; after: number }): Promise<Ending> {
+/** Where a training is cut: in the learner's `operation`-th operation, at most `delay` milliseconds after it began. */
+interface Cut {
+  signal: NodeJS.Signals;
+  operation: number;
+  delay: number;
+}
+
+/** Runs the child to its end, or to its cut. */
+function train(path: string, cut?: Cut): Promise<Ending> {
   return new Promise((resolve) => {
-    const process_ = spawn(process.execPath, ["--import", "jiti/register", child, path], { stdio: "pipe" });
+    const cutting = cut === undefined ? [] : [cut.signal, String(cut.operation), String(cut.delay)];
+    const argv = ["--import", "jiti/register", child, path, ...cutting];
+    const process_ = spawn(process.execPath, argv, { stdio: "pipe" });
     let output = "";
     let errors = "";
-    let began = 0;
     process_.stdout.on("data", (data) => {
       output += String(data);
-      if (began !== 0 || !output.includes("ready")) return;
-      began = performance.now();
-      if (stop !== undefined) setTimeout(() => process_.kill(stop.signal), stop.after);
     });
     process_.stderr.on("data", (data) => {
       errors += String(data);
     });
-    process_.on("exit", (code, signal) =>
-      resolve({ code, signal, output, errors, trained: performance.now() - began }),
+    process_.on("close", (code, signal) =>
+      resolve({ code, signal, errors, ...(output === "" ? {} : { result: JSON.parse(output) }) }),
     );
   });
 }
@@ -82,25 +86,25 @@ test("a run cut at ten random points, by SIGKILL and by SIGTERM, ends as an uncu
     metrics.some(({ values }) => (values["refinements/kept"] ?? 0) > 0 && values["loss/l2"] !== undefined),
   ).toBe(true);
 
-  let cuts = 0;
+  const { operations } = uncut.result!;
   for (let i = 0; i < 5; i++) {
     const path = join(root, `cut-${i}`);
-    let ending: Ending;
-    // Two cuts a run, then to its end.
+    // Two cuts a run, then to its end. After the first at least as much is left as there was behind it.
+    let left = operations;
     for (const j of [0, 1]) {
       const signal = (i + j) % 2 === 0 ? "SIGKILL" : "SIGTERM";
-      ending = await train(path, {
-        signal,
-        after: uniform(17, i, j) * uncut.trained * (j === 0 ? 0.9 : 0.5),
-      });
-      if (ending.signal !== null || ending.output.includes('"stopped":true')) cuts++;
+      const operation = 1 + Math.floor(uniform(17, i, j) * left * (j === 0 ? 0.9 : 0.5));
+      left -= operation;
+      const ending = await train(path, { signal, operation, delay: 20 * uniform(18, i, j) });
+      expect(ending.errors).toBe("");
+      if (signal === "SIGKILL") expect(ending.signal).toBe(signal);
+      else expect(ending.result).toMatchObject({ stopped: true });
       // Killed before there was anything to resume from: such a run starts anew.
       if (!existsSync(join(path, "latest"))) rmSync(path, { recursive: true, force: true });
     }
-    ending = await train(path);
+    const ending = await train(path);
     expect(ending.errors).toBe("");
     expect(ending.code).toBe(0);
     expect(fingerprint(path)).toEqual(expected);
   }
-  expect(cuts).toBeGreaterThanOrEqual(8);
 });

@@ -1,19 +1,28 @@
 /**
- * A small training in a process of its own, for tests that stop it: node --import jiti/register train-child.ts DIR.
- * Starts the run in DIR, or resumes it when it has a checkpoint. SIGTERM saves and ends it.
+ * A small training in a process of its own, for tests that stop it:
+ * node --import jiti/register train-child.ts DIR [SIGNAL OPERATION DELAY].
+ * Starts the run in DIR, or resumes it when it has a checkpoint. Sends SIGNAL to itself in the learner's OPERATION-th
+ * operation, DELAY milliseconds after its beginning or at its end, so that it is cut there however fast the machine is.
+ * SIGTERM saves and ends it.
  */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { Learner } from "../../lib/learner.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
 import { errandEnvironment } from "./errand.ts";
 import { tinyConfig, tinyLearner } from "./tiny.ts";
 
-const path = process.argv[2]!;
+const [path, signal, cutAt, delay] = process.argv.slice(2) as [string, ...(string | undefined)[]];
 const controller = new AbortController();
-process.on("SIGTERM", () => controller.abort(new Error("stopped")));
+const stopped = new Promise<void>((resolve) => {
+  process.on("SIGTERM", () => {
+    controller.abort(new Error("stopped"));
+    resolve();
+  });
+});
 const resuming = existsSync(join(path, "latest"));
 const options = {
   signal: controller.signal,
@@ -26,7 +35,20 @@ const model = resuming
   ? await Learner.resume(learnerDirectory(path), learnerOptions)
   : await tinyLearner({ ...learnerOptions }, { ...tinyConfig, max_position_embeddings: 4096 });
 const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
-process.stdout.write("ready\n");
+
+let operations = 0;
+for (const name of ["generate", "tokenNll", "tokenKl", "step", "updateTarget", "save"] as const) {
+  const operation = model[name].bind(model) as (...args: unknown[]) => Promise<never>;
+  model[name] = async (...args: unknown[]) => {
+    const under = operation(...args);
+    if (++operations === Number(cutAt)) {
+      await Promise.race([under, setTimeout(Number(delay))]);
+      process.kill(process.pid, signal);
+      await stopped;
+    }
+    return under;
+  };
+}
 const result = await trainNlac({
   model,
   environment: errandEnvironment({ turns: 1 }),
@@ -50,4 +72,4 @@ const result = await trainNlac({
 });
 run.close();
 await model.dispose();
-process.stdout.write(`${JSON.stringify(result)}\n`);
+process.stdout.write(`${JSON.stringify({ ...result, operations })}\n`);

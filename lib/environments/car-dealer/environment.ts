@@ -8,7 +8,7 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../../checks.ts";
+import { checkConfig, inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
 import { checkSplit, driver, episodeOver } from "../driver.ts";
@@ -63,7 +63,7 @@ const buyerById = new Map(
 /** The environment of Car Dealer. Throws ERR_CONFIG for options that do not validate. */
 export function carDealer(options: CarDealerOptions = {}): Environment<CarDealerTask> {
   const { turns, testSplit, actionFormat, buyer: source } = checkConfig(carDealerOptions, options);
-  const service = source === "scripted" ? undefined : openService(source);
+  const service = source === "scripted" ? undefined : inOption("carDealer.buyer", () => openService(source));
   const person = service === undefined ? scriptedBuyer : serviceBuyer(service);
   const maxTurns = 2 * turns;
 
@@ -92,13 +92,18 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
           ? readCall(inventory, "respond", { content: action.text })
           : readCall(inventory, action.tool.name, action.tool.arguments);
       if (call.kind === "refused") return refused(call.reason);
-      if (call.kind !== "respond") {
+      if (call.kind === "no_op") {
+        searched = true;
+        return { said: { role: "tool", content: "Nothing was searched." }, info: { found: 0 } };
+      }
+      if (call.kind === "search") {
         if (searched) return refused("only one database call a turn: respond to the buyer");
         searched = true;
-        const cars = call.kind === "search" ? call.cars : [];
-        for (const car of shownCars(cars)) looked.set(car.id, car);
-        const content = call.kind === "search" ? searchResult(cars) : "Nothing was searched.";
-        return { said: { role: "tool", content }, info: { found: cars.length } };
+        for (const car of shownCars(call.cars)) looked.set(car.id, car);
+        return {
+          said: { role: "tool", content: searchResult(call.cars) },
+          info: { found: call.cars.length },
+        };
       }
       const { content, carId, price } = call;
       const car = carId === undefined ? undefined : looked.get(carId);

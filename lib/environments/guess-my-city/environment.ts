@@ -9,7 +9,7 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../../checks.ts";
+import { checkConfig, inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type {
   Action,
@@ -84,9 +84,16 @@ const longestQuestion = 300;
 
 /** The environment of Guess My City. Throws ERR_CONFIG for options that do not validate. */
 export function guessMyCity(options: GuessMyCityOptions = {}): Environment<GuessMyCityTask> {
-  const { turns, testSplit, reward: rewardKind, ...given } = checkConfig(guessMyCityOptions, options);
+  const {
+    turns,
+    testSplit,
+    reward: rewardKind,
+    oracle: source,
+    ...given
+  } = checkConfig(guessMyCityOptions, options);
   const cities: readonly (NamedCity & { split: Split })[] = given.cities ?? embeddedCities;
-  const service = given.oracle === "scripted" ? undefined : openService(given.oracle);
+  const service =
+    source === "scripted" ? undefined : inOption("guessMyCity.oracle", () => openService(source));
   const oracle = service === undefined ? scriptedOracle : serviceOracle(service);
   const guesses = guessesOf(cities);
   const byName = new Map(cities.map((city) => [city.name, city]));

@@ -10,6 +10,7 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { z } from "zod";
+import { inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type {
   Action,
@@ -62,7 +63,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
   const parsed = optionsSchema.safeParse(options);
   if (!parsed.success) throw new NlacError("ERR_CONFIG", `tauBench: ${z.prettifyError(parsed.error)}`);
   const { domain: name, data, turns, actionFormat, ...files } = parsed.data;
-  const user = openUser(files.user);
+  const user = inOption("tauBench.user", () => openUser(files.user));
   const domain = once(() => openDomain(name, data ?? defaultData()));
   const tasks = {
     train: once(() => loadTasks(domain(), files.train, "train")),

@@ -9,7 +9,7 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../../checks.ts";
+import { checkConfig, inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import { derivedSeed, permutation, streams } from "../../random.ts";
 import type { ChatService } from "../service.ts";
@@ -108,7 +108,7 @@ export async function synthesizeRetail(options: SynthesizeRetailOptions = {}): P
   const drafts = { train: draw("train", train), test: draw("test", test) };
   let rewritten = 0;
   if (rewrite !== undefined) {
-    const service = openService(rewrite);
+    const service = inOption("rewrite", () => openService(rewrite));
     try {
       const all = [...drafts.train, ...drafts.test];
       rewritten = await rewriteAll(all, service, { seed, signal, onProgress });

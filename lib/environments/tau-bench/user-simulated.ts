@@ -14,7 +14,7 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../../checks.ts";
+import { checkConfig, inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import { malformed, type Parsed, sections } from "../../prompts/parsing.ts";
 import { derivedSeed, streams } from "../../random.ts";
@@ -61,7 +61,7 @@ const greeting = "Hello! What can I do for you today?";
 /** Throws ERR_CONFIG for options that do not validate; nothing is asked yet. */
 export function simulatedUser(options: SimulatedUserOptions): User {
   const { service: source, strategy, temperature, attempts } = checkConfig(optionsSchema, options);
-  const service = openService(source);
+  const service = inOption("service", () => openService(source));
   const write = writers[strategy](attempts);
   return {
     async start({ instruction }, { seed, signal }): Promise<Conversation> {

@@ -14,10 +14,7 @@ export function openUser(option: UserOption): User {
   if (option === "scripted") return scriptedUser;
   if (typeof option === "function") return simulatedUser({ service: option });
   if (typeof option !== "object" || option === null) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      'tauBench: user must be "scripted", a service or { service, strategy }.',
-    );
+    throw new NlacError("ERR_CONFIG", 'It must be "scripted", a service or { service, strategy }.');
   }
   if ("start" in option) return option;
   return simulatedUser("service" in option ? option : { service: option });

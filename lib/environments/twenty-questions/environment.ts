@@ -10,6 +10,7 @@
  * names the word; all words that the oracle may have in mind are listed; and the last question is asked for as a guess.
  */
 
+import { inOption } from "../../checks.ts";
 import { NlacError, throwIfAborted } from "../../errors.ts";
 import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
 import { checkSplit, driver, episodeOver } from "../driver.ts";
@@ -286,7 +287,7 @@ function openOracle(
     return { oracle: recordedOracle(new RecordedAnswers(games), words, names) };
   }
   if (typeof oracle === "object" && oracle !== null && "answer" in oracle) return { oracle };
-  const service = openService(oracle);
+  const service = inOption("twentyQuestions.oracle", () => openService(oracle));
   return { oracle: serviceOracle(service, names), service };
 }
 

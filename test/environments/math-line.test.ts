@@ -1,0 +1,30 @@
+import { EventEmitter } from "node:events";
+import { expect, it, vi } from "vitest";
+import { gradeMath } from "../../lib/environments/math/grade.ts";
+import { mostWaiting } from "../../lib/environments/math/library.ts";
+
+// A thread that takes every answer for right, at once.
+vi.mock("node:worker_threads", () => ({
+  Worker: class extends EventEmitter {
+    constructor() {
+      super();
+      this.postMessage();
+    }
+    ref() {}
+    unref() {}
+    postMessage() {
+      setImmediate(() => this.emit("message", true));
+    }
+  },
+}));
+
+it("takes so many questions at once that need the thread, refuses more, and takes others when those are judged", async () => {
+  const ask = () => gradeMath("\\sqrt{8}", "2\\sqrt{2}");
+  const first = Array.from({ length: mostWaiting }, ask);
+  for (let i = 0; i < 3; i++)
+    await expect(ask()).rejects.toMatchObject({ code: "ERR_BUSY", message: expect.stringContaining("4096") });
+  expect(await gradeMath("1/2", "0.5")).toBe(true); // which needs no thread
+  await first[0];
+  const next = ask();
+  expect(await Promise.all([...first, next])).toEqual(Array(mostWaiting + 1).fill(true));
+});

@@ -809,16 +809,19 @@ std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, co
 
 StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
   return guarded([&] {
+    const std::vector<at::Tensor> gradients = make_gradients().list();
+    AdamWState& moments = moments_[state];
+    const int64_t before = moments.steps;
     try {
-      const StepResult result =
-          adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
+      const StepResult result = adamw_step(master_.list(), online_.list(), gradients, moments, options);
       if (!result.skipped) {
         changed(Which::online);
         moved_ = true;
       }
       return result;
     } catch (...) {
-      // Some parameters may have moved: no cache and no gradient of theirs holds any more.
+      if (moments.steps == before) throw;  // nothing has moved
+      // Some parameters may have: no cache and no gradient of theirs holds any more.
       moved_ = true;
       changed(Which::online);
       gradients_.reset();

@@ -536,6 +536,23 @@ TEST_CASE("a loss that is not finite skips the step and changes nothing") {
   CHECK(equal(twin->masters().list(), learner->masters().list()));
 }
 
+TEST_CASE("a step that is refused moves nothing, and can be taken after all") {
+  const auto learner = tiny_learner(), twin = tiny_learner();
+  AdamWOptions wrong = quick_step();
+  wrong.learning_rate = -1;
+  learner->token_nll(some_texts(), true);
+  CHECK(code_of([&] { learner->step(wrong, ""); }) == "ERR_VALUE");
+  CHECK(learner->target_distance() == 0);
+  learner->update_target(0.5);  // θ̄ can still begin before the first step
+  learner->step(quick_step(), "");
+
+  twin->update_target(0.5);
+  twin->token_nll(some_texts(), true);
+  twin->step(quick_step(), "");
+  CHECK(equal(learner->masters().list(), twin->masters().list()));
+  CHECK(equal(learner->target_masters()->list(), twin->target_masters()->list()));
+}
+
 TEST_CASE("each optimizer state has its own moments") {
   const auto a = tiny_learner(), b = tiny_learner();
   for (const char* name : {"critic", "policy"}) {

@@ -329,9 +329,9 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       }
       ++stream;
     }
-    weights.add_heads(options.heads);
     const at::ScalarType type = loaded_type(options);
     if (!options.device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, options.device);
+    weights.add_heads(options.heads);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
   });
 }

@@ -1362,6 +1362,31 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
   }
 }
 
+TEST_CASE("heads keep their float32 beside an adapter on a bfloat16 model") {
+  for (const Heads heads : {Heads::value, Heads::q}) {
+    LearnerOptions whole = options_of(at::kBFloat16), adapted = adapted_options(at::kBFloat16);
+    whole.heads = adapted.heads = heads;
+    const auto learner = Learner::create(tiny_config(), 1, whole);
+    at::NoGradGuard no_grad;
+    torch::manual_seed(6);
+    const auto heads_of = [&](const Weights& weights) {
+      return heads == Heads::value ? std::vector<at::Tensor>{weights.value, weights.value_bias}
+                                   : std::vector<at::Tensor>{weights.q[0].advantage, weights.q[0].value,
+                                                             weights.q[1].advantage, weights.q[1].value};
+    };
+    for (const at::Tensor& tensor : heads_of(learner->masters())) tensor.copy_(at::randn_like(tensor));
+    TemporaryDirectory directory;
+    learner->save(directory.string());
+    const auto beside = Learner::load(directory.string(), adapted);
+    CHECK(equal(heads_of(beside->masters()), heads_of(learner->masters())));
+    // Neither does the learner's own checkpoint round them.
+    TemporaryDirectory second;
+    beside->save(second.string());
+    const auto resumed = Learner::resume(second.string(), options_of(at::kBFloat16));
+    CHECK(equal(resumed->masters().list(), beside->masters().list()));
+  }
+}
+
 TEST_CASE("an adapter's checkpoint is refused without its base, with another, and where it is damaged") {
   TemporaryDirectory base, other, directory, plain;
   Learner::create(tiny_config(), 3, options_of())->export_huggingface(base.string());

@@ -195,21 +195,33 @@ void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
 constexpr int kCheckpointFormat = 1;
 constexpr const char* kBaseDirectory = "base";  // of a checkpoint whose base lies nowhere else
 
-// Fills the tensors from the file, which must hold exactly these.
-void read_tensors(const fs::path& path, const NamedTensors& tensors) {
-  const SafetensorsFile file = open_safetensors(path.string());
+// The file's tensors by name: exactly these, float32 or, with `half`, bfloat16, and of their shapes.
+std::map<std::string, const TensorEntry*> entries_of(const SafetensorsFile& file, const fs::path& path,
+                                                     const NamedTensors& tensors, bool half) {
   std::map<std::string, const TensorEntry*> entries;
   for (const TensorEntry& entry : file.tensors) entries[entry.name] = &entry;
-  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ",
-               tensors.size(), " tensors, found ", entries.size());
   for (const auto& [name, tensor] : tensors) {
     const auto found = entries.find(name);
-    NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": no tensor ", name);
+    NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": tensor ", name, " is missing");
     const TensorEntry& entry = *found->second;
-    NLAC_REQUIRE(entry.type == StoredType::f32 && at::IntArrayRef(entry.shape) == tensor.sizes(),
+    NLAC_REQUIRE((entry.type == StoredType::f32 || (half && entry.type == StoredType::bf16)) &&
+                     at::IntArrayRef(entry.shape) == tensor.sizes(),
                  "ERR_CHECKPOINT", path.string(), ": ", name, " is ", stored_type_name(entry.type), ' ',
                  at::IntArrayRef(entry.shape), ", expected f32 ", tensor.sizes());
-    at::Tensor host = at::empty(tensor.sizes(), at::kFloat);
+  }
+  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ",
+               tensors.size(), " tensors, found ", entries.size());
+  return entries;
+}
+
+// Fills the tensors from the file, which must hold exactly these.
+void read_tensors(const fs::path& path, const NamedTensors& tensors, bool half = false) {
+  const SafetensorsFile file = open_safetensors(path.string());
+  const auto entries = entries_of(file, path, tensors, half);
+  for (const auto& [name, tensor] : tensors) {
+    const TensorEntry& entry = *entries.at(name);
+    at::Tensor host =
+        at::empty(tensor.sizes(), entry.type == StoredType::f32 ? at::kFloat : at::kBFloat16);
     std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may lie unaligned
     tensor.copy_(host);
   }
@@ -883,7 +895,8 @@ void Learner::save(const std::string& directory) {
                                {"optimizers", nlohmann::json::array()}};
     if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
     if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
-    if (reference_) write_tensors(root / "reference.safetensors", reference_->named_views(config_));
+    if (reference_)
+      write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
     if (manifest["gradients"])
       write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
     for (const auto& [name, state] : moments_) {
@@ -937,6 +950,11 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         learner->base_checksum_ = checksum;
         read_tensors(root / adapter_file, learner->master_.named_views(learner->config_));
         learner->online_ = learner->computing(learner->master_);
+      } else {
+        // Heads that the file lacks were made: good for a training's start, but not for its resumption.
+        const fs::path path = root / "model.safetensors";
+        entries_of(open_safetensors(path.string()), path, learner->master_.named_views(learner->config_),
+                   /*half=*/false);
       }
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       learner->moved_ = manifest.value("moved", false);
@@ -948,7 +966,8 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       }
       if (manifest.value("reference", false)) {
         Weights reference = learner->master_.like(options.dtype, options.device);
-        read_tensors(root / "reference.safetensors", reference.named_views(learner->config_));
+        read_tensors(root / "reference.safetensors", reference.named_views(learner->config_),
+                     /*half=*/true);
         learner->reference_ = learner->on_base(std::move(reference));
       }
       if (manifest.at("gradients").get<bool>()) {

@@ -1050,6 +1050,14 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
     CHECK(resumed->values(scored) == learner->values(scored));
 
+    // The reference is written as it is held: a float32 copy of a large model would not fit beside it.
+    const auto size = [&](const char* name) {
+      return static_cast<double>(fs::file_size(directory.path / name));
+    };
+    CHECK(size("reference.safetensors") / size("model.safetensors") ==
+          doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));
+    const auto wider = Learner::resume(directory.string(), options_of(at::kFloat));
+    CHECK(wider->log_probs(scored, Which::reference).size() == scored.size());
     fs::resize_file(directory.path / "reference.safetensors", 100);
     CHECK(code_of([&] { Learner::resume(directory.string(), options_of()); }) == "ERR_CHECKPOINT");
   }
@@ -1071,6 +1079,25 @@ TEST_CASE("a directory loads with heads or without, whether it has them or not")
     CHECK(fresh->masters().value.eq(0).all().item<bool>());
     CHECK(fresh->masters().value_bias.eq(0).all().item<bool>());
     CHECK(equal(Learner::load(directory->string(), options_of())->masters().list(), plain->masters().list()));
+  }
+}
+
+TEST_CASE("a training goes on with the heads that were saved, never with new ones") {
+  for (const Heads heads : {Heads::value, Heads::q}) {
+    LearnerOptions options = options_of();
+    options.heads = heads;
+    TemporaryDirectory with, without;
+    tiny_learner(options)->save(with.string());
+    tiny_learner()->save(without.string());
+    REQUIRE(code_of([&] { Learner::resume(with.string(), options_of()); }) == "none");
+    fs::copy_file(without.path / "model.safetensors", with.path / "model.safetensors",
+                  fs::copy_options::overwrite_existing);
+    std::string message;
+    CHECK(code_of([&] { Learner::resume(with.string(), options_of()); }, &message) == "ERR_CHECKPOINT");
+    CAPTURE(message);
+    const std::string missing = heads == Heads::value ? "value_head.weight" : "q_heads.0.advantage";
+    const std::string file = (with.path / "model.safetensors").string();
+    CHECK(message.find(file + ": tensor " + missing + " is missing") == 0);
   }
 }
 

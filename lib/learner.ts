@@ -184,9 +184,10 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   readonly device: string;
   readonly dtype: "bfloat16" | "float32";
   readonly seed: number;
+  /** Those that the model's configurations name, and its tokenizer's. */
+  readonly endOfTurnIds: readonly number[];
 
   readonly #native: NativeLearner;
-  readonly #stopTokenIds: readonly number[];
   readonly #base: string | undefined;
   #template: ChatTemplate | undefined;
   readonly #queueLimit: number;
@@ -210,7 +211,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.seed = settings.seed;
     this.#queueLimit = settings.queueLimit;
     this.#requests = requests;
-    this.#stopTokenIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
+    this.endOfTurnIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
   }
 
   /**
@@ -314,7 +315,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   get endOfTurn(): number {
     // An instruct model's eos_token ends its turns; its list of ids may begin with one that ends documents.
     const named = this.tokenizer?.idOf(this.tokenizer.namedTokens.eos_token ?? "");
-    const id = named ?? this.#stopTokenIds[0];
+    const id = named ?? this.endOfTurnIds[0];
     if (id === undefined) throw new NlacError("ERR_TOKENIZER", "The model has no id that ends a turn.");
     return id;
   }
@@ -763,7 +764,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       ),
       forbidden: this.#idList(request.forbidden, `${where}.forbidden`),
       seed: 0n,
-      stopTokenIds: Int32Array.from([...this.#stopTokenIds, ...own]),
+      stopTokenIds: Int32Array.from([...this.endOfTurnIds, ...own]),
       stop,
       keepHidden: checkBoolean(request.keepHidden ?? false, `${where}.keepHidden`),
     };

@@ -185,7 +185,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
         state.collected = true;
         run.metrics(state.updates, {
           ...rolloutMetrics(trajectories),
-          ...completionMetrics(trajectories, model.endOfTurn),
+          ...completionMetrics(trajectories, model),
           episodes: state.episodes,
           environment_steps: state.environmentSteps,
           "time/play": (performance.now() - started) / 1000,

@@ -205,6 +205,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     } else {
       for (const trajectory of readRecorded(config.recorded, model)) store(training, trajectory);
       state.recorded = state.episodes;
+      await model.updateTarget(1); // line 1: θ̄ begins at θ, which a warm-up may have moved
       // What came before training, a warm-up say, is not lost to a stop during the first episodes.
       await checkpoint(true);
     }

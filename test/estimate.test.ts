@@ -345,13 +345,16 @@ describe("nlac train --dry-run", () => {
       expect(config).toMatchObject({ iterations: 30, maxPromptTokens: 8192, maxActionTokens: 24_576 });
       if (algorithm === "nlac") {
         const rates = { criticLearningRate: 5e-6, policyLearningRate: 5e-6, targetRate: 0.005 };
-        const sizes = { batchSize: 1024, futures: 1, refinements: 1, priorityExponent: 0.1, rehearsal: 0 };
+        const sizes = { futures: 1, refinements: 1, priorityExponent: 0.1, rehearsal: 0 };
         expect(config).toMatchObject({ ...rates, ...sizes, refinementsKept: "all" });
       } else {
         expect(config).toMatchObject({ learningRate: 5e-6 });
       }
+      // One reading of its batch, rounds and steps for all methods: each sees 30,720 samples in as many steps.
+      expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize: 1 });
       const { work } = estimate(await loadRecipe(name));
       expect(work.iterations * work.updates).toBe(30_720);
+      expect(work.iterations * work.episodes).toBe(30_720);
     }
   });
 

@@ -26,6 +26,7 @@ export {
   Learner,
   type LearnerOptions,
   type ModelInfo,
+  type ResumeOptions,
 } from "./learner.ts";
 export type {
   DistilledText,

@@ -126,6 +126,14 @@ export interface CreateOptions extends LearnerOptions {
   tokenizer?: Tokenizer | undefined;
 }
 
+export interface ResumeOptions extends LearnerOptions {
+  /**
+   * Where the model of an adapter may be too, as `load` takes it: looked at where it is not under the name or path that
+   * `load` was given then.
+   */
+  base?: string | undefined;
+}
+
 export type ModelInfo = Readonly<NativeModelInfo>;
 export type Heads = NativeModelInfo["heads"];
 
@@ -184,9 +192,10 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   readonly device: string;
   readonly dtype: "bfloat16" | "float32";
   readonly seed: number;
+  /** Those that the model's configurations name, and its tokenizer's. */
+  readonly endOfTurnIds: readonly number[];
 
   readonly #native: NativeLearner;
-  readonly #stopTokenIds: readonly number[];
   readonly #base: string | undefined;
   #template: ChatTemplate | undefined;
   readonly #queueLimit: number;
@@ -210,7 +219,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.seed = settings.seed;
     this.#queueLimit = settings.queueLimit;
     this.#requests = requests;
-    this.#stopTokenIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
+    this.endOfTurnIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
   }
 
   /**
@@ -227,7 +236,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
     // A run's checkpoints give way to later ones; the core keeps such a base with the adapter.
     const lasting = !existsSync(join(path, "learner.json"));
-    const base = settings.adapter && lasting ? (existsSync(model) ? path : model) : undefined;
+    const base = settings.adapter && lasting ? lastingName(model, path) : undefined;
     return Learner.#assemble(native, readTokenizer(addon, path), settings, 0, base);
   }
 
@@ -254,22 +263,24 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
    *   the saved one, and so do `heads` and `adapter`, which cannot be others
    * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint, and where
-   *   the model that an adapter belongs to is not where it was loaded from, or is another; ERR_CONFIG
+   *   the model that an adapter belongs to is not where it was loaded from nor at `base`, or is another; ERR_CONFIG
    */
-  static async resume(directory: string, options: LearnerOptions = {}): Promise<Learner> {
-    const settings = checkSettings(options);
+  static async resume(directory: string, options: ResumeOptions = {}): Promise<Learner> {
+    const { base: elsewhere, ...rest } = options;
+    const settings = checkSettings(rest);
     const saved = readSampling(directory);
     settings.seed = options.seed ?? saved.seed;
     const addon = openAddon(settings);
-    const base = saved.base === undefined ? "" : await findBase(directory, saved.base);
-    const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings), base));
+    const base = saved.base === undefined ? undefined : await findBase(directory, saved.base, elsewhere);
+    const path = base?.path ?? "";
+    const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings), path));
     const tokenizer = saved.tokenizer ? Tokenizer.fromDirectory(directory) : Promise.resolve(undefined);
     const readable = tokenizer.catch((error: unknown) => {
       throw new NlacError("ERR_CHECKPOINT", `The tokenizer of ${directory} cannot be read: ${error}`, {
         cause: error,
       });
     });
-    return Learner.#assemble(native, readable, settings, saved.requests, saved.base);
+    return Learner.#assemble(native, readable, settings, saved.requests, base?.name);
   }
 
   /** Joins the two halves, which load side by side; if either fails, nothing of the other is left. */
@@ -314,7 +325,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   get endOfTurn(): number {
     // An instruct model's eos_token ends its turns; its list of ids may begin with one that ends documents.
     const named = this.tokenizer?.idOf(this.tokenizer.namedTokens.eos_token ?? "");
-    const id = named ?? this.#stopTokenIds[0];
+    const id = named ?? this.endOfTurnIds[0];
     if (id === undefined) throw new NlacError("ERR_TOKENIZER", "The model has no id that ends a turn.");
     return id;
   }
@@ -763,7 +774,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       ),
       forbidden: this.#idList(request.forbidden, `${where}.forbidden`),
       seed: 0n,
-      stopTokenIds: Int32Array.from([...this.#stopTokenIds, ...own]),
+      stopTokenIds: Int32Array.from([...this.endOfTurnIds, ...own]),
       stop,
       keepHidden: checkBoolean(request.keepHidden ?? false, `${where}.keepHidden`),
     };
@@ -902,17 +913,31 @@ function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): 
   return { rank, alpha, targets: wanted, seed: BigInt(seed) };
 }
 
-/** The path of the model that a checkpoint's adapter belongs to. */
-async function findBase(directory: string, base: string): Promise<string> {
-  try {
-    return await resolveModel(base);
-  } catch (error) {
-    throw new NlacError(
-      "ERR_CHECKPOINT",
-      `The adapter in ${directory} belongs to the model ${base}: ${(error as Error).message}`,
-      { cause: error },
-    );
+/** What a model is found by again, also from another directory: its name, or the absolute path that it is at. */
+function lastingName(model: string, path: string): string {
+  return existsSync(model) ? path : model;
+}
+
+/** The model that a checkpoint's adapter belongs to, by the name it was saved with or where else it may be. */
+async function findBase(
+  directory: string,
+  saved: string,
+  elsewhere: string | undefined,
+): Promise<{ name: string; path: string }> {
+  const reasons: string[] = [];
+  for (const model of new Set([saved, elsewhere ?? saved])) {
+    try {
+      const path = await resolveModel(model);
+      return { name: lastingName(model, path), path };
+    } catch (error) {
+      reasons.push((error as Error).message);
+    }
   }
+  throw new NlacError(
+    "ERR_CHECKPOINT",
+    `The adapter in ${directory} belongs to the model ${saved}, which is not there. Put it back, or say where it is now: ` +
+      `\`base\` of Learner.resume, the recipe's \`model\` in a run's run.json. ${reasons.join(" ")}`,
+  );
 }
 
 /** A model without a tokenizer is one that takes ids only. */

@@ -142,6 +142,8 @@ export interface LanguageModel {
   restoreConversation(json: ConversationJson): Conversation;
   /** The id that ends a turn; a supervised text ends with it. */
   readonly endOfTurn: number;
+  /** All ids that end a turn: a text of `generate` that ends with none of them was cut off. */
+  readonly endOfTurnIds: readonly number[];
   /** Longest context, in tokens. */
   readonly maxPositions: number;
 

@@ -191,8 +191,21 @@ describe("what is kept of it", () => {
 
       expect(await codeOf(Learner.resume(saved, { adapter: { ...adapter, rank: 2 } }))).toBe("ERR_CONFIG");
       expect(await codeOf(Learner.load(saved))).toBe("ERR_MODEL_FORMAT");
-      renameSync(base, join(directory, "elsewhere"));
-      expect(await codeOf(Learner.resume(saved))).toBe("ERR_CHECKPOINT");
+
+      const elsewhere = join(directory, "elsewhere");
+      renameSync(base, elsewhere);
+      const error = await Learner.resume(saved, { base: join(directory, "nowhere") }).catch((e) => e);
+      expect(error.code).toBe("ERR_CHECKPOINT");
+      expect(error.message).toContain(`the model ${base}, which is not there`);
+      expect(error.message).toContain(`no model "${join(directory, "nowhere")}"`);
+      {
+        await using found = await Learner.resume(saved, { dtype: "float32", base: elsewhere });
+        await train(found, 2);
+        expect((await found.logits([ids("abcd")]))[0]).toEqual((await model.logits([ids("abcd")]))[0]);
+        // From now on it is found there at once.
+        await found.save(join(directory, "again"));
+      }
+      expect(await codeOf(Learner.resume(join(directory, "again")))).toBe("no error");
       await using other = await tinyLearner({ seed: 2 });
       await other.exportHuggingFace(base);
       expect(await codeOf(Learner.resume(saved))).toBe("ERR_CHECKPOINT");

@@ -203,6 +203,63 @@ test("what is held is counted by hand", () => {
   expect(total(gpu.assumed.held)).toBeLessThan(total(here.assumed.held)); // no Node on a GPU
 });
 
+test("a diagnosis is counted: what it writes, how often, and what the largest call keeps", () => {
+  const every = (diagnostics: object, more = {}) =>
+    estimated({ iterations: 5, attempt: "stored", diagnostics, ...more });
+  const none = every({});
+  const often = every({ every: 2, transitions: 32, branches: 0 });
+  expect(none.work.diagnosis).toEqual({ times: 0, writing: [] });
+  expect(often.work.diagnosis.times).toBe(3); // iterations 0, 2 and 4
+  const told = often.work.diagnosis.writing.map(({ what, texts }) => ({ what, texts }));
+  expect(told.filter(({ what }) => what !== "futures")).toEqual([
+    { what: "critiques", texts: 32 },
+    { what: "refinements", texts: 32 },
+  ]);
+  // What an update writes for as many transitions, three times in the run.
+  const batch = often.work.writing.find(({ what }) => what === "critiques")!.texts;
+  const refined = (estimate: Estimate) =>
+    estimate.work.writing
+      .filter(({ weights }) => weights === "θ")
+      .reduce((written, { texts, written: tokens }) => written + texts * tokens, 0);
+  const more = often.fits[0]!.time.run.written - none.fits[0]!.time.run.written;
+  const futures = often.work.diagnosis.writing
+    .filter(({ what }) => what === "futures")
+    .reduce((written, { texts, written: tokens }) => written + texts * tokens, 0);
+  expect(more).toBeCloseTo(3 * ((refined(often) * 32) / batch + futures), 3);
+  // Branches play on, and a diagnosis of more transitions than a batch has needs more room.
+  const branching = every({ every: 2, transitions: 32, branches: 4 });
+  const turns = branching.work.lengths.turns;
+  const played = branching.fits[0]!.time.run.written - often.fits[0]!.time.run.written;
+  expect(played).toBeCloseTo(3 * 32 * 4 * ((turns - 1) / 2) * branching.work.lengths.action, 3);
+  const room = { cacheBytes: 1e15 };
+  const wide = { every: 1, transitions: 4096, branches: 0 };
+  const [small_, large] = [{}, wide].map((diagnostics) =>
+    peak(estimated({ diagnostics, episodesPerIteration: 512, batchSize: 8 }, room)),
+  );
+  expect(large!).toBeGreaterThan(small_!);
+});
+
+test("only a method that uses θ̄ holds one, also where it ends after its warm-up", () => {
+  for (const algorithm of ["nlac", "sac", "rft", "grpo", "ppo"] as const) {
+    for (const iterations of [0, 1]) {
+      const recipe = parseRecipe(
+        {
+          name: "x",
+          model: "Qwen2.5-7B-Instruct",
+          environment: { name: "math" },
+          algorithm,
+          warmup: { steps: 1 },
+          config: { iterations },
+        },
+        "a test",
+      );
+      const held = estimate(recipe, { turns: 1 }, small).fits[0]!.assumed.held.map(({ name }) => name);
+      const has = held.includes("θ̄, float32");
+      expect([algorithm, iterations, has]).toEqual([algorithm, iterations, /nlac|sac/.test(algorithm)]);
+    }
+  }
+});
+
 test("with an adapter the model is only read", () => {
   const recipe = parseRecipe(
     {
@@ -288,13 +345,16 @@ describe("nlac train --dry-run", () => {
       expect(config).toMatchObject({ iterations: 30, maxPromptTokens: 8192, maxActionTokens: 24_576 });
       if (algorithm === "nlac") {
         const rates = { criticLearningRate: 5e-6, policyLearningRate: 5e-6, targetRate: 0.005 };
-        const sizes = { batchSize: 1024, futures: 1, refinements: 1, priorityExponent: 0.1, rehearsal: 0 };
+        const sizes = { futures: 1, refinements: 1, priorityExponent: 0.1, rehearsal: 0 };
         expect(config).toMatchObject({ ...rates, ...sizes, refinementsKept: "all" });
       } else {
         expect(config).toMatchObject({ learningRate: 5e-6 });
       }
+      // One reading of its batch, rounds and steps for all methods: each sees 30,720 samples in as many steps.
+      expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize: 1 });
       const { work } = estimate(await loadRecipe(name));
       expect(work.iterations * work.updates).toBe(30_720);
+      expect(work.iterations * work.episodes).toBe(30_720);
     }
   });
 

@@ -193,7 +193,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
         state.collected = true;
         run.metrics(state.updates, {
           ...rolloutMetrics(trajectories),
-          ...completionMetrics(trajectories, model.endOfTurn),
+          ...completionMetrics(trajectories, model),
           ...groupMetrics(trajectories, config.groupSize),
           episodes: state.episodes,
           environment_steps: state.environmentSteps,

@@ -73,7 +73,7 @@ const fields = z.strictObject({
   recorded: z.array(z.string().min(1)).default([]),
   /** Updates a round, each a step on L1 and a step on L2. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Transitions an update. Paper: 1024. */
+  /** Transitions an update. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
   batchSize: count.default(1024),
   /** k, m, how the texts of each role are written, and which of them are trained on: rollout/roles.ts. */
   ...rolesConfig.shape,
@@ -205,6 +205,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     } else {
       for (const trajectory of readRecorded(config.recorded, model)) store(training, trajectory);
       state.recorded = state.episodes;
+      await model.updateTarget(1); // line 1: θ̄ begins at θ, which a warm-up may have moved
       // What came before training, a warm-up say, is not lost to a stop during the first episodes.
       await checkpoint(true);
     }

@@ -75,7 +75,7 @@ export const ppoConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** How often a round's episodes are gone through. Schulman et al.: 3 to 15; TRL: 4. */
   epochs: count.default(4),
-  /** Episodes a step. Paper: 1024 samples; default 16, four steps an epoch. */
+  /** Episodes a step. Paper: a batch of 1024, on which see docs/paper-recipes.md. Default 16, four steps an epoch. */
   batchSize: count.default(16),
   /** γ, a token's. Paper: not given; default 1, a turn's reward counts the same however long its text is. */
   discount: share.default(1),
@@ -185,7 +185,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
         state.collected = true;
         run.metrics(state.updates, {
           ...rolloutMetrics(trajectories),
-          ...completionMetrics(trajectories, model.endOfTurn),
+          ...completionMetrics(trajectories, model),
           episodes: state.episodes,
           environment_steps: state.environmentSteps,
           "time/play": (performance.now() - started) / 1000,

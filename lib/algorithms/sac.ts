@@ -163,7 +163,9 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   try {
     showOverall();
     if (state.episodes === 0) {
+      // Both begin at θ, which a warm-up may have moved.
       await model.resetQHeads();
+      await model.updateTarget(1);
       // What came before training, a warm-up say, is not lost to a stop during the first episodes.
       await checkpoint(true);
     }

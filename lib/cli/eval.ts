@@ -4,7 +4,7 @@ import { accessSync, constants, existsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { Command } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
-import { evaluateReact } from "../algorithms/react.ts";
+import { evaluateReact, reactConfig } from "../algorithms/react.ts";
 import type { Environment, Usage } from "../environments/contract.ts";
 import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
 import { type ChatService, chatService } from "../environments/service.ts";
@@ -16,6 +16,7 @@ import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import type { Player } from "../rollout/batches.ts";
 import { criticLoss } from "../rollout/critic-loss.ts";
+import { diagnose } from "../rollout/diagnose.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../rollout/evaluate.ts";
 import { idlePlayer } from "../rollout/idle-player.ts";
 import type { Interval } from "../rollout/intervals.ts";
@@ -52,7 +53,9 @@ interface EvalFlags extends ModelFlags {
   resume?: boolean;
   report?: string;
   critic?: string;
+  diagnose?: boolean;
   transitions: number;
+  branches: number;
   json?: boolean;
 }
 
@@ -95,7 +98,19 @@ export function registerEval(program: Command): void {
     .option("--resume", "with --record: go on with a file that a stopped evaluation left")
     .option("--report <file>", "write a page that shows figures and episodes (.html)")
     .option("--critic <file>", "instead of playing: L1 of the critic, as training takes it, on such episodes")
-    .option("--transitions <number>", "with --critic: transitions to take, evenly spread", wholeNumber(1), 64)
+    .option("--diagnose", "also measure what critic and refiner are worth, on the episodes played")
+    .option(
+      "--transitions <number>",
+      "most transitions that --critic (evenly spread) or --diagnose (drawn) looks at",
+      wholeNumber(1),
+      64,
+    )
+    .option(
+      "--branches <number>",
+      "with --diagnose: episodes played on with each refined action",
+      wholeNumber(0),
+      1,
+    )
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
@@ -118,6 +133,7 @@ Examples:
   nlac eval runs/mine --trials 4 --temperature 1 --report mine.html
   nlac eval runs/mine --split test --record held-out.jsonl
   nlac eval runs/mine --critic held-out.jsonl
+  nlac eval runs/mine --diagnose --temperature 1
   nlac eval ${doNothing} --environment errands
   OPENAI_BASE_URL=http://localhost:8000/v1 \\
     nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions`,
@@ -126,11 +142,20 @@ Examples:
 }
 
 async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
-  if (flags.critic !== undefined) {
-    for (const option of ["record", "report", "resume"] as const)
+  const excluded = {
+    critic: ["record", "report", "resume", "diagnose"],
+    diagnose: ["resume"], // the episodes played before are read as figures alone
+  } as const;
+  for (const given of ["critic", "diagnose"] as const) {
+    for (const option of flags[given] === undefined ? [] : excluded[given])
       if (flags[option] !== undefined)
-        throw new NlacError("ERR_VALUE", `--${option} and --critic exclude each other.`);
+        throw new NlacError("ERR_VALUE", `--${option} and --${given} exclude each other.`);
   }
+  if (flags.diagnose && flags.weights === "target")
+    throw new NlacError(
+      "ERR_VALUE",
+      "--diagnose is of θ, which critic and refiner write with: --weights online.",
+    );
   if (flags.resume && flags.record === undefined)
     throw new NlacError("ERR_VALUE", "--resume needs the --record that the evaluation was begun with.");
   // Before anything is played: a path that cannot be written costs no episode.
@@ -164,8 +189,9 @@ interface Agent {
 
 async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
   const isService = runOrModel.startsWith(servicePrefix);
-  if (flags.critic !== undefined && (isService || runOrModel === doNothing))
-    throw new NlacError("ERR_VALUE", "--critic needs a model whose probabilities can be read.");
+  for (const option of ["critic", "diagnose"] as const)
+    if (flags[option] !== undefined && (isService || runOrModel === doNothing))
+      throw new NlacError("ERR_VALUE", `--${option} needs a model that is loaded here.`);
   if (runOrModel === doNothing) return { player: idlePlayer };
   if (isService) {
     const service = chatService({ model: runOrModel.slice(servicePrefix.length) });
@@ -194,7 +220,7 @@ async function measure(
     const sameAsRun = name === recipe?.environment.name;
     environment = await openEnvironment(name, flags.options ?? (sameAsRun ? recipe.environment.options : {}));
     if (flags.critic !== undefined && learner !== undefined)
-      await evaluateCritic(learner, environment, flags.critic, criticConfig(recipe), flags);
+      await evaluateCritic(learner, environment, flags.critic, criticConfig(recipe, "--critic"), flags);
     else await evaluatePlay(runOrModel, agent, environment, flags, record);
   } finally {
     await environment?.close();
@@ -216,6 +242,7 @@ async function evaluatePlay(
     ...{ split, episodes, trials, concurrency, temperature, stepTimeout, seed },
     ...{ maxActionTokens, maxPromptTokens: of?.maxPromptTokens },
   };
+  const diagnosed = flags.diagnose ? { ...criticConfig(agent.recipe, "--diagnose"), seed } : undefined;
   const model = agent.player(environment);
   const withFloor = flags.floor ?? (environment.idle !== undefined && environment.usage === undefined);
   const idle = withFloor && player !== doNothing ? idlePlayer(environment) : undefined;
@@ -225,6 +252,7 @@ async function evaluatePlay(
   let spent: string | undefined;
   let people: Usage | undefined;
   let floor: Interval | undefined;
+  let diagnosis: Record<string, number> | undefined;
 
   const progress = new TerminalProgress();
   const note = (line: string) => progress.note(line);
@@ -242,15 +270,31 @@ async function evaluatePlay(
       people = environment.usage?.();
     });
     stopped = false;
-    if (idle === undefined) return;
-    const onProgress = showing("floor", progress, false);
-    // A limit in the agent's tokens is none in the ids of this player, which are bytes.
-    const unlimited = { ...config, maxPromptTokens: undefined };
-    const { success } = await evaluateReact({
-      ...{ model: idle, environment, signal, onProgress },
-      config: unlimited,
+    if (idle !== undefined) {
+      const onProgress = showing("floor", progress, false);
+      // A limit in the agent's tokens is none in the ids of this player, which are bytes.
+      const unlimited = { ...config, maxPromptTokens: undefined };
+      const { success } = await evaluateReact({
+        ...{ model: idle, environment, signal, onProgress },
+        config: unlimited,
+      });
+      floor = success;
+    }
+    if (diagnosed === undefined) return;
+    progress.phase("diagnose", 1);
+    const { transitions, branches } = flags;
+    diagnosis = await diagnose({
+      ...{ model: agent.learner!, environment, tasks: await environment.tasks(split), number: 0 },
+      trajectories: finished.sort((a, b) => a.id - b.id),
+      // Branches go on as the episodes were played.
+      config: {
+        ...diagnosed,
+        actionTemperature: temperature,
+        maxActionTokens: reactConfig.parse(config).maxActionTokens,
+        diagnostics: { every: 1, transitions, branches },
+      },
+      run: { signal },
     });
-    floor = success;
   })
     .catch((error: unknown) => {
       if (!(error instanceof NlacError && (error.code === "ERR_ABORTED" || isBudgetSpent(error))))
@@ -269,8 +313,9 @@ async function evaluatePlay(
     ...(agent.service === undefined ? {} : { agent: agent.service.usage() }),
   };
   const { figures, title: _, ...more } = measured;
-  const json = { environment: environment.name, split, ...figures, ...more, stopped };
+  const json = { environment: environment.name, split, ...figures, ...more, diagnosis, stopped };
   console.log(flags.json ? JSON.stringify(json) : figureTable(measured));
+  if (diagnosis !== undefined && !flags.json) console.log(`\n${diagnosisTable(diagnosis)}`);
   if (flags.report !== undefined) {
     const records = flags.record === undefined ? finished.map(toRecord) : latestEpisodes(flags.record);
     writeAtomically(flags.report, renderEpisodes({ ...measured, player }, records));
@@ -306,17 +351,25 @@ function playedBefore(file: string): EpisodeFigures[] {
     .filter((episode) => !isFaulty(episode));
 }
 
+/** The names are those of a training's metrics, which docs/algorithms/nlac.md explains. */
+function diagnosisTable(figures: Record<string, number>): string {
+  const lines = Object.entries(figures).map(
+    ([name, value]) => `  ${name.padEnd(32)} ${formatFigure(value).padStart(8)}`,
+  );
+  return ["critic and refiner", ...lines].join("\n");
+}
+
 function row(label: string, { estimate, low, high }: Interval): string {
   return `  ${label.padEnd(12)} ${formatFigure(estimate).padStart(8)}   [${formatFigure(low)}, ${formatFigure(high)}]`;
 }
 
-/** How a run's training takes L1, or the paper's way for a model that is no run's. */
-function criticConfig(recipe: Recipe | undefined): NlacConfig {
+/** How a run trained its critic, or the paper's way for a model that is no run's. */
+function criticConfig(recipe: Recipe | undefined, option: string): NlacConfig {
   if (recipe === undefined) return parseConfig(undefined);
   if (recipe.algorithm === "nlac") return recipe.config;
   throw new NlacError(
     "ERR_VALUE",
-    `--critic needs a run that trained one; this is a run of ${recipe.algorithm}.`,
+    `${option} needs a run that trained a critic; this is a run of ${recipe.algorithm}.`,
   );
 }
 

@@ -23,13 +23,18 @@ export async function openModel(runOrModel: string, flags: ModelFlags): Promise<
   const given = defined({ device, dtype, seed });
   if (!existsSync(join(runOrModel, "run.json"))) return { learner: await Learner.load(runOrModel, given) };
   const recipe = recipeOf(runOrModel);
-  const options = { ...recipe.learner, ...given };
+  const options = { ...recipe.learner, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
 }
 
 /** A flag that was not given must not hide what a recipe says. */
 function defined(flags: ModelFlags): Partial<ModelFlags> {
   return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
+}
+
+/** Where the model of a run's adapter may be, if not where the run found it. */
+export function baseOf({ model }: Recipe): string | undefined {
+  return typeof model === "string" ? model : undefined;
 }
 
 /** The recipe that a run was started with. Throws ERR_RUN, ERR_CONFIG. */

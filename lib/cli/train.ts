@@ -20,7 +20,7 @@ import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
 import { version } from "../version.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
-import { recipeOf } from "./model.ts";
+import { baseOf, recipeOf } from "./model.ts";
 import { collect } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
@@ -109,7 +109,7 @@ async function run(
   const { train, heads } = algorithms[recipe.algorithm];
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
   const model = flags.resume
-    ? await Learner.resume(learnerDirectory(path), learnerOptions)
+    ? await Learner.resume(learnerDirectory(path), { ...learnerOptions, base: baseOf(recipe) })
     : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
   let directory: RunDirectory | undefined;
   try {

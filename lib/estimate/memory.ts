@@ -14,7 +14,7 @@ import {
   parameterCount,
   queryWidth,
 } from "./shape.ts";
-import type { Work, Writing } from "./work.ts";
+import { allWriting, type Work, type Writing } from "./work.ts";
 
 export interface Part {
   name: string;
@@ -98,7 +98,7 @@ export function cacheCapacity({ prompt, written }: Pick<Writing, "prompt" | "wri
 
 /** Of θ and of θ̄: what the largest call can use of `cacheBytes`, and what a text takes beyond, which then is alone. */
 function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number) {
-  const calls = [...work.playing, ...work.writing];
+  const calls = allWriting(work);
   const largest = (weights: Writing["weights"], bytes: (call: Writing) => number) =>
     Math.max(0, ...calls.filter((call) => call.weights === weights).map(bytes));
   const ofText = (call: Writing) => cacheCapacity(call) * cacheBytesPerToken(shape, size);
@@ -113,8 +113,7 @@ function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number
 
 /** Inference in bfloat16 on a CPU keeps the matrices of each set of weights that writes once more, packed. */
 function packedBytes({ learner }: Recipe, shape: ModelShape, work: Work): number {
-  const calls = [...work.playing, ...work.writing];
-  const sets = new Set(calls.map(({ weights }) => weights)).size;
+  const sets = new Set(allWriting(work).map(({ weights }) => weights)).size;
   const matrices = shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden;
   // An adapter's model is one for both.
   return 2 * matrices * (learner.adapter === undefined ? sets : Math.min(sets, 1));

@@ -40,11 +40,14 @@ export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: De
     writing: wrote.seconds,
     training: trained.seconds + stepSeconds(recipe, shape, device, moved),
   };
+  // An average one: not every iteration is diagnosed.
+  const diagnosed = sum(work.diagnosis.writing.map((call) => writingCost(recipe, shape, call, device)));
+  const share = work.diagnosis.times / Math.max(1, work.iterations);
   const iteration = scaled(update, work.updates);
-  iteration.written += played.written;
-  iteration.read += played.read;
-  iteration.flops += played.flops;
+  for (const key of ["written", "read", "flops"] as const)
+    iteration[key] += played[key] + share * diagnosed[key];
   iteration.playing += played.seconds;
+  iteration.writing += share * diagnosed.seconds;
   const run = scaled(iteration, work.iterations);
   const warmed = passCost(recipe, shape, work.warmup.pass, device);
   const { steps } = work.warmup;

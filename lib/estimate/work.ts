@@ -121,9 +121,10 @@ export interface Work {
   lengths: TextLengths;
   /** The recipe's, within the model's context: longest prompt and longest text of each kind, tokens. */
   limits: { prompt: number; action: number; critique: number };
-  /** Of a round's episodes, and of one update. */
+  /** Of a round's episodes, of one update, and of each of so many diagnoses. */
   playing: Writing[];
   writing: Writing[];
+  diagnosis: { times: number; writing: Writing[] };
   passes: Pass[];
   /** Before all rounds. */
   warmup: { steps: number; pass: Pass };
@@ -177,21 +178,25 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
     warmup: { steps, pass: pass(texts, "warm-up", batchSize, state + action + request, critique) },
   };
   return config.iterations === 0
-    ? { ...work, ...resting, playing: [] }
+    ? { ...work, ...resting, averages: updateOf(recipe, texts).averages, playing: [] }
     : { ...work, ...updateOf(recipe, texts) };
 }
 
-type Update = Pick<Work, "updates" | "steps" | "moments" | "averages" | "references" | "writing" | "passes">;
+type Update = Pick<
+  Work,
+  "updates" | "steps" | "moments" | "averages" | "references" | "writing" | "passes" | "diagnosis"
+>;
 
-/** Of a recipe that ends after its warm-up, which leaves a θ̄. */
+/** Of a recipe that ends after its warm-up, but for θ̄. */
 const resting: Update = {
   updates: 0,
   steps: 0,
   moments: 1,
-  averages: 1,
+  averages: 0,
   references: 0,
   writing: [],
   passes: [],
+  diagnosis: { times: 0, writing: [] },
 };
 
 function updateOf(recipe: Recipe, texts: Texts): Update {
@@ -202,7 +207,7 @@ function updateOf(recipe: Recipe, texts: Texts): Update {
       const { updatesPerIteration, batchSize } = recipe.config;
       const { state, lengths } = texts;
       const passes = [pass(texts, "NLL", batchSize, state, lengths.action)];
-      return { ...resting, updates: updatesPerIteration, steps: 1, averages: 0, passes };
+      return { ...resting, updates: updatesPerIteration, steps: 1, passes };
     }
     case "grpo":
       return surrogateUpdate(recipe.config, texts, false);
@@ -256,43 +261,16 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const { lengths, limits, state } = texts;
   const { action, observation, critique, request, turns } = lengths;
   const batch = { texts: config.batchSize };
-  const calls: Writing[] = [];
 
   // A single step has no future to foresee: its score stands in the place of one.
   const bootstrapped = turns > 1 && config.bootstrap !== "none";
   const outcome = state + action + observation + request;
   const backup = bootstrapped ? outcome + critique + request : outcome;
-  if (bootstrapped && config.bootstrap === "successor") {
-    const next = state + action + observation;
-    calls.push(writing(texts, "next actions", "θ̄", next, next, batch));
-    calls.push(writing(texts, "futures", "θ̄", next + action + request, request, batch));
-  } else if (bootstrapped) {
-    calls.push(writing(texts, "futures", "θ̄", outcome, outcome, batch));
-  }
+  const calls = bootstrapped ? futureCalls(config, texts, config.batchSize) : [];
   calls.push(writing(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
-
-  if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
-  let chain = state + action;
-  let unread = config.attempt === "fresh" ? 0 : chain;
-  const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
-  for (let round = 0; round < config.refinements; round++) {
-    if (futures > 0) {
-      const each = { texts: config.batchSize * futures };
-      calls.push(writing(texts, "futures", "θ", chain + request, unread + request, each));
-      unread = futures * critique;
-    }
-    chain += futures * critique + request;
-    calls.push(writing(texts, "critiques", "θ", chain, unread + request, batch));
-    chain += critique + request;
-    calls.push(writing(texts, "refinements", "θ", chain, request, batch));
-    chain += action;
-    unread = 0;
-  }
-  if (config.reasoning) {
-    const corrected = backup + critique + request;
-    calls.push(writing(texts, "corrected targets", "θ̄", corrected, request, batch));
-    calls.push(writing(texts, "corrected refinements", "θ", chain + request, request, batch));
-  }
+  if (config.reasoning)
+    calls.push(writing(texts, "corrected targets", "θ̄", backup + critique + request, request, batch));
+  calls.push(...refineCalls(config, texts, config.batchSize));
 
   const student = state + action + request;
   const passes = [
@@ -304,14 +282,76 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   }
   if (config.rehearsal > 0) passes.push(pass(texts, "rehearsal", config.rehearsal, student, critique));
   return {
+    ...resting,
     updates: config.updatesPerIteration,
     steps: 2,
     moments: config.optimizerState === "separate" ? 2 : 1,
     averages: 1,
-    references: 0,
     writing: calls,
     passes,
+    diagnosis: diagnosisOf(config, texts),
   };
+}
+
+/** lib/rollout/futures.ts: d' of `count` transitions. */
+function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
+  const { lengths, state } = texts;
+  const { action, observation, request } = lengths;
+  const batch = { texts: count };
+  const next = state + action + observation;
+  if (config.bootstrap !== "successor")
+    return [writing(texts, "futures", "θ̄", next + request, next + request, batch)];
+  return [
+    writing(texts, "next actions", "θ̄", next, next, batch),
+    writing(texts, "futures", "θ̄", next + action + request, request, batch),
+  ];
+}
+
+/** lib/rollout/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
+function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
+  const { lengths, state } = texts;
+  const { action, critique, request, turns } = lengths;
+  const batch = { texts: count };
+  const calls: Writing[] = [];
+  if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
+  let chain = state + action;
+  let unread = config.attempt === "fresh" ? 0 : chain;
+  const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
+  for (let round = 0; round < config.refinements; round++) {
+    if (futures > 0) {
+      const each = { texts: count * futures };
+      calls.push(writing(texts, "futures", "θ", chain + request, unread + request, each));
+      unread = futures * critique;
+    }
+    chain += futures * critique + request;
+    calls.push(writing(texts, "critiques", "θ", chain, unread + request, batch));
+    chain += critique + request;
+    calls.push(writing(texts, "refinements", "θ", chain, request, batch));
+    chain += action;
+    unread = 0;
+  }
+  if (config.reasoning)
+    calls.push(writing(texts, "corrected refinements", "θ", chain + request, request, batch));
+  return calls;
+}
+
+/** lib/rollout/diagnose.ts: recorded actions judged and refined, their futures, and episodes that go on from there. */
+function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
+  const { every, transitions, branches } = config.diagnostics;
+  if (every === 0) return resting.diagnosis;
+  const { opening, action, observation, turns } = texts.lengths;
+  const count = Math.min(transitions, config.episodesPerIteration * turns);
+  const refinements = Math.max(1, config.refinements);
+  const calls = refineCalls({ ...config, attempt: "stored", refinements }, texts, count);
+  if (turns > 1) {
+    // An episode's last transition has no future; the turns after one of them are, on the average, further on.
+    calls.push(...futureCalls(config, texts, count * (1 - 1 / turns)));
+    const turn = action + observation;
+    const prompt = opening + ((2 * turns - 1) / 3) * turn;
+    const going = { texts: count * branches, times: (turns - 1) / 2 };
+    if (branches > 0) calls.push(writing(texts, "actions", "θ", prompt, turn, going));
+  }
+  return { times: Math.ceil(config.iterations / every), writing: calls };
 }
 
 /** lib/algorithms/grpo.ts and ppo.ts: an episode is one text, scored before a round's first step and then stepped on. */
@@ -331,7 +371,6 @@ function surrogateUpdate(
     ...resting,
     updates,
     steps: 1,
-    averages: 0,
     references: reference ? 1 : 0,
     passes: [
       pass(texts, "surrogate", Math.min(config.batchSize, config.episodesPerIteration), prompt, scored),
@@ -349,11 +388,17 @@ function softQUpdate(config: SacConfig, texts: Texts): Update {
     ...resting,
     updates: config.updatesPerIteration,
     steps: 1,
+    averages: 1,
     passes: [
       pass(texts, "Q and policy by θ", config.batchSize, prompt, scored),
       pass(texts, "Q by θ̄", config.batchSize, prompt, scored, false),
     ],
   };
+}
+
+/** Every call of a run. */
+export function allWriting({ playing, writing, diagnosis }: Work): Writing[] {
+  return [...playing, ...writing, ...diagnosis.writing];
 }
 
 /** The same work with every text as long as the recipe allows: where it fits, no text can exhaust the memory. */
@@ -368,6 +413,7 @@ export function atLimits(work: Work, { maxPositions }: ModelShape): Work {
     ...work,
     playing: work.playing.map(stretch),
     writing: work.writing.map(stretch),
+    diagnosis: { ...work.diagnosis, writing: work.diagnosis.writing.map(stretch) },
     passes: work.passes.map((part) => ({ ...part, tokens })),
   };
 }

@@ -157,11 +157,13 @@ export function episodeText(trajectory: Trajectory): EpisodeText | undefined {
 /** What is logged of the episodes that a policy gradient learns from; the names are TRL's. */
 export function completionMetrics(
   trajectories: readonly Trajectory[],
-  endOfTurn: number,
+  { endOfTurnIds }: Pick<LanguageModel, "endOfTurnIds">,
 ): Record<string, number> {
   const rewards = trajectories.filter((trajectory) => !isFaulty(trajectory)).map(({ reward }) => reward);
   const lengths = trajectories.map(({ turns }) => turns.reduce((sum, { tokens }) => sum + tokens.length, 0));
-  const cut = trajectories.flatMap(({ turns }) => turns.map(({ tokens }) => tokens.at(-1) !== endOfTurn));
+  const cut = trajectories.flatMap(({ turns }) =>
+    turns.map(({ tokens }) => !endOfTurnIds.includes(tokens.at(-1)!)),
+  );
   return {
     reward: mean(rewards),
     reward_std: deviation(rewards),

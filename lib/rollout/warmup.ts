@@ -53,7 +53,7 @@ export interface WarmupOptions<Task> {
 }
 
 /**
- * Takes `config.steps` steps on demonstrated texts and sets θ̄ to θ.
+ * Takes `config.steps` steps on demonstrated texts. θ̄ is left to the method: most need none.
  * @throws NlacError ERR_CONFIG when the environment cannot demonstrate or has no tasks, ERR_ABORTED
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
@@ -90,7 +90,6 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
     options.onStep?.(step + 1, total / tokens, tokens);
   }
   await model.discardMoments("warmup");
-  await model.updateTarget(1);
 }
 
 /** Which texts of a scripted episode are shown. */

@@ -195,21 +195,33 @@ void fill_normal(const at::Tensor& tensor, uint64_t seed, uint64_t stream) {
 constexpr int kCheckpointFormat = 1;
 constexpr const char* kBaseDirectory = "base";  // of a checkpoint whose base lies nowhere else
 
-// Fills the tensors from the file, which must hold exactly these.
-void read_tensors(const fs::path& path, const NamedTensors& tensors) {
-  const SafetensorsFile file = open_safetensors(path.string());
+// The file's tensors by name: exactly these, float32 or, with `half`, bfloat16, and of their shapes.
+std::map<std::string, const TensorEntry*> entries_of(const SafetensorsFile& file, const fs::path& path,
+                                                     const NamedTensors& tensors, bool half) {
   std::map<std::string, const TensorEntry*> entries;
   for (const TensorEntry& entry : file.tensors) entries[entry.name] = &entry;
-  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ",
-               tensors.size(), " tensors, found ", entries.size());
   for (const auto& [name, tensor] : tensors) {
     const auto found = entries.find(name);
-    NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": no tensor ", name);
+    NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": tensor ", name, " is missing");
     const TensorEntry& entry = *found->second;
-    NLAC_REQUIRE(entry.type == StoredType::f32 && at::IntArrayRef(entry.shape) == tensor.sizes(),
+    NLAC_REQUIRE((entry.type == StoredType::f32 || (half && entry.type == StoredType::bf16)) &&
+                     at::IntArrayRef(entry.shape) == tensor.sizes(),
                  "ERR_CHECKPOINT", path.string(), ": ", name, " is ", stored_type_name(entry.type), ' ',
                  at::IntArrayRef(entry.shape), ", expected f32 ", tensor.sizes());
-    at::Tensor host = at::empty(tensor.sizes(), at::kFloat);
+  }
+  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ",
+               tensors.size(), " tensors, found ", entries.size());
+  return entries;
+}
+
+// Fills the tensors from the file, which must hold exactly these.
+void read_tensors(const fs::path& path, const NamedTensors& tensors, bool half = false) {
+  const SafetensorsFile file = open_safetensors(path.string());
+  const auto entries = entries_of(file, path, tensors, half);
+  for (const auto& [name, tensor] : tensors) {
+    const TensorEntry& entry = *entries.at(name);
+    at::Tensor host =
+        at::empty(tensor.sizes(), entry.type == StoredType::f32 ? at::kFloat : at::kBFloat16);
     std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may lie unaligned
     tensor.copy_(host);
   }
@@ -329,9 +341,9 @@ std::unique_ptr<Learner> Learner::create(const ModelConfig& config, uint64_t see
       }
       ++stream;
     }
-    weights.add_heads(options.heads);
     const at::ScalarType type = loaded_type(options);
     if (!options.device.is_cpu() || type != at::kFloat) weights = weights.copy_as(type, options.device);
+    weights.add_heads(options.heads);
     return std::unique_ptr<Learner>(new Learner({config, std::move(weights)}, options));
   });
 }
@@ -809,16 +821,19 @@ std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, co
 
 StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
   return guarded([&] {
+    const std::vector<at::Tensor> gradients = make_gradients().list();
+    AdamWState& moments = moments_[state];
+    const int64_t before = moments.steps;
     try {
-      const StepResult result =
-          adamw_step(master_.list(), online_.list(), make_gradients().list(), moments_[state], options);
+      const StepResult result = adamw_step(master_.list(), online_.list(), gradients, moments, options);
       if (!result.skipped) {
         changed(Which::online);
         moved_ = true;
       }
       return result;
     } catch (...) {
-      // Some parameters may have moved: no cache and no gradient of theirs holds any more.
+      if (moments.steps == before) throw;  // nothing has moved
+      // Some parameters may have: no cache and no gradient of theirs holds any more.
       moved_ = true;
       changed(Which::online);
       gradients_.reset();
@@ -880,7 +895,8 @@ void Learner::save(const std::string& directory) {
                                {"optimizers", nlohmann::json::array()}};
     if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
     if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
-    if (reference_) write_tensors(root / "reference.safetensors", reference_->named_views(config_));
+    if (reference_)
+      write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
     if (manifest["gradients"])
       write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
     for (const auto& [name, state] : moments_) {
@@ -934,6 +950,11 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         learner->base_checksum_ = checksum;
         read_tensors(root / adapter_file, learner->master_.named_views(learner->config_));
         learner->online_ = learner->computing(learner->master_);
+      } else {
+        // Heads that the file lacks were made: good for a training's start, but not for its resumption.
+        const fs::path path = root / "model.safetensors";
+        entries_of(open_safetensors(path.string()), path, learner->master_.named_views(learner->config_),
+                   /*half=*/false);
       }
       learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
       learner->moved_ = manifest.value("moved", false);
@@ -945,7 +966,8 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       }
       if (manifest.value("reference", false)) {
         Weights reference = learner->master_.like(options.dtype, options.device);
-        read_tensors(root / "reference.safetensors", reference.named_views(learner->config_));
+        read_tensors(root / "reference.safetensors", reference.named_views(learner->config_),
+                     /*half=*/true);
         learner->reference_ = learner->on_base(std::move(reference));
       }
       if (manifest.at("gradients").get<bool>()) {

@@ -181,9 +181,10 @@ class Learner {
 
   // Everything above as safetensors files in `directory` (which exists), float32, bit-exact: config.json and
   // model.safetensors (θ with its heads, a directory that load() takes too, with heads or without),
-  // target.safetensors (θ̄, once made), reference.safetensors (once kept; float32 holds a bfloat16 one
-  // exactly), gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which
-  // says what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, torn or of another shape.
+  // target.safetensors (θ̄, once made), reference.safetensors (once kept; in the learner's dtype, as it is
+  // held), gradients.safetensors (if any are pending), optimizer-N.safetensors, and last learner.json, which says
+  // what else belongs to it. resume() throws ERR_CHECKPOINT for anything missing, heads too, torn or of another
+  // shape.
   //
   // With an adapter, adapter_model.safetensors stands in model.safetensors' place, and the base is not written:
   // resume() wants its path and refuses another model than the one that was loaded. A base that lies

@@ -488,7 +488,7 @@ describe("reasoning models", () => {
 });
 
 describe("the order of an update", () => {
-  test("L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
+  test("θ̄ begins at θ; L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
     const model = script();
     await train(model, {
       updatesPerIteration: 2,
@@ -498,7 +498,8 @@ describe("the order of an update", () => {
       betas: [0.9, 0.98],
     });
     const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
-    expect(kinds).toEqual(["kl", "step", "nll", "step", "target", "kl", "step", "nll", "step", "target"]);
+    const update = ["kl", "step", "nll", "step", "target"];
+    expect(kinds).toEqual(["target", ...update, ...update]);
     const rates = model.events.flatMap((event) =>
       event.kind === "step" ? [event.options.learningRate] : [],
     );
@@ -506,6 +507,7 @@ describe("the order of an update", () => {
     for (const event of model.events)
       if (event.kind === "step") expect(event.options.betas).toEqual([0.9, 0.98]);
     expect(model.events.filter((event) => event.kind === "target")).toMatchObject([
+      { tau: 1 },
       { tau: 0.25 },
       { tau: 0.25 },
     ]);
@@ -524,7 +526,7 @@ describe("the order of an update", () => {
       }
     }
     expect(steps).toBe(20);
-    expect(moves).toEqual([3, 6, 9]); // counted over the run, not over an iteration
+    expect(moves).toEqual([0, 3, 6, 9]); // after the beginning, counted over the run, not over an iteration
   });
 
   test("both rates follow the schedule over the updates of the run", async () => {
@@ -643,7 +645,7 @@ test("rehearsed examples have their step where no target could be used", async (
   const config = { ...small, batchSize: 2, rehearsal: 2, targets: "parsed" as const };
   await trainNlac({ model, environment: twentyQuestions({ turns: 3 }), config });
   const kinds = model.events.map(({ kind }) => kind).filter((kind, i, all) => kind !== all[i - 1]);
-  expect(kinds.slice(0, 4)).toEqual(["nll", "step", "nll", "step"]);
+  expect(kinds.slice(1, 5)).toEqual(["nll", "step", "nll", "step"]);
 });
 
 describe("what replay draws from", () => {
@@ -741,7 +743,7 @@ describe("recorded episodes", () => {
         for (const resumed of [false, true]) {
           const model = script();
           const controller = new AbortController();
-          let updates = 0;
+          let updates = -1; // the first is θ̄'s beginning
           model.updateTarget = async () => {
             if (++updates === stopAfter && !resumed) controller.abort();
           };
@@ -890,7 +892,7 @@ test("no iterations: nothing is played, and what came before is kept", async () 
   const model = script();
   const { result, run } = await train(model, { iterations: 0 });
   expect(result).toMatchObject({ updates: 0, episodes: 0, stopped: false });
-  expect(model.events).toEqual([]);
+  expect(model.events).toEqual([{ kind: "target", tau: 1 }]);
   expect(run.checkpoints.length).toBeGreaterThan(0);
 });
 
@@ -903,7 +905,7 @@ describe("interruption", () => {
     const run = memoryRun({ signal: controller.signal });
     const speak = model.reply;
     model.reply = (prompt, weights, i, request) => {
-      if (model.events.filter(({ kind }) => kind === "target").length === 2) controller.abort();
+      if (model.events.filter(({ kind }) => kind === "target").length === 3) controller.abort();
       return speak(prompt, weights, i, request);
     };
     const result = await trainNlac({

@@ -186,12 +186,13 @@ describe("an update", () => {
       learningRate: 1e-3,
       betas: [0.9, 0.98],
     });
-    expect(model.events).toMatchObject(
-      [1, 2, 3].flatMap(() => [
+    expect(model.events).toMatchObject([
+      { kind: "target", tau: 1 }, // θ̄ begins at θ
+      ...[1, 2, 3].flatMap(() => [
         { kind: "step", options: { learningRate: 1e-3, betas: [0.9, 0.98] } },
         { kind: "target", tau: 0.25 },
       ]),
-    );
+    ]);
     const first = (steps: number) => calls.find((call) => call.steps === steps)!.options;
     expect(first(0)).toEqual({ temperature: 0.3, discount: 0.9, qCoefficient: 0.7, policyCoefficient: 0 });
     expect(first(1).policyCoefficient).toBe(0);

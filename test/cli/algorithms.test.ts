@@ -66,7 +66,7 @@ describe.each([
     expect(JSON.parse(measured.output)).toMatchObject({ environment: "errands", episodes: 2 });
     const critic = await nlac("eval", run, "--critic", record);
     expect(critic.errors).toContain(
-      `ERR_VALUE: --critic needs a run that trained one; this is a run of ${name}.`,
+      `ERR_VALUE: --critic needs a run that trained a critic; this is a run of ${name}.`,
     );
 
     const played = await nlac("play", run);

@@ -84,6 +84,27 @@ describe("every command on a run that train left", () => {
     expect((await nlac("eval", run, "--episodes", "1", "--record", record)).errors).toContain("ERR_IO");
   });
 
+  test("eval measures what critic and refiner of a run are worth, as its training would", async () => {
+    const base = ["eval", "errands-base", "--environment", "errands", "--episodes", "6", "--no-floor"];
+    const diagnose = [...base, "--max-action-tokens", "16", "--diagnose", "--transitions", "12"];
+    const played = await nlac(...diagnose, "--json");
+    expect(played.errors).not.toContain("ERR_");
+    const { diagnosis, success } = JSON.parse(played.output);
+    // The base was warmed up on all roles: it answers in their forms, and its branches are reached again.
+    expect(diagnosis["calibration/yes"]).toBeGreaterThan(0);
+    expect(diagnosis["calibration/success"]).toBe(success.estimate);
+    expect(diagnosis["gain/reached"]).toBe(1);
+    expect(JSON.parse((await nlac(...diagnose, "--json")).output).diagnosis).toEqual(diagnosis);
+    const { output } = await nlac(...diagnose, "--branches", "0");
+    expect(output).toMatch(/\ncritic and refiner\n {2}calibration\/yes +[\d.]+\n/);
+    expect(output).toMatch(/gain\/reached +–\n/);
+    // It is only measured: nothing of a run is changed by it.
+    const before = readFileSync(join(run, "metrics.jsonl"));
+    const ofRun = await nlac("eval", run, "--episodes", "2", "--diagnose", "--json");
+    expect(Object.keys(JSON.parse(ofRun.output).diagnosis)).toEqual(Object.keys(diagnosis));
+    expect(readFileSync(join(run, "metrics.jsonl"))).toEqual(before);
+  });
+
   test("eval plays no task twice unless it is told to, and then spreads them evenly", async () => {
     const many = await nlac("eval", run, "--episodes", "9999");
     expect(many.code).toBe(1);
@@ -275,6 +296,9 @@ test("what the file system refuses and what is damaged is one line that names th
     ["ERR_IO", join(root, "none.jsonl"), "eval", run, "--critic", join(root, "none.jsonl")],
     ["ERR_RUN", join(run, "metrics.jsonl"), "eval", run, "--critic", join(run, "metrics.jsonl")],
     ["ERR_VALUE", "--critic", "eval", run, "--critic", file, "--record", join(root, "y.jsonl")],
+    ["ERR_VALUE", "--diagnose", "eval", run, "--diagnose", "--resume", "--record", join(root, "y.jsonl")],
+    ["ERR_VALUE", "--diagnose", "eval", run, "--diagnose", "--weights", "target"],
+    ["ERR_VALUE", "--diagnose", "eval", "do-nothing", "--environment", "errands", "--diagnose"],
     ["ERR_VALUE", "--weights", "generate", run, "x", "--weights", "both"],
     ["ERR_VALUE", "--samples", "view", run, "--samples", ""],
   ];

@@ -176,7 +176,7 @@ test("minibatches: every epoch takes each episode once, in an order of its own",
 test("what is logged of completions", async () => {
   const whole = await play(() => act("key"));
   const cut = await play(() => `${act("lamp")}…`);
-  const metrics = completionMetrics([...whole, ...cut], endOfTurn);
+  const metrics = completionMetrics([...whole, ...cut], model);
   const own = (text: string) => model.encode(text).length;
   expect(metrics).toMatchObject({
     reward: 0.5,
@@ -184,6 +184,11 @@ test("what is logged of completions", async () => {
     "completions/clipped_ratio": 3 / 4,
   });
   expect(metrics.reward_std).toBeCloseTo(Math.SQRT1_2, 12);
+  // A model may end its turns with any of several ids.
+  const other = model.encode("p").at(-1)!; // lamp's
+  expect(completionMetrics([...whole, ...cut], { endOfTurnIds: [other, endOfTurn] })).toMatchObject({
+    "completions/clipped_ratio": 0,
+  });
 });
 
 test("the deviation of a sample", () => {

@@ -81,6 +81,7 @@ export class ScriptedModel implements LanguageModel {
   readonly template = new ChatTemplate(this.tokenizer.chatTemplate!);
   readonly maxPositions: number = 100_000;
   readonly endOfTurn = endOfTurn;
+  endOfTurnIds: readonly number[] = [endOfTurn];
   readonly calls: ScriptedCall[] = [];
   readonly events: Event[] = [];
   /** What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit. */

@@ -487,12 +487,13 @@ void Weights::take_heads(const Weights& other) {
 
 void Weights::add_heads(Heads wanted) {
   if (wanted == heads()) return;
+  const auto real = norm.options().dtype(at::kFloat);
   if (wanted == Heads::value) {
-    value = at::zeros({1, norm.size(0)}, norm.options());
-    value_bias = at::zeros({1}, norm.options());
+    value = at::zeros({1, norm.size(0)}, real);
+    value_bias = at::zeros({1}, real);
   }
   if (wanted == Heads::q) {
-    for (QHead& twin : q) twin = {at::empty_like(head), at::empty({1, head.size(1)}, head.options())};
+    for (QHead& twin : q) twin = {at::empty(head.sizes(), real), at::empty({1, head.size(1)}, real)};
     reset_q_heads(*this);
   }
 }
@@ -514,6 +515,9 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   const auto options = at::TensorOptions().dtype(dtype).device(device);
   const auto make = [&](bool wanted, std::initializer_list<int64_t> shape) {
     return wanted ? at::empty(at::IntArrayRef(shape), options) : at::Tensor();
+  };
+  const auto make_head = [&](bool wanted, std::initializer_list<int64_t> shape) {
+    return wanted ? at::empty(at::IntArrayRef(shape), options.dtype(at::kFloat)) : at::Tensor();
   };
   const int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
   const int64_t q_rows = config.heads * config.head_dim;
@@ -538,10 +542,11 @@ Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::De
   }
   weights.norm = make(true, {hidden});
   weights.head = config.tied_embeddings ? weights.embedding : make(true, {config.vocab_size, hidden});
-  weights.value = make(heads == Heads::value, {1, hidden});
-  weights.value_bias = make(heads == Heads::value, {1});
+  weights.value = make_head(heads == Heads::value, {1, hidden});
+  weights.value_bias = make_head(heads == Heads::value, {1});
   for (QHead& twin : weights.q)
-    twin = {make(heads == Heads::q, {config.vocab_size, hidden}), make(heads == Heads::q, {1, hidden})};
+    twin = {make_head(heads == Heads::q, {config.vocab_size, hidden}),
+            make_head(heads == Heads::q, {1, hidden})};
   return weights;
 }
 

@@ -77,19 +77,19 @@ struct Weights {
     return value.defined() ? Heads::value : q[0].advantage.defined() ? Heads::q : Heads::none;
   }
   Weights without_heads() const;          // the same tensors
-  void add_heads(Heads heads);            // as they begin, if they are not there yet
+  void add_heads(Heads heads);            // as they begin, float32, if they are not there yet
   void take_heads(const Weights& other);  // those of another, shared
   // Q heads as they begin on `model`: their maximum-entropy policy is its policy, their values are small and differ.
   void reset_q_heads(const Weights& model) const;
 };
 
-// Allocates uninitialised weights of `config`.
+// Allocates uninitialised weights of `config`; heads are float32 whatever `dtype` is.
 Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device,
                          Heads heads = Heads::none);
 
 struct LoadedModel {
   ModelConfig config;
-  Weights weights;  // in the type asked for
+  Weights weights;  // in the type asked for; heads float32
 };
 
 // Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the

@@ -337,28 +337,33 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
             static_cast<float>(1 - options.learning_rate * options.weight_decay),
             options.max_grad_norm};
 
+  // Parameters are about to move: whatever is thrown from here on, the step counts as begun.
+  const AdamWState before = state;
+  const auto begin = [&] { state = {m, v, before.steps + 1}; };
+
   StepResult result;
   const bool plain = std::all_of(compute.begin(), compute.end(),
                                  [](const at::Tensor& c) { return is_f32(c) || is_bf16(c); });
   if (plain && !masters.empty() && on_gpu(masters[0])) {
+    begin();
     result.grad_norm = step_on_gpu(step);
     result.skipped = !std::isfinite(result.grad_norm);
-  } else {
-    result.grad_norm = global_norm(gradients);
-    result.skipped = !std::isfinite(result.grad_norm);
-    step.factors.clip = clip_factor(result.grad_norm, options.max_grad_norm);
-    if (result.skipped) {
-      for (const at::Tensor& g : gradients) g.zero_();
-    } else if (plain && (masters.empty() || masters[0].is_cpu())) {
-      step_on_cpu(step);
-    } else {
-      step_with_operators(step);
-    }
+    if (result.skipped) state = before;
+    return result;
   }
-  if (result.skipped) return result;
-  state.m = std::move(m);
-  state.v = std::move(v);
-  ++state.steps;
+  result.grad_norm = global_norm(gradients);
+  result.skipped = !std::isfinite(result.grad_norm);
+  step.factors.clip = clip_factor(result.grad_norm, options.max_grad_norm);
+  if (result.skipped) {
+    for (const at::Tensor& g : gradients) g.zero_();
+    return result;
+  }
+  begin();
+  if (plain && (masters.empty() || masters[0].is_cpu())) {
+    step_on_cpu(step);
+  } else {
+    step_with_operators(step);
+  }
   return result;
 }
 

@@ -25,7 +25,7 @@ struct StepResult {
 // First and second moments of one list of parameters.
 struct AdamWState {
   std::vector<at::Tensor> m, v;  // f32, shapes of the masters; empty until the first step
-  int64_t steps = 0;             // steps taken (skipped ones not counted)
+  int64_t steps = 0;             // steps begun (skipped ones not counted)
 };
 
 // A moving average of the masters for a step to take along: what ema_update would do after it.
@@ -38,7 +38,8 @@ struct TargetUpdate {
 // One step on `masters` (f32) with `gradients` (f32, summed already), then `compute[i]` ← masters[i] rounded
 // to its type (skipped where the two are the same tensor), then `update`, where it is given and the step was
 // not skipped. Gradients are zeroed afterwards, also when the step is skipped. Lists have equal length.
-// Throws ERR_SHAPE, ERR_DEVICE, ERR_VALUE.
+// Throws ERR_SHAPE, ERR_DEVICE, ERR_VALUE. Where it throws and `state.steps` is what it was, nothing was
+// changed; where the step is counted, some parameters may have moved.
 //
 // Bytes moved for each parameter: 36. The norm, which must be known before anything moves, reads the gradient
 // (4); one pass reads and writes master and moments (24), reads the gradient and zeroes it (8). A bf16 copy

@@ -536,6 +536,23 @@ TEST_CASE("a loss that is not finite skips the step and changes nothing") {
   CHECK(equal(twin->masters().list(), learner->masters().list()));
 }
 
+TEST_CASE("a step that is refused moves nothing, and can be taken after all") {
+  const auto learner = tiny_learner(), twin = tiny_learner();
+  AdamWOptions wrong = quick_step();
+  wrong.learning_rate = -1;
+  learner->token_nll(some_texts(), true);
+  CHECK(code_of([&] { learner->step(wrong, ""); }) == "ERR_VALUE");
+  CHECK(learner->target_distance() == 0);
+  learner->update_target(0.5);  // θ̄ can still begin before the first step
+  learner->step(quick_step(), "");
+
+  twin->update_target(0.5);
+  twin->token_nll(some_texts(), true);
+  twin->step(quick_step(), "");
+  CHECK(equal(learner->masters().list(), twin->masters().list()));
+  CHECK(equal(learner->target_masters()->list(), twin->target_masters()->list()));
+}
+
 TEST_CASE("each optimizer state has its own moments") {
   const auto a = tiny_learner(), b = tiny_learner();
   for (const char* name : {"critic", "policy"}) {
@@ -1033,6 +1050,14 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
     CHECK(resumed->values(scored) == learner->values(scored));
 
+    // The reference is written as it is held: a float32 copy of a large model would not fit beside it.
+    const auto size = [&](const char* name) {
+      return static_cast<double>(fs::file_size(directory.path / name));
+    };
+    CHECK(size("reference.safetensors") / size("model.safetensors") ==
+          doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));
+    const auto wider = Learner::resume(directory.string(), options_of(at::kFloat));
+    CHECK(wider->log_probs(scored, Which::reference).size() == scored.size());
     fs::resize_file(directory.path / "reference.safetensors", 100);
     CHECK(code_of([&] { Learner::resume(directory.string(), options_of()); }) == "ERR_CHECKPOINT");
   }
@@ -1054,6 +1079,25 @@ TEST_CASE("a directory loads with heads or without, whether it has them or not")
     CHECK(fresh->masters().value.eq(0).all().item<bool>());
     CHECK(fresh->masters().value_bias.eq(0).all().item<bool>());
     CHECK(equal(Learner::load(directory->string(), options_of())->masters().list(), plain->masters().list()));
+  }
+}
+
+TEST_CASE("a training goes on with the heads that were saved, never with new ones") {
+  for (const Heads heads : {Heads::value, Heads::q}) {
+    LearnerOptions options = options_of();
+    options.heads = heads;
+    TemporaryDirectory with, without;
+    tiny_learner(options)->save(with.string());
+    tiny_learner()->save(without.string());
+    REQUIRE(code_of([&] { Learner::resume(with.string(), options_of()); }) == "none");
+    fs::copy_file(without.path / "model.safetensors", with.path / "model.safetensors",
+                  fs::copy_options::overwrite_existing);
+    std::string message;
+    CHECK(code_of([&] { Learner::resume(with.string(), options_of()); }, &message) == "ERR_CHECKPOINT");
+    CAPTURE(message);
+    const std::string missing = heads == Heads::value ? "value_head.weight" : "q_heads.0.advantage";
+    const std::string file = (with.path / "model.safetensors").string();
+    CHECK(message.find(file + ": tensor " + missing + " is missing") == 0);
   }
 }
 
@@ -1342,6 +1386,31 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
     learner->export_huggingface(exported.string());
     CHECK(Learner::load(exported.string(), options_of(dtype))->parameters() ==
           learner->parameters() - learner->trainable_parameters());
+  }
+}
+
+TEST_CASE("heads keep their float32 beside an adapter on a bfloat16 model") {
+  for (const Heads heads : {Heads::value, Heads::q}) {
+    LearnerOptions whole = options_of(at::kBFloat16), adapted = adapted_options(at::kBFloat16);
+    whole.heads = adapted.heads = heads;
+    const auto learner = Learner::create(tiny_config(), 1, whole);
+    at::NoGradGuard no_grad;
+    torch::manual_seed(6);
+    const auto heads_of = [&](const Weights& weights) {
+      return heads == Heads::value ? std::vector<at::Tensor>{weights.value, weights.value_bias}
+                                   : std::vector<at::Tensor>{weights.q[0].advantage, weights.q[0].value,
+                                                             weights.q[1].advantage, weights.q[1].value};
+    };
+    for (const at::Tensor& tensor : heads_of(learner->masters())) tensor.copy_(at::randn_like(tensor));
+    TemporaryDirectory directory;
+    learner->save(directory.string());
+    const auto beside = Learner::load(directory.string(), adapted);
+    CHECK(equal(heads_of(beside->masters()), heads_of(learner->masters())));
+    // Neither does the learner's own checkpoint round them.
+    TemporaryDirectory second;
+    beside->save(second.string());
+    const auto resumed = Learner::resume(second.string(), options_of(at::kBFloat16));
+    CHECK(equal(resumed->masters().list(), beside->masters().list()));
   }
 }
 

@@ -234,6 +234,26 @@ TEST_CASE("a skipped step leaves the moving average and unmade moments alone") {
   CHECK(unmade.steps == 0);
 }
 
+TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
+  Training training(random_parameters());
+  const Training before = training.copy();
+  AdamWOptions wrong = some_options();
+  wrong.epsilon = -1;
+  CHECK(code_of([&] { training.step(wrong); }) == "ERR_VALUE");
+  CHECK(training.state.steps == before.state.steps);
+  CHECK(same_bits(training.all(), before.all()));
+
+  // A copy that refuses to be written ends libtorch's step after the first parameter has moved.
+  for (at::Tensor& copy : training.compute) copy = copy.to(at::kDouble);
+  {
+    const c10::InferenceMode inference;
+    training.compute[1] = training.compute[1].clone();
+  }
+  CHECK_THROWS(training.step(some_options()));
+  CHECK_FALSE(at::equal(training.masters[0], before.masters[0]));
+  CHECK(training.state.steps == before.state.steps + 1);
+}
+
 TEST_CASE("gradients above the largest norm are scaled down to it") {
   const Training start(random_parameters());
   double norm = 0;

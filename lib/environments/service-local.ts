@@ -60,7 +60,7 @@ export function localService(options: LocalServiceOptions): ChatService {
     model: name,
     defaults,
     usage: () => ({ ...used }),
-    async complete(messages, { signal, ...given } = {}) {
+    async complete(messages, { signal, onCut, ...given } = {}) {
       throwIfAborted(signal);
       if (closed) throw new NlacError("ERR_DISPOSED", `The service of ${name} is closed.`);
       const heard = messages.map(asHeard);
@@ -92,6 +92,7 @@ export function localService(options: LocalServiceOptions): ChatService {
         const reason = error instanceof Error ? error.message : String(error);
         throw new NlacError("ERR_SERVICE", `The service of ${name} failed: ${reason}`, { cause: error });
       }
+      if (generation.finishReason === "length") onCut?.();
       return replyOf(generation.text, name);
     },
     async close() {

@@ -1,6 +1,7 @@
 /**
- * A language model in this process as a service: offline, and the same every time. Requests that arrive together, from
- * episodes that run side by side, are generated as one batch. A text depends on its own request alone.
+ * A language model in this process as a service: offline, and the same every time. Each request is a call of its own; the
+ * learner writes those of episodes that run side by side together, as far as its memory allows. A text depends on its own
+ * request alone.
  */
 
 import { createHash } from "node:crypto";
@@ -10,7 +11,7 @@ import { z } from "zod";
 import { checkConfig } from "../checks.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { Learner, LearnerOptions } from "../learner.ts";
-import type { GenerateRequest, Generation } from "../model.ts";
+import type { Generation } from "../model.ts";
 import { nothingUsed } from "./contract.ts";
 import { asHeard, type ChatService, replyOf } from "./service.ts";
 
@@ -28,8 +29,9 @@ export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dt
   /** Most tokens of a reply. Default 512. */
   maxTokens?: number;
   /**
-   * Bytes for the keys and values of past requests. With room for them a conversation that grew is not read again, but a
-   * rare token may then depend on what was asked before. Default 0.
+   * Bytes for the keys and values of requests under way and of past ones. With room for them requests are written side by
+   * side and a conversation that grew is not read again; other than in bfloat16 on a CPU with AVX-512 BF16, a rare token may
+   * then depend on what else was asked. Default 0: one request at a time, each read anew.
    */
   cacheBytes?: number;
 }
@@ -49,7 +51,7 @@ const optionsSchema = z.strictObject({
 /** Opens a service; nothing is loaded yet. Throws ERR_CONFIG for options that do not validate. */
 export function localService(options: LocalServiceOptions): ChatService {
   const { local, temperature, maxTokens, ...loading } = checkConfig(optionsSchema, options);
-  const batches = typeof local === "string" ? sharedModel(local, loading) : givenModel(local);
+  const source = typeof local === "string" ? sharedModel(local, loading) : givenModel(local);
   const name = typeof local === "string" ? local : "the given learner";
   const defaults = { maxTokens, temperature };
   const used = { ...nothingUsed };
@@ -58,7 +60,7 @@ export function localService(options: LocalServiceOptions): ChatService {
     model: name,
     defaults,
     usage: () => ({ ...used }),
-    async complete(messages, { signal, ...given } = {}) {
+    async complete(messages, { signal, onCut, ...given } = {}) {
       throwIfAborted(signal);
       if (closed) throw new NlacError("ERR_DISPOSED", `The service of ${name} is closed.`);
       const heard = messages.map(asHeard);
@@ -67,7 +69,7 @@ export function localService(options: LocalServiceOptions): ChatService {
         temperature: given.temperature ?? temperature,
       };
       used.requests++;
-      const model = await batches.model();
+      const model = await source.model();
       throwIfAborted(signal);
       let generation: Generation;
       try {
@@ -76,15 +78,13 @@ export function localService(options: LocalServiceOptions): ChatService {
         if (room < 1) {
           throw new Error(`a prompt of ${tokens.length} tokens; the model reads ${model.maxPositions}.`);
         }
-        generation = await batches.generate(
-          {
-            tokens,
-            maxNewTokens: Math.min(settings.maxTokens, room),
-            temperature: settings.temperature,
-            seed: seedOf([heard, settings, given.seed]),
-          },
-          signal,
-        );
+        const request = {
+          tokens,
+          maxNewTokens: Math.min(settings.maxTokens, room),
+          temperature: settings.temperature,
+          seed: seedOf([heard, settings, given.seed]),
+        };
+        generation = (await model.generate([request], signal && { signal }))[0]!;
         used.promptTokens += tokens.length;
         used.completionTokens += generation.tokens.length;
       } catch (error) {
@@ -92,12 +92,13 @@ export function localService(options: LocalServiceOptions): ChatService {
         const reason = error instanceof Error ? error.message : String(error);
         throw new NlacError("ERR_SERVICE", `The service of ${name} failed: ${reason}`, { cause: error });
       }
+      if (generation.finishReason === "length") onCut?.();
       return replyOf(generation.text, name);
     },
     async close() {
       if (closed) return;
       closed = true;
-      await batches.release();
+      await source.release();
     },
   };
 }
@@ -109,117 +110,42 @@ function seedOf(request: unknown): bigint {
 
 // ----------------------------------------------------------------------------------------------------- models
 
-/** A model whose requests wait for each other, shared by the services that use it. */
-interface BatchedModel {
+/** Where a service has its model from. */
+interface ModelSource {
   model(): Promise<LocalModel>;
-  /** The model must have been asked for. */
-  generate(request: GenerateRequest, signal: AbortSignal | undefined): Promise<Generation>;
   /** Once for every service. */
   release(): Promise<void>;
 }
 
-function givenModel(model: LocalModel): BatchedModel {
-  return { model: async () => model, generate: batching(model), release: async () => {} };
+function givenModel(model: LocalModel): ModelSource {
+  return { model: async () => model, release: async () => {} };
 }
 
-interface LoadedModel {
-  model: LocalModel;
-  generate: BatchedModel["generate"];
-  dispose(): Promise<void>;
-}
+const shared = new Map<string, { users: number; loading?: Promise<Learner> }>();
 
-const shared = new Map<string, { users: number; loading?: Promise<LoadedModel> }>();
-
-function sharedModel(name: string, options: LearnerOptions): BatchedModel {
+function sharedModel(name: string, options: LearnerOptions): ModelSource {
   const key = JSON.stringify([existsSync(name) ? resolve(name) : name, options]);
   const entry = shared.get(key) ?? { users: 0 };
   shared.set(key, entry);
   entry.users++;
-  const load = async (): Promise<LoadedModel> => {
+  const load = async (): Promise<Learner> => {
     // Whoever asks no model in this process needs no libtorch.
     const { Learner } = await import("../learner.ts");
-    const learner = await Learner.load(name, options);
-    return { model: learner, generate: batching(learner), dispose: () => learner.dispose() };
-  };
-  const loaded = (): Promise<LoadedModel> => {
-    entry.loading ??= load();
-    return entry.loading;
+    return Learner.load(name, options);
   };
   return {
-    model: async () => (await loaded()).model,
-    generate: async (request, signal) => (await loaded()).generate(request, signal),
+    model: () => {
+      entry.loading ??= load();
+      return entry.loading;
+    },
     async release() {
       if (--entry.users > 0) return;
       shared.delete(key);
       // One that could not be loaded said so to whoever asked.
       await entry.loading?.then(
-        (model) => model.dispose(),
+        (learner) => learner.dispose(),
         () => {},
       );
     },
-  };
-}
-
-// ---------------------------------------------------------------------------------------------------- batches
-
-/** How long the first request of a batch waits for others, in milliseconds. */
-const gathering = 10;
-
-interface Waiting {
-  request: GenerateRequest;
-  signal: AbortSignal | undefined;
-  resolve(generation: Generation): void;
-  reject(error: unknown): void;
-}
-
-/**
- * Generates requests one by one for whoever asks, but all that wait at once for the model. An aborted request leaves at
- * once; a batch is broken off when all of its requests were aborted.
- */
-function batching(model: LocalModel): BatchedModel["generate"] {
-  let waiting: Waiting[] = [];
-  let running = false;
-
-  const generate = async (batch: Waiting[]): Promise<void> => {
-    const stop = new AbortController();
-    const stopIfAlone = () => {
-      if (batch.every(({ signal }) => signal?.aborted)) stop.abort();
-    };
-    for (const { signal } of batch) signal?.addEventListener("abort", stopIfAlone, { once: true });
-    try {
-      const requests = batch.map(({ request }) => request);
-      const generations = await model.generate(requests, { signal: stop.signal });
-      for (const [i, { resolve }] of batch.entries()) resolve(generations[i]!);
-    } catch (error) {
-      for (const { reject } of batch) reject(error);
-    } finally {
-      for (const { signal } of batch) signal?.removeEventListener("abort", stopIfAlone);
-    }
-  };
-
-  const run = async (): Promise<void> => {
-    running = true;
-    await new Promise((done) => setTimeout(done, gathering));
-    while (waiting.length > 0) {
-      const batch = waiting.filter(({ signal }) => !signal?.aborted);
-      waiting = [];
-      if (batch.length > 0) await generate(batch);
-    }
-    running = false;
-  };
-
-  return async (request, signal) => {
-    let leave = () => {};
-    const generation = new Promise<Generation>((resolve, reject) => {
-      leave = () => reject(signal?.reason);
-      waiting.push({ request, signal, resolve, reject });
-    });
-    signal?.addEventListener("abort", leave, { once: true });
-    if (!running) void run();
-    try {
-      return await generation;
-    } finally {
-      signal?.removeEventListener("abort", leave);
-    }
   };
 }

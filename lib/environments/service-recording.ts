@@ -34,16 +34,22 @@ const askedSchema = z.strictObject({
   ...settings,
   seed: z.number().optional(),
 });
-const entrySchema = z.strictObject({ key: z.string(), request: askedSchema, reply: z.string() });
+const replySchema = z.object({
+  reply: z.string(),
+  /** Whether it was cut at its most tokens. */
+  cut: z.literal(true).optional(),
+});
+const entrySchema = z.strictObject({ key: z.string(), request: askedSchema, ...replySchema.shape });
 
 type Header = z.output<typeof headerSchema>;
 /** All that a reply depends on. */
 type Asked = z.output<typeof askedSchema>;
+type Reply = z.output<typeof replySchema>;
 
 /** A recording that is being written; services that record to one file share it. */
 interface OpenRecording {
   header: Header;
-  replies: Map<string, string>;
+  replies: Map<string, Reply>;
   writer: RecordWriter;
   users: number;
 }
@@ -77,15 +83,19 @@ export function recordService(service: ChatService, file: string): ChatService {
       const request = askedOf(header, messages, options);
       const key = keyOf(request);
       const known = recording.replies.get(key);
-      if (known !== undefined) return known;
-      const reply = await service.complete(messages, options);
+      if (known !== undefined) return read(known, options);
+      let cut: Reply["cut"];
+      const onCut = () => {
+        cut = true;
+      };
+      const given = { reply: await service.complete(messages, { ...options, onCut }), cut };
       const first = recording.replies.get(key);
-      if (first !== undefined) return first;
+      if (first !== undefined) return read(first, options);
       if (closed) throw new NlacError("ERR_DISPOSED", `The recording to ${file} is closed.`);
-      recording.writer.append({ key, request, reply });
+      recording.writer.append({ key, request, ...given });
       recording.writer.sync();
-      recording.replies.set(key, reply);
-      return reply;
+      recording.replies.set(key, given);
+      return read(given, options);
     },
     async close() {
       if (closed) return;
@@ -123,9 +133,14 @@ export function playRecording(file: string): ChatService {
       if (reply === undefined) {
         throw new NlacError("ERR_SERVICE", `${file} has no reply to a request. ${nearest(file, request)}`);
       }
-      return reply;
+      return read(reply, options);
     },
   };
+}
+
+function read({ reply, cut }: Reply, { onCut }: CompletionOptions): string {
+  if (cut) onCut?.();
+  return reply;
 }
 
 function openRecording(path: string, header: Header): OpenRecording {
@@ -138,16 +153,16 @@ function openRecording(path: string, header: Header): OpenRecording {
 /** Undefined for a file in which nothing was recorded yet. `bytes`: up to the end of the last whole record. */
 function readRecording(
   path: string,
-): { header: Header; replies: Map<string, string>; bytes: number } | undefined {
-  const replies = new Map<string, string>();
+): { header: Header; replies: OpenRecording["replies"]; bytes: number } | undefined {
+  const replies: OpenRecording["replies"] = new Map();
   let header: Header | undefined;
   for (const record of records(path)) {
     if (header === undefined) {
       header = checked(headerSchema, record, path);
       continue;
     }
-    const { key, reply } = checked(entrySchema, record, path);
-    if (!replies.has(key)) replies.set(key, reply);
+    const { key, reply, cut } = checked(entrySchema, record, path);
+    if (!replies.has(key)) replies.set(key, { reply, cut });
   }
   const bytes = onDisk(path, () => readFileSync(path)).lastIndexOf("\n") + 1;
   return header === undefined ? undefined : { header, replies, bytes };

@@ -23,6 +23,8 @@ export interface CompletionOptions {
    * seed, so that episodes differ and yet repeat. A reply of temperature 0 does not depend on it. Default: none.
    */
   seed?: number;
+  /** Called, before the reply is there, where it was cut at its most tokens. */
+  onCut?: () => void;
   signal?: AbortSignal;
 }
 
@@ -128,7 +130,7 @@ export function chatService(options: ServiceOptions): ChatService {
   /** One attempt. What it took is counted whatever becomes of it: an answer without text has been paid for too. */
   const ask = async (
     request: OpenAI.ChatCompletionCreateParamsNonStreaming,
-    signal: AbortSignal | undefined,
+    { onCut, signal }: CompletionOptions,
   ): Promise<string | undefined> => {
     checkBudget(model, budget, usage());
     used.requests++;
@@ -143,6 +145,7 @@ export function chatService(options: ServiceOptions): ChatService {
         "ERR_BUDGET",
         `The service of ${model} does not say what an answer took, so that no budget of it can be kept.`,
       );
+    if (answer.choices[0]!.finish_reason === "length") onCut?.();
     return text;
   };
 
@@ -150,7 +153,8 @@ export function chatService(options: ServiceOptions): ChatService {
     model,
     defaults,
     usage,
-    async complete(messages, { maxTokens, temperature, seed, signal } = {}) {
+    async complete(messages, options = {}) {
+      const { maxTokens, temperature, seed, signal } = options;
       throwIfAborted(signal);
       const sampling = temperature ?? defaults.temperature;
       const request = {
@@ -163,7 +167,7 @@ export function chatService(options: ServiceOptions): ChatService {
       };
       const number = places.number();
       // A place is free again in the pauses between attempts.
-      const attempt = () => places.within(number, signal, () => ask(request, signal));
+      const attempt = () => places.within(number, signal, () => ask(request, options));
       let text: string | undefined;
       try {
         text = await withRetries(attempt, maxRetries, signal);

@@ -41,15 +41,19 @@ export function servicePlayer(service: ChatService): Player {
   const chat = ChatTemplate.of(tokenizer);
 
   const reply = async (request: GenerateRequest, signal?: AbortSignal): Promise<Generation> => {
+    let cut = false;
     const text = await service.complete(messagesOf(request.tokens!, tokenizer), {
       ...(request.maxNewTokens === undefined ? {} : { maxTokens: request.maxNewTokens }),
       ...(request.temperature === undefined ? {} : { temperature: request.temperature }),
       ...(request.seed === undefined ? {} : { seed: Number(request.seed) }),
       ...(signal === undefined ? {} : { signal }),
+      onCut: () => {
+        cut = true;
+      },
     });
-    const tokens = [...tokenizer.encode(text), endOfMessage];
+    const tokens = [...tokenizer.encode(text), ...(cut ? [] : [endOfMessage])];
     const logProbs = new Float32Array(tokens.length).fill(Number.NaN);
-    return { tokens, logProbs, text, finishReason: "stop", cachedTokens: 0 };
+    return { tokens, logProbs, text, finishReason: cut ? "length" : "stop", cachedTokens: 0 };
   };
 
   return {

@@ -89,7 +89,12 @@ describe("chatService", () => {
         answers[messages[0]!.content as keyof typeof answers] ?? { text: "o", finish: "content_filter" },
     );
     const service = chatService({ model: "m", baseURL });
-    expect(await service.complete([{ role: "user", content: "long" }])).toBe("one two");
+    let cut = false;
+    const onCut = () => {
+      cut = true;
+    };
+    expect(await service.complete([{ role: "user", content: "long" }], { onCut })).toBe("one two");
+    expect(cut).toBe(true);
     const thinking = service.complete([{ role: "user", content: "thinking" }]);
     await expect(thinking).rejects.toThrow(/maxTokens is too low/);
     await expect(service.complete(hello)).rejects.toThrow(/content filter/);

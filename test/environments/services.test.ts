@@ -9,6 +9,7 @@ import { type LocalModel, localService } from "../../lib/environments/service-lo
 import { playRecording, recordService } from "../../lib/environments/service-recording.ts";
 import { openService } from "../../lib/environments/services.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { NlacError } from "../../lib/errors.ts";
 import { collectTrajectories } from "../../lib/rollout/collect.ts";
 import { servicePlayer } from "../../lib/rollout/service-player.ts";
 import { chatServer } from "../support/chat-server.ts";
@@ -315,14 +316,10 @@ describe("a recording", () => {
 });
 
 describe("a model in this process", () => {
-  interface Call {
-    prompts: string[];
-    seeds: unknown[];
-  }
   /** Ids are characters; it replies with its prompt backwards, once `release` was called. */
   function scripted(hold = false) {
-    const calls: Call[] = [];
-    const aborted: boolean[] = [];
+    const seeds = new Map<string, unknown[]>();
+    let underWay = 0;
     let release = () => {};
     const held = hold ? new Promise<void>((resolve) => (release = resolve)) : Promise.resolve();
     const model: LocalModel = {
@@ -330,9 +327,15 @@ describe("a model in this process", () => {
       render: (messages) => [...messages.at(-1)!.content].map((letter) => letter.codePointAt(0)!),
       async generate(requests, options) {
         const prompts = requests.map(({ tokens }) => String.fromCodePoint(...tokens!));
-        calls.push({ prompts, seeds: requests.map(({ seed }) => seed) });
-        options?.signal?.addEventListener("abort", () => aborted.push(true));
-        await held;
+        for (const [i, prompt] of prompts.entries())
+          seeds.set(prompt, [...(seeds.get(prompt) ?? []), requests[i]!.seed]);
+        underWay++;
+        await Promise.race([
+          held,
+          new Promise((_, reject) =>
+            options?.signal?.addEventListener("abort", () => reject(new NlacError("ERR_ABORTED", "stopped"))),
+          ),
+        ]).finally(() => underWay--);
         if (prompts.includes("explode")) throw new Error("no memory");
         return prompts.map((prompt) => ({
           tokens: [...prompt].map(() => 1),
@@ -343,64 +346,59 @@ describe("a model in this process", () => {
         }));
       },
     };
-    return { model, calls, aborted, release: () => release() };
+    return { model, seeds, underWay: () => underWay, release: () => release() };
   }
 
-  it("generates what is asked together as one batch, and what comes meanwhile as the next", async () => {
-    const { model, calls, release } = scripted(true);
+  it("asks the model for all that is asked of it at once, and gives each its own reply", async () => {
+    const { model, underWay, release } = scripted(true);
     const service = localService({ local: model });
-    const first = ["ab", "cd", "ef"].map((text) => service.complete(says(text)));
-    await expect.poll(() => calls.length).toBe(1);
-    const second = ["gh", "ij"].map((text) => service.complete(says(text)));
+    const replies = ["ab", "cd", "ef", "gh"].map((text) => service.complete(says(text)));
+    await expect.poll(underWay).toBe(4);
     release();
-    expect(await Promise.all([...first, ...second])).toEqual(["ba", "dc", "fe", "hg", "ji"]);
-    expect(calls.map(({ prompts }) => prompts)).toEqual([
-      ["ab", "cd", "ef"],
-      ["gh", "ij"],
-    ]);
-    expect(service.usage()).toEqual({ requests: 5, promptTokens: 10, completionTokens: 10, cost: 0 });
+    expect(await Promise.all(replies)).toEqual(["ba", "dc", "fe", "hg"]);
+    expect(service.usage()).toEqual({ requests: 4, promptTokens: 8, completionTokens: 8, cost: 0 });
   });
 
   it("seeds a request by its content and seed alone", async () => {
-    const { model, calls } = scripted();
+    const { model, seeds } = scripted();
     const service = localService({ local: model });
     const ask = (text: string, seed?: number) =>
       service.complete(says(text), seed === undefined ? {} : { seed });
     await Promise.all([ask("a"), ask("b"), ask("a", 1)]);
     await ask("b");
     await ask("a", 1);
-    const [together, ...alone] = calls.map(({ seeds }) => seeds);
-    expect(new Set(together).size).toBe(3);
-    expect(alone).toEqual([[together![1]], [together![2]]]);
+    const [plain, seeded, again] = seeds.get("a")!;
+    expect(again).toBe(seeded);
+    expect(seeds.get("b")![1]).toBe(seeds.get("b")![0]);
+    expect(new Set([plain, seeded, seeds.get("b")![0]]).size).toBe(3);
   });
 
-  it("lets an aborted request go at once, and breaks off a batch that nobody waits for", async () => {
-    const { model, calls, aborted, release } = scripted(true);
+  it("breaks off an aborted request, and no other", async () => {
+    const { model, underWay, release } = scripted(true);
     const service = localService({ local: model });
-    const [a, b] = [new AbortController(), new AbortController()];
-    const first = service.complete(says("a"), { signal: a.signal });
-    const second = service.complete(says("b"), { signal: b.signal });
-    await expect.poll(() => calls.length).toBe(1);
-    const waiting = service.complete(says("c"), { signal: a.signal });
+    const a = new AbortController();
+    const first = service.complete(says("ab"), { signal: a.signal });
+    const second = service.complete(says("cd"));
+    await expect.poll(underWay).toBe(2);
     a.abort();
     await expect(first).rejects.toMatchObject({ code: "ERR_ABORTED" });
-    await expect(waiting).rejects.toMatchObject({ code: "ERR_ABORTED" });
-    expect(aborted).toEqual([]);
-    b.abort();
-    await expect(second).rejects.toMatchObject({ code: "ERR_ABORTED" });
-    expect(aborted).toEqual([true]);
+    await expect(service.complete(says("ef"), { signal: a.signal })).rejects.toMatchObject({
+      code: "ERR_ABORTED",
+    });
+    expect(underWay()).toBe(1);
     release();
-    expect(await service.complete(says("d"))).toBe("d");
-    expect(calls.map(({ prompts }) => prompts)).toEqual([["a", "b"], ["d"]]);
+    expect(await second).toBe("dc");
   });
 
   it("reports faults, long prompts and empty replies as ERR_SERVICE, and goes on", async () => {
     const { model } = scripted();
     const service = localService({ local: model });
+    const beside = service.complete(says("cd"));
     await expect(service.complete(says("explode"))).rejects.toMatchObject({
       code: "ERR_SERVICE",
       message: expect.stringContaining("no memory"),
     });
+    expect(await beside).toBe("dc");
     await expect(service.complete(says("x".repeat(40)))).rejects.toThrow(/40 tokens/);
     await expect(service.complete(says(" "))).rejects.toThrow(/empty reply/);
     expect(await service.complete(says("ab"))).toBe("ba");

@@ -304,9 +304,11 @@ void CudaInference::forget() {
   if (recordings_) recordings_->by_memory.clear();
 }
 
-bool CudaInference::takes(const Weights& weights, const ModelConfig& config) {
+CudaInference::CudaInference() : records_(recording_asked_for()) {}
+
+bool CudaInference::takes(const Weights& weights, const ModelConfig& config, const KvStore& store) {
   const auto type = weights.embedding.scalar_type();
-  return weights.embedding.device().type() == NLAC_KERNEL_DEVICE &&
+  return !store.packed() && weights.embedding.device().type() == NLAC_KERNEL_DEVICE &&
          (type == at::kBFloat16 || type == at::kFloat) && config.head_dim % 8 == 0 && config.head_dim <= 256;
 }
 
@@ -316,8 +318,7 @@ at::Tensor CudaInference::infer(const Weights& weights, const ModelConfig& confi
   const c10::cuda::OptionalCUDAGuard guard(ids.device());
   const bool writing =
       std::all_of(slices.begin(), slices.end(), [](const KvSlice& slice) { return slice.fresh == 1; });
-  static const bool asked_for = recording_asked_for();
-  if (asked_for && writing && ids.size(0) <= largest_recorded) {
+  if (records_ && writing && ids.size(0) <= largest_recorded) {
     if (!recordings_) recordings_ = std::make_shared<Recordings>(ids.device());
     if (!recordings_->failed) {
       try {
@@ -339,7 +340,9 @@ at::Tensor CudaInference::infer(const Weights& weights, const ModelConfig& confi
 
 namespace nlac {
 
-bool CudaInference::takes(const Weights&, const ModelConfig&) { return false; }
+CudaInference::CudaInference() : records_(false) {}
+
+bool CudaInference::takes(const Weights&, const ModelConfig&, const KvStore&) { return false; }
 
 void CudaInference::forget() {}
 

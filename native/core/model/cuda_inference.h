@@ -25,9 +25,11 @@ struct Rope;
 
 class CudaInference {
  public:
-  // Whether the kernels take this model: on a GPU, in bfloat16 or float32, with heads of a multiple of 8 dimensions, 256
+  CudaInference();
+
+  // Whether the kernels take this: a model on a GPU, in bfloat16 or float32, with heads of a multiple of 8 dimensions, 256
   // at most. Never without CUDA.
-  static bool takes(const Weights& weights, const ModelConfig& config);
+  static bool takes(const Weights& weights, const ModelConfig& config, const KvStore& store);
 
   // What Decoder::infer returns; `rope` has room for every position.
   at::Tensor infer(const Weights& weights, const ModelConfig& config, const Rope& rope, const at::Tensor& ids,
@@ -36,6 +38,7 @@ class CudaInference {
   void forget();
 
  private:
+  bool records_;  // as the environment asked for
   struct Recordings;
   std::shared_ptr<Recordings> recordings_;  // null: there are none
 };

@@ -3,6 +3,7 @@
 # it, compute-sanitizer over the kernels' tests and the benchmarks, and closes with a table of what passed.
 #   scripts/gpu-check.sh                 all of it
 #   scripts/gpu-check.sh build tests     some steps, of: build tests sanitizer losses sampler ema adamw
+#                                        generation
 # Environment:
 #   NODE             the node to use, where PATH has none
 #   PYTHON           the Python with torch and the peers; default python3. A peer it lacks is a row that says so.
@@ -81,7 +82,7 @@ bench() { # shellcheck disable=SC2086 # several options
   nlac bench "$1" --device cuda --peers --python "${PYTHON:-python3}" --out "$out" ${NLAC_BENCH:---trials 1}
 }
 
-[ $# -gt 0 ] || set -- build tests sanitizer losses sampler ema adamw
+[ $# -gt 0 ] || set -- build tests sanitizer losses sampler ema adamw generation
 if ! nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; then
   echo "No GPU answers: nvidia-smi failed." >&2
   exit 1
@@ -89,7 +90,7 @@ fi
 for name in "$@"; do
   case "$name" in
     build | tests | sanitizer) step "$name" "$name" ;;
-    losses | sampler | ema | adamw) step "$name" bench ;;
+    losses | sampler | ema | adamw | generation) step "$name" bench ;;
     *) echo "There is no step $name." >&2; exit 1 ;;
   esac
 done

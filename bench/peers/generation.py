@@ -52,5 +52,68 @@ def transformers(job):
     return common.Subject(call)
 
 
+def transformers_written(job):
+    """Writing alone, as lib/bench/suites/generation-cuda.ts has it: the prompts' keys and values are kept from the first
+    call on, and cut back to the prompts before every other."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    given = job["parameters"]
+    config = AutoConfig.for_model(**given["config"])
+    written, length = given["written"], given["prompt"]
+    with torch.device(job["device"]):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+    ids = torch.tensor(
+        [[int(bits) % config.vocab_size for bits in common.random_bits(1 + i, length)] for i in range(given["texts"])],
+        device=job["device"],
+    )
+    kept = {}
+
+    def before():
+        with torch.inference_mode():
+            if not kept:
+                for batch in ids.split(8):  # all at once, a layer would need more than the cache
+                    part = model(batch[:, :-1], use_cache=True, logits_to_keep=1).past_key_values
+                    kept.setdefault("parts", []).append(part)
+                kept["cache"] = joined(kept.pop("parts"))
+            beyond = kept["cache"].get_seq_length() - (length - 1)
+            if beyond > 0:
+                kept["cache"].crop(-beyond)
+
+    def call(_):
+        with torch.inference_mode():
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                past_key_values=kept["cache"],
+                max_new_tokens=written,
+                min_new_tokens=written,
+                do_sample=True,
+                top_k=0,
+                pad_token_id=0,
+            )
+        common.finish(job)
+
+    return common.Subject(call, before=before)
+
+
+def joined(parts):
+    """One cache of several, text by text."""
+    import torch
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    for layer in range(len(parts[0].layers)):
+        keys = torch.cat([part.layers[layer].keys for part in parts])
+        values = torch.cat([part.layers[layer].values for part in parts])
+        cache.update(keys, values, layer)
+        for part in parts:
+            part.layers[layer].keys = part.layers[layer].values = None
+    return cache
+
+
 if __name__ == "__main__":
-    common.main({"transformers": transformers}, {"transformers": ["torch", "transformers"]})
+    common.main(
+        {"transformers": transformers, "transformers-written": transformers_written},
+        dict.fromkeys(["transformers", "transformers-written"], ["torch", "transformers"]),
+    )

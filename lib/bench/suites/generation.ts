@@ -7,6 +7,7 @@ import { Learner } from "../../learner.ts";
 import { DEFAULT_MODEL, KNOWN_MODELS } from "../../models.ts";
 import { randomBits } from "../inputs.ts";
 import type { Case, CaseOptions, Job, Subject, Suite } from "../suite.ts";
+import { cudaCases, prepareCuda } from "./generation-cuda.ts";
 
 type Parameters = {
   /** File of the model in the cache, for the peers. */
@@ -27,7 +28,8 @@ export const generation: Suite = {
   name: "generation",
   summary: "writing texts in bfloat16, one to many at once",
 
-  cases({ quick }: CaseOptions): Case[] {
+  cases({ device, quick }: CaseOptions): Case[] {
+    if (device !== "cpu" && !quick) return cudaCases();
     const { file } = KNOWN_MODELS.find(({ name }) => name === DEFAULT_MODEL)!;
     const make = (id: string, title: string, what: Omit<Parameters, "file">): Case => {
       const parameters: Parameters = { file, ...what };
@@ -66,7 +68,9 @@ export const generation: Suite = {
     ];
   },
 
-  async prepare({ implementation, parameters, device, threads }: Job): Promise<Subject> {
+  async prepare(job: Job): Promise<Subject> {
+    const { implementation, parameters, device, threads } = job;
+    if (implementation === "written") return prepareCuda(job);
     const { groups, texts, shared, own, written } = parameters as Parameters;
     const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype: "bfloat16" });
     const random = (seed: number, count: number) =>

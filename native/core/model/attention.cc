@@ -248,7 +248,16 @@ void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor
   const int64_t fresh = q.size(0), length = keys.size(1), past = length - fresh;
   const int64_t kv_heads = keys.size(0), group = q.size(1) / kv_heads;
   if (!q.is_cpu()) {
-    output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys)).output);
+    if (q.scalar_type() != at::kBFloat16 || q.size(2) % 8 != 0 || q.size(2) > 256) {
+      output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys)).output);
+      return;
+    }
+    // As CUDA's flash kernel means it, the last query is beside the last key.
+    const auto batch = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
+    const auto attended =
+        at::_flash_attention_forward(q.unsqueeze(0), batch(keys), batch(values), {}, {}, fresh, length, 0.0, true,
+                                     false, score_scale(q));
+    output.copy_(std::get<0>(attended).squeeze(0));
     return;
   }
   if (fresh == 1) {
@@ -278,6 +287,15 @@ void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor
 }
 
 }  // namespace
+
+void attend_blocks(const KvStore& store, int64_t layer, const at::Tensor& blocks, int64_t length,
+                   const at::Tensor& q, at::Tensor output) {
+  // [blocks, kv_heads, kBlockTokens, head_dim] → [kv_heads, length, head_dim]
+  const auto gathered = [&](const at::Tensor& all) {
+    return all.index_select(0, blocks).transpose(0, 1).flatten(1, 2).narrow(1, 0, length);
+  };
+  attend_cached(q, gathered(store.plain_keys(layer)), gathered(store.plain_values(layer)), output);
+}
 
 // --- cached attention ------------------------------------------------------------------------------------
 
@@ -361,11 +379,7 @@ void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Te
   int64_t start = 0;
   for (size_t s = 0; s < slices_.size(); ++s) {
     const int64_t fresh = slices_[s].fresh, length = slices_[s].past + fresh;
-    // [blocks, kv_heads, kBlockTokens, head_dim] → [kv_heads, length, head_dim]
-    const auto gathered = [&](const at::Tensor& all) {
-      return all.index_select(0, slice_blocks_[s]).transpose(0, 1).flatten(1, 2).narrow(1, 0, length);
-    };
-    attend_cached(q.narrow(0, start, fresh), gathered(keys), gathered(values),
+    attend_blocks(store_, layer, slice_blocks_[s], length, q.narrow(0, start, fresh),
                   output.narrow(0, start, fresh));
     start += fresh;
   }

@@ -68,6 +68,12 @@ class CachedAttention {
   std::vector<at::Tensor> slice_blocks_;                // plain: [blocks] i64 of each slice
 };
 
+// Causal attention of the last q.size(0) tokens of a text over its `blocks` [blocks] i64, which hold `length` tokens of
+// plain keys and values, by libtorch's operators: on a CPU and, in bfloat16, on a GPU by its flash kernels, else by
+// blockwise_attention. q and output as in CachedAttention::run.
+void attend_blocks(const KvStore& store, int64_t layer, const at::Tensor& blocks, int64_t length,
+                   const at::Tensor& q, at::Tensor output);
+
 // The same arithmetic by libtorch's operators, which any device has: `block` queries at a time, whose scores
 // exist alone; backward makes them again from the logsumexp. Memory is linear in the length, and the heads of
 // a group share their keys and values without copies. Products take factors of q's type and sum in float32

@@ -113,6 +113,7 @@ const PackedMatrix& Decoder::packed(const at::Tensor& weight) {
 
 void Decoder::forget_packed(const Weights& weights) {
   for (const at::Tensor& tensor : weights.list()) packed_.erase(tensor.unsafeGetTensorImpl());
+  cuda_.forget();
 }
 
 at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
@@ -132,6 +133,8 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
   NLAC_REQUIRE(static_cast<int64_t>(position_list.size()) == ids.size(0), "ERR_SHAPE", "the slices have ",
                position_list.size(), " tokens, ids ", ids.size(0));
   const Rope& table = rope(longest, ids.device());
+  if (CudaInference::takes(weights, config_, store))
+    return cuda_.infer(weights, config_, table, ids, store, slices);
   const at::Tensor positions = at::tensor(position_list, at::kLong).to(ids.device());
 
   const CachedAttention attention(store, slices, ids.device());

@@ -14,6 +14,7 @@
 
 #include "core/model/attention.h"
 #include "core/model/config.h"
+#include "core/model/cuda_inference.h"
 #include "core/model/kv_store.h"
 #include "core/model/linear.h"
 #include "core/model/weights.h"
@@ -40,7 +41,8 @@ class Decoder {
                    const std::vector<KvSlice>& slices);
   // Logits [rows, vocab] f32 of what infer returned, with the same promise.
   at::Tensor infer_logits(const Weights& weights, const at::Tensor& hidden);
-  // Inference keeps matrices packed as its products read them. Must be called when `weights` change or go.
+  // Inference keeps matrices packed as its products read them, and recorded steps on a GPU. Must be called when
+  // `weights` change or go.
   void forget_packed(const Weights& weights);
 
   // Training. What backward needs; opaque to callers.
@@ -64,6 +66,7 @@ class Decoder {
   Rope rope_;
   std::unordered_map<const void*, PackedMatrix>
       packed_;  // by the weight's own identity, which it keeps alive
+  CudaInference cuda_;
 };
 
 // Logits [rows, vocab] in float32 of hidden states [rows, hidden] (small inputs and sampling).

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -694,5 +695,30 @@ TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not wh
     const std::vector<int64_t> tokens = model.fresh({drawn})[0].tokens;
     CHECK(tokens.size() == 60);
     for (const int64_t id : tokens) CHECK(id >= 58);
+  }
+}
+
+TEST_CASE("on a GPU texts are the CPU's, recorded as CUDA graphs or not" *
+          doctest::skip(!torch::cuda::is_available())) {
+  Model model;
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 21; ++i)  // one after another ends, and their number with them
+    requests.push_back(request_of(random_ids(1 + static_cast<int64_t>(7 * i), i), 5 + static_cast<int64_t>(3 * i)));
+  const std::vector<GenerateResult> expected = model.fresh(requests);
+  const Weights weights = model.weights.copy_as(at::kFloat, at::kCUDA);
+  for (const char* recorded : {"0", "1"}) {
+    CAPTURE(recorded);
+    setenv("NLAC_CUDA_GRAPHS", recorded, 1);
+    Decoder decoder(model.config);
+    unsetenv("NLAC_CUDA_GRAPHS");
+    Engine engine(decoder, size_t{1} << 30, at::kFloat, at::kCUDA);
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<GenerateResult> got = engine.generate(weights, requests, {});
+      for (size_t i = 0; i < requests.size(); ++i) {
+        CAPTURE(i);
+        check_same(got[i], expected[i]);
+      }
+      engine.drop_caches();
+    }
   }
 }

@@ -311,3 +311,33 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
     }
   }
 }
+
+TEST_CASE("on a GPU inference is the CPU's whole forward" * doctest::skip(!torch::cuda::is_available())) {
+  for (const ModelConfig& config : shapes_for_gpu()) {
+    Decoder decoder(config);
+    const int64_t n = 70;
+    const at::Tensor ids = at::arange(n, at::kLong) % config.vocab_size;
+    const at::Tensor expected = decoder.forward(random_weights(config, at::kFloat, at::kCPU), ids, {n});
+    for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 0.03}}) {
+      CAPTURE(config.head_dim);
+      CAPTURE(std::string(c10::toString(dtype)));
+      const Weights weights = random_weights(config, dtype, at::kCUDA);
+      // Prompts attend by libtorch's kernels, texts that are written by ours; in these steps both do.
+      for (const std::vector<int64_t>& chunks :
+           {std::vector<int64_t>{n}, {7, n - 7}, {n - 1, 1}, std::vector<int64_t>(n, 1)}) {
+        CachedTexts texts(config, at::TensorOptions(dtype).device(at::kCUDA));
+        std::vector<at::Tensor> rows;
+        int64_t start = 0;
+        for (const int64_t chunk : chunks) {
+          const at::Tensor next = at::cat({ids.narrow(0, start, chunk), ids.narrow(0, 0, 1)}).to(at::kCUDA);
+          const at::Tensor got =
+              texts.infer(decoder, weights, next, {{0, chunk}, {1 + rows.size(), 1}}).cpu();
+          rows.push_back(got.narrow(0, 0, chunk));
+          CHECK(relative_difference(got.narrow(0, chunk, 1), expected.narrow(0, 0, 1)) < allowed);
+          start += chunk;
+        }
+        CHECK(relative_difference(at::cat(rows), expected) < allowed);
+      }
+    }
+  }
+}

@@ -44,6 +44,41 @@ struct Example {
   }
 };
 
+// Models with random weights, for inference on a GPU: heads of several widths in groups of several sizes, with and
+// without what Qwen 2 and 3 have besides Llama.
+inline std::vector<ModelConfig> shapes_for_gpu() {
+  std::vector<ModelConfig> shapes;
+  const auto add = [&](int64_t heads, int64_t kv_heads, int64_t head_dim, bool qk_norm, bool qkv_bias) {
+    ModelConfig& config = shapes.emplace_back();
+    config.vocab_size = 61;
+    config.hidden_size = 48;
+    config.intermediate_size = 72;
+    config.layers = 2;
+    config.heads = heads, config.kv_heads = kv_heads, config.head_dim = head_dim;
+    config.qk_norm = qk_norm, config.qkv_bias = qkv_bias;
+    config.max_positions = 256;
+  };
+  add(4, 2, 40, true, false);
+  add(7, 1, 128, false, true);
+  add(3, 3, 64, true, true);
+  add(9, 1, 24, false, false);
+  return shapes;
+}
+inline Weights random_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
+  at::manual_seed(11);
+  const Weights weights = allocate_weights(config, at::kFloat, at::kCPU);
+  for (const at::Tensor& tensor : weights.list()) {
+    tensor.normal_(0, 0.2);
+    if (tensor.dim() == 1) tensor.add_(1);
+  }
+  return weights.copy_as(dtype, device);
+}
+
+inline double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor wide = b.to(at::kDouble);
+  return ((a.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
+}
+
 inline double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
@@ -70,7 +105,7 @@ inline void add_gradients(Decoder& decoder, const Weights& weights, const Exampl
 // Texts that are read piece by piece: each has a block table of its own in one store.
 class CachedTexts {
  public:
-  explicit CachedTexts(const ModelConfig& config, at::ScalarType dtype) : store_(config, dtype) {}
+  CachedTexts(const ModelConfig& config, at::TensorOptions options) : store_(config, options) {}
 
   struct Share {
     size_t text;

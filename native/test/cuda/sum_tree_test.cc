@@ -8,32 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/random.h"
 #include "core/replay/sum_tree.h"
+#include "test/core/fixtures.h"
+#include "test/cuda/device_memory.h"
 
 using namespace nlac;
-
-#ifdef NLAC_CUDA
+using namespace nlac::test;
 
 namespace {
-
-// Says so where there is none: these tests then check nothing.
-bool has_device() {
-  int count = 0;
-  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-  if (!found) MESSAGE("skipped: no CUDA device");
-  return found;
-}
-
-std::string code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "no error";
-}
 
 struct Entries {
   std::vector<int32_t> indices;
@@ -149,9 +132,3 @@ TEST_CASE("cuda: a saved tree goes on, on either device") {
   CHECK(draw(on_cpu, 400, false) == expected);
   CHECK(draw(on_gpu, 400, false) == expected);
 }
-
-#else
-
-TEST_CASE("cuda: the tree on a GPU is not in this build") { MESSAGE("skipped: built without CUDA"); }
-
-#endif

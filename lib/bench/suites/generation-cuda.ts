@@ -1,0 +1,93 @@
+/**
+ * Writing texts on a GPU with a model of Qwen2.5-7B's shape, with random weights, in bfloat16. What is timed is writing
+ * alone: prompts have been read before, and their keys and values are kept. The limit is to read, for every token written,
+ * the weights once for all texts and each text's keys and values, as fast as a copy moves bytes.
+ */
+
+import { Learner } from "../../learner.ts";
+import { randomBits } from "../inputs.ts";
+import { countElements, modelShapes } from "../shapes.ts";
+import type { Case, Job, Subject } from "../suite.ts";
+
+type Parameters = {
+  /** What AutoModelForCausalLM.from_config takes, and Learner.create. */
+  config: Record<string, unknown>;
+  texts: number;
+  /** Tokens of a prompt, and those written on it. */
+  prompt: number;
+  written: number;
+  /** That a copy moves in the time of the limit. */
+  bytes: number;
+};
+
+const config = {
+  architectures: ["Qwen2ForCausalLM"],
+  model_type: "qwen2",
+  hidden_act: "silu",
+  hidden_size: 3584,
+  intermediate_size: 18944,
+  num_hidden_layers: 28,
+  num_attention_heads: 28,
+  num_key_value_heads: 4,
+  vocab_size: 152064,
+  max_position_embeddings: 32768,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1e6,
+  tie_word_embeddings: false,
+  use_sliding_window: false,
+};
+
+export function cudaCases(): Case[] {
+  // Of the embedding a token reads one row.
+  const shapes = modelShapes("Qwen2.5-7B").slice(1);
+  const weightBytes = 2 * countElements(shapes);
+  const { num_hidden_layers: layers, num_key_value_heads: heads } = config;
+  const tokenBytes = 2 * layers * 2 * heads * (config.hidden_size / config.num_attention_heads);
+  return [
+    { texts: 1, prompt: 200, written: 100 },
+    { texts: 32, prompt: 200, written: 100 },
+    { texts: 256, prompt: 1024, written: 32 },
+  ].map(({ texts, prompt, written }) => {
+    const bytes = written * (weightBytes + texts * (prompt + written / 2) * tokenBytes);
+    const parameters: Parameters = { config, texts, prompt, written, bytes };
+    const row = { resultBytes: null };
+    return {
+      id: `7b-${texts}-at-once`,
+      title: `Qwen2.5-7B's shape · ${texts} at once, prompt ${prompt}, ${written} written`,
+      parameters,
+      timing: { warmup: 2, calls: 3, seconds: 0 },
+      work: { amount: texts * written, unit: "tokens/s" },
+      tolerance: 0,
+      rows: [
+        { ...row, name: "nlac", role: "ours", implementation: "written" },
+        {
+          ...{ ...row, name: "transformers", role: "peer", implementation: "transformers-written" },
+          script: "generation.py",
+        },
+        {
+          ...{ ...row, name: "reading weights, keys and values", role: "limit", implementation: "copy" },
+          script: "limits.py",
+        },
+      ],
+    };
+  });
+}
+
+export async function prepareCuda({ parameters, device }: Job): Promise<Subject> {
+  const { config, texts, prompt, written } = parameters as Parameters;
+  // Room for what the prompts and the calls leave: the least recently used goes first.
+  const learner = await Learner.create(config, { device, dtype: "bfloat16", cacheBytes: 2 ** 35 });
+  const { vocab_size: ids } = config as { vocab_size: number };
+  const prompts = Array.from({ length: texts }, (_, i) =>
+    Array.from(randomBits(1 + i, prompt), (bits) => bits % ids),
+  );
+  return {
+    async call(number: number) {
+      await learner.generate(
+        prompts.map((tokens, i) => ({
+          ...{ tokens, maxNewTokens: written, temperature: 1, seed: number * texts + i },
+        })),
+      );
+    },
+  };
+}

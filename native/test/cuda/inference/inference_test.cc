@@ -1,0 +1,154 @@
+// Inference by the CUDA kernels against a whole forward by libtorch. Here the kernels' sources and the code that calls
+// them run on the CPU; core/generate/engine_test.cc, built in, makes whole generations of them.
+#include "core/model/cuda_inference.h"
+
+#include <ATen/cuda/CUDAGraph.h>
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/model/decoder.h"
+#include "test/core/model/examples.h"
+
+using namespace nlac;
+using namespace nlac::test;
+
+namespace {
+
+constexpr int64_t tokens = 70;
+
+struct Model {
+  ModelConfig config;
+  Weights weights;
+  at::Tensor ids = at::arange(tokens, at::kLong) % config.vocab_size;
+  at::Tensor expected;  // [tokens, hidden], in float32
+  explicit Model(const ModelConfig& config, at::ScalarType dtype = at::kFloat)
+      : config(config),
+        weights(random_weights(config, dtype, at::kCPU)),
+        expected(Decoder(config).forward(random_weights(config, at::kFloat, at::kCPU), ids, {tokens})) {}
+};
+
+// For as long as it is there, decoders that are made record their steps.
+struct Recorded {
+  Recorded() { setenv("NLAC_CUDA_GRAPHS", "1", 1); }
+  ~Recorded() {
+    unsetenv("NLAC_CUDA_GRAPHS");
+    at::cuda::CUDAGraph::fails = false;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cuda: inference is a whole forward, read at once, in pieces or token by token") {
+  for (const ModelConfig& config : shapes_for_gpu()) {
+    for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 0.03}}) {
+      if (KvStore(config, dtype).packed()) continue;  // the CPU has its own kernels for that
+      CAPTURE(config.head_dim);
+      CAPTURE(std::string(c10::toString(dtype)));
+      const Model model(config, dtype);
+      Decoder decoder(config);
+      REQUIRE(CudaInference::takes(model.weights, config, KvStore(config, dtype)));
+      for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{tokens},
+                                                 {7, tokens - 7},
+                                                 {1, 5, 1, tokens - 7},
+                                                 {tokens - 1, 1},
+                                                 std::vector<int64_t>(tokens, 1)}) {
+        CachedTexts texts(config, dtype);
+        std::vector<at::Tensor> rows;
+        int64_t start = 0;
+        for (const int64_t chunk : chunks) {
+          rows.push_back(texts.infer(decoder, model.weights, model.ids.narrow(0, start, chunk), {{0, chunk}}));
+          start += chunk;
+        }
+        CHECK(relative_difference(at::cat(rows), model.expected) < allowed);
+      }
+    }
+  }
+}
+
+TEST_CASE("cuda: prompts beside texts that are written") {
+  for (const ModelConfig& config : shapes_for_gpu()) {
+    CAPTURE(config.head_dim);
+    const Model model(config);
+    Decoder decoder(config);
+    CachedTexts texts(config, at::kFloat);
+    const auto infer = [&](const std::vector<CachedTexts::Share>& shares, const std::vector<int64_t>& starts) {
+      std::vector<at::Tensor> ids, expected;
+      for (size_t i = 0; i < shares.size(); ++i) {
+        ids.push_back(model.ids.narrow(0, starts[i], shares[i].tokens));
+        expected.push_back(model.expected.narrow(0, starts[i], shares[i].tokens));
+      }
+      const at::Tensor got = texts.infer(decoder, model.weights, at::cat(ids), shares);
+      CHECK(relative_difference(got, at::cat(expected)) < 1e-5);
+    };
+    infer({{0, 12}, {1, 3}}, {0, 0});
+    infer({{1, 1}, {2, 9}, {0, 1}, {3, 1}}, {3, 0, 12, 0});
+    infer({{1, 5}, {0, 1}, {2, 2}}, {4, 13, 9});
+  }
+}
+
+TEST_CASE("cuda: a recorded step is the step, and rows that fill it up are stored nowhere") {
+  const Recorded recorded;
+  const Model model(shapes_for_gpu()[0]);
+  Decoder decoder(model.config);
+  CachedTexts texts(model.config, at::kFloat);
+  const int begun = at::cuda::CUDAGraph::begun, replayed = at::cuda::CUDAGraph::replayed;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const at::Tensor id = model.ids.narrow(0, t, 1), expected = model.expected.narrow(0, t, 1);
+    const at::Tensor got =
+        texts.infer(decoder, model.weights, at::cat({id, id, id}), {{0, 1}, {1, 1}, {2, 1}});
+    CHECK(relative_difference(got, expected.expand({3, -1})) < 1e-5);
+    decoder.forget_packed(model.weights);  // each step is a recording's first
+  }
+  CHECK(at::cuda::CUDAGraph::begun - begun == tokens);
+  CHECK(at::cuda::CUDAGraph::replayed - replayed == tokens);
+}
+
+TEST_CASE("cuda: a step is recorded once for its number of texts, and anew where memory has moved") {
+  const Recorded recorded;
+  const Model model(shapes_for_gpu()[1]);
+  Weights weights = model.weights;
+  Decoder decoder(model.config);
+  KvStore store(model.config, at::kFloat);
+  store.reserve(64, 64);
+  std::vector<BlockTable> tables;
+  for (int32_t i = 0; i < 20; ++i) tables.push_back({i});
+  int begun = at::cuda::CUDAGraph::begun;
+  const auto recordings = [&](int64_t texts) {
+    std::vector<KvSlice> slices;
+    for (int64_t i = 0; i < texts; ++i) slices.push_back({&tables[static_cast<size_t>(i)], 3, 1});
+    decoder.infer(weights, at::ones({texts}, at::kLong), store, slices);
+    return at::cuda::CUDAGraph::begun - std::exchange(begun, at::cuda::CUDAGraph::begun);
+  };
+  CHECK(recordings(3) == 1);
+  CHECK(recordings(4) == 0);
+  CHECK(recordings(5) == 1);
+  CHECK(recordings(8) == 0);
+  CHECK(recordings(9) == 1);
+  CHECK(recordings(16) == 0);
+  CHECK(recordings(17) == 1);
+  weights.layers[1].down = weights.layers[1].down.clone();
+  CHECK(recordings(4) == 1);
+  store.reserve(65, 128);
+  CHECK(recordings(4) == 1);
+  CHECK(recordings(4) == 0);
+  decoder.forget_packed(weights);
+  CHECK(recordings(4) == 1);
+}
+
+TEST_CASE("cuda: steps go on where none can be recorded") {
+  const Recorded recorded;
+  at::cuda::CUDAGraph::fails = true;
+  const Model model(shapes_for_gpu()[2]);
+  Decoder decoder(model.config);
+  CachedTexts texts(model.config, at::kFloat);
+  const int begun = at::cuda::CUDAGraph::begun;
+  for (int64_t t = 0; t < 5; ++t) {
+    const at::Tensor got = texts.infer(decoder, model.weights, model.ids.narrow(0, t, 1), {{0, 1}});
+    CHECK(relative_difference(got, model.expected.narrow(0, t, 1)) < 1e-5);
+  }
+  CHECK(at::cuda::CUDAGraph::begun - begun == 1);
+}

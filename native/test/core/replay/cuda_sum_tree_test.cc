@@ -3,16 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/random.h"
 #include "core/replay/sum_tree.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::code_of;
 
 #ifdef NLAC_CUDA
 
@@ -24,15 +24,6 @@ bool has_device() {
   const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
   if (!found) MESSAGE("skipped: no CUDA device");
   return found;
-}
-
-std::string code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "no error";
 }
 
 struct Entries {
@@ -134,9 +125,8 @@ TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
 
 TEST_CASE("cuda: a saved tree goes on, on either device") {
   if (!has_device()) return;
-  std::string name = (std::filesystem::temp_directory_path() / "nlac-cuda-tree-XXXXXX").string();
-  REQUIRE(::mkdtemp(name.data()) != nullptr);
-  const std::string path = name + "/tree";
+  const test::Scratch scratch;
+  const std::string path = scratch / "tree";
   CudaSumTree tree(TreeOptions{3000, 0.3, 0.7, 23}, 0);
   const auto [indices, priorities] = entries(3000, 4000, 0);
   tree.set(indices.data(), priorities.data(), 4000);
@@ -144,7 +134,6 @@ TEST_CASE("cuda: a saved tree goes on, on either device") {
   tree.save(path);
   SumTree on_cpu(load_tree(path));
   CudaSumTree on_gpu(load_tree(path), 0);
-  std::filesystem::remove_all(name);
   const Draws expected = draw(tree, 400, false);
   CHECK(draw(on_cpu, 400, false) == expected);
   CHECK(draw(on_gpu, 400, false) == expected);

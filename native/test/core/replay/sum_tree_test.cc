@@ -14,39 +14,14 @@
 #include <numeric>
 #include <string>
 
-#include "core/error.h"
 #include "core/random.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::code_of;
+using nlac::test::Scratch;
 
 namespace {
-
-std::string code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "no error";
-}
-
-// A directory of this test's own, removed at its end.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "nlac-tree-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Scratch() { std::filesystem::remove_all(path_); }
-  std::string file(const char* name) const { return (path_ / name).string(); }
-  size_t entries() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Draws {
   std::vector<int32_t> indices;
@@ -372,9 +347,9 @@ TEST_CASE("a saved tree continues where it was") {
     SumTree tree(TreeOptions{capacity, 0.1, 0.5, 99});
     for (int64_t i = 0; i < (capacity + 1) / 2; ++i) set_one(tree, i, static_cast<float>(i + 1) / 3);
     draw(tree, 77);
-    const std::string path = scratch.file("tree");
+    const std::string path = scratch / "tree";
     tree.save(path);
-    CHECK(scratch.entries() == 1);  // nothing is left beside it
+    CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);  // nothing beside it
     SumTree loaded(load_tree(path));
     CHECK(loaded.capacity() == capacity);
     CHECK(loaded.alpha() == 0.1);
@@ -396,7 +371,7 @@ TEST_CASE("a saved tree continues where it was") {
 
 TEST_CASE("a torn or altered file is refused") {
   const Scratch scratch;
-  const std::string path = scratch.file("tree"), damaged = scratch.file("damaged");
+  const std::string path = scratch / "tree", damaged = scratch / "damaged";
   SumTree tree(TreeOptions{50, 0.1, 0, 1});
   for (int64_t i = 0; i < 20; ++i) set_one(tree, i, static_cast<float>(i));
   tree.save(path);
@@ -406,7 +381,7 @@ TEST_CASE("a torn or altered file is refused") {
     std::ofstream(damaged, std::ios::binary) << content;
     return code_of([&] { load_tree(damaged); });
   };
-  CHECK(code_with(bytes) == "no error");
+  CHECK(code_with(bytes) == "none");
   for (size_t length = 0; length < bytes.size(); ++length) {
     REQUIRE(code_with(bytes.substr(0, length)) == "ERR_CHECKPOINT");
   }
@@ -418,9 +393,9 @@ TEST_CASE("a torn or altered file is refused") {
       REQUIRE(code_with(altered) == "ERR_CHECKPOINT");
     }
   }
-  CHECK(code_of([&] { load_tree(scratch.file("absent")); }) == "ERR_IO");
-  CHECK(code_of([&] { load_tree(std::filesystem::path(path).parent_path().string()); }) == "ERR_IO");
-  CHECK(code_of([&] { tree.save(scratch.file("no/such/directory")); }) == "ERR_IO");
+  CHECK(code_of([&] { load_tree(scratch / "absent"); }) == "ERR_IO");
+  CHECK(code_of([&] { load_tree(scratch.path()); }) == "ERR_IO");
+  CHECK(code_of([&] { tree.save(scratch / "no/such/directory"); }) == "ERR_IO");
 }
 
 TEST_CASE("the largest tree takes memory only where it is used") {

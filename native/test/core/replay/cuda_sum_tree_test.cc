@@ -75,6 +75,8 @@ TEST_CASE("cuda: a tree sets, adds and draws what the CPU's does") {
           expected.set(indices.data(), priorities.data(), count);
           tree.set(indices.data(), priorities.data(), count);
           REQUIRE(tree.total() == expected.total());
+          REQUIRE(tree.min() == expected.min());
+          REQUIRE(tree.max() == expected.max());
           std::vector<float> got(count), wanted(count);
           tree.get(indices.data(), got.data(), count);
           expected.get(indices.data(), wanted.data(), count);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -200,6 +201,51 @@ TEST_CASE("a million random operations agree with a plain array") {
   }
 }
 
+TEST_CASE("the least and the largest priority are a plain array's after every set") {
+  const auto extremes = [](const std::vector<float>& priorities) {
+    float min = 0, max = 0;
+    for (const float p : priorities) {
+      if (p > 0 && (min == 0 || p < min)) min = p;
+      if (p > max) max = p;
+    }
+    return std::pair{min, max};
+  };
+  for (const int64_t capacity : {1, 15, 17, 300, 5000}) {
+    for (const double beta : {0.0, 0.5}) {
+      CAPTURE(capacity);
+      CAPTURE(beta);
+      SumTree tree(TreeOptions{capacity, 0.1, beta, 3});
+      std::vector<float> model(capacity);
+      CHECK(tree.min() == 0);
+      CHECK(tree.max() == 0);
+      for (uint64_t round = 0; round < 300; ++round) {
+        const auto words = philox(14, 0, round);
+        // Few and many at once; none, or nearly none, is positive in every seventh round.
+        const int64_t count = words[0] % 3 == 0 ? 2 * capacity : 1 + words[1] % 4;
+        std::vector<int32_t> indices(count);
+        std::vector<float> priorities(count);
+        for (int64_t i = 0; i < count; ++i) {
+          const auto w = philox(14, 1 + round, static_cast<uint64_t>(i));
+          indices[i] = w[0] % capacity;
+          const float any = std::bit_cast<float>(w[1] & 0x7FFFFFFFu);  // subnormal ones too
+          const bool none = w[2] % 4 == 0 || (round % 7 == 0 && w[2] % 512 != 1) || !std::isfinite(any);
+          priorities[i] = none ? (w[3] % 2 == 0 ? 0.0f : -0.0f) : any;
+        }
+        tree.set(indices.data(), priorities.data(), count);
+        for (int64_t i = 0; i < count; ++i) model[indices[i]] = priorities[i];
+        const auto [min, max] = extremes(model);
+        REQUIRE(tree.min() == min);
+        REQUIRE(tree.max() == max);
+        if (round % 2 == 0) continue;
+        // What was just set goes again, an extreme too.
+        tree.set(indices.data(), std::vector<float>(count).data(), count);
+        for (const int32_t index : indices) model[index] = 0;
+        REQUIRE(std::pair{tree.min(), tree.max()} == extremes(model));
+      }
+    }
+  }
+}
+
 TEST_CASE("the root does not drift, however often leaves change") {
   constexpr int64_t capacity = 4096, batch = 1024;
   // NLAC_TEST_UPDATES=100000000 runs the whole length.
@@ -356,6 +402,8 @@ TEST_CASE("a saved tree continues where it was") {
     CHECK(loaded.beta() == 0.5);
     CHECK(loaded.draws() == 77);
     CHECK(loaded.total() == tree.total());
+    CHECK(loaded.min() == tree.min());
+    CHECK(loaded.max() == tree.max());
     for (int64_t i = 0; i < capacity; ++i) REQUIRE(get_one(loaded, i) == get_one(tree, i));
     for (const bool stratified : {false, true}) {
       const Draws a = draw(tree, 500, stratified), b = draw(loaded, 500, stratified);

@@ -6,7 +6,8 @@
 #                                        generation
 # Environment:
 #   NODE             the node to use, where PATH has none
-#   PYTHON           the Python with torch and the peers; default python3. A peer it lacks is a row that says so.
+#   PYTHON           the Python with torch and the peers, what `scripts/peers.sh cuda` makes say; default python3. A peer
+#                    it lacks is a row that says so.
 #   NLAC_OFFLINE=1   download nothing: node_modules, libtorch and nvcc must be there
 #   NLAC_GPU_OUT     where logs and the benchmarks' reports go; default build/gpu-check
 #   NLAC_BENCH       options of the benchmarks; default --trials 1

@@ -2,6 +2,7 @@
 # Makes the virtual environment of Python peers that some tests, the fixtures and the benchmarks compare with:
 #   scripts/peers.sh              everything
 #   scripts/peers.sh bench        what `nlac bench --peers` measures
+#   scripts/peers.sh cuda         the same, and what runs on a GPU alone
 #   scripts/peers.sh tensorboard  some packages only
 # It lies in $XDG_CACHE_HOME/nlac/peers and is never part of the product.
 set -euo pipefail
@@ -9,9 +10,11 @@ directory="${XDG_CACHE_HOME:-$HOME/.cache}/nlac/peers"
 torch=(torch==2.11.0 numpy)
 fixtures=("transformers>=5,<6" accelerate peft gguf safetensors tokenizers tensorboard math-verify "openai>=2,<3")
 bench=(torchrl==0.12.0 tensordict==0.12.0 "cpprb>=11,<12" sumtree liger-kernel trl "transformers>=5,<6" accelerate gguf)
+cuda=(cut-cross-entropy==25.1.1 "quack-kernels[cu13]>=0.6.5,<0.7")
 case "${1-all}" in
   all) set -- "${torch[@]}" "${fixtures[@]}" "${bench[@]}" ;;
   bench) set -- "${torch[@]}" "${bench[@]}" ;;
+  cuda) set -- "${torch[@]}" "${bench[@]}" "${cuda[@]}" ;;
 esac
 [ -x "$directory/bin/python" ] || python3 -m venv "$directory"
 "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@"

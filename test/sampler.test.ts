@@ -38,7 +38,7 @@ describe("options", () => {
 });
 
 describe("set and get", () => {
-  it("behave as an array does; the total is Σ p^alpha", () => {
+  it("behave as an array does; the total is Σ p^alpha, and the extremes are exact", () => {
     const update = fc.array(fc.tuple(fc.nat(15), fc.float({ min: 0, max: 1e6, noNaN: true })));
     fc.assert(
       fc.property(fc.array(update), fc.double({ min: 0, max: 2, noNaN: true }), (updates, alpha) => {
@@ -52,8 +52,11 @@ describe("set and get", () => {
           for (const [index, priority] of pairs) expected[index] = priority;
         }
         expect(sampler.get(expected.map((_, i) => i))).toEqual(expected);
-        const total = expected.reduce((sum, p) => sum + (p > 0 ? p ** alpha : 0), 0);
+        const positive = expected.filter((p) => p > 0);
+        const total = positive.reduce((sum, p) => sum + p ** alpha, 0);
         expect(Math.abs(sampler.total() - total)).toBeLessThanOrEqual(1e-9 * total);
+        expect(sampler.min()).toBe(positive.length > 0 ? Math.min(...positive) : 0);
+        expect(sampler.max()).toBe(positive.length > 0 ? Math.max(...positive) : 0);
       }),
     );
   });
@@ -205,6 +208,7 @@ describe("save and load", () => {
       const expected = sampler.sample(6);
       using loaded = PrioritizedSampler.load(path);
       expect(loaded).toMatchObject({ capacity: 9, alpha: 0.5, beta: 1, draws: 5 });
+      expect([loaded.min(), loaded.max()]).toEqual([0.25, 3]);
       expect(loaded.sample(6)).toEqual(expected);
       using reused = new PrioritizedSampler({ capacity: 9 });
       reused.set([0], [5]);
@@ -259,6 +263,7 @@ describe("cuda", () => {
       const priorities = Float32Array.from(indices, (_, i) => (i % 5 === 0 ? 0 : 1 / (1 + (i % 97))));
       for (const sampler of [onCpu, onGpu]) sampler.set(indices, priorities);
       expect(onGpu.total()).toBe(onCpu.total());
+      expect([onGpu.min(), onGpu.max()]).toEqual([onCpu.min(), onCpu.max()]);
       expect(onGpu.sample(300)).toEqual(onCpu.sample(300));
       onCpu.save(path);
       const expected = onCpu.sample(300, { stratified: true });
@@ -277,6 +282,8 @@ describe("dispose", () => {
       () => sampler.set([0], [1]),
       () => sampler.get([0]),
       () => sampler.total(),
+      () => sampler.min(),
+      () => sampler.max(),
       () => sampler.sample(1),
       () => sampler.draws,
       () => sampler.capacity,

@@ -30,7 +30,8 @@ def main(implementations, packages):
     except Skip as reason:
         outcome = {"skipped": str(reason)}
     except ModuleNotFoundError as error:
-        outcome = {"skipped": f"{error.name} is not installed (scripts/peers.sh bench)"}
+        listed = "cuda" if job["device"].startswith("cuda") else "bench"
+        outcome = {"skipped": f"{error.name} is not installed (scripts/peers.sh {listed})"}
     with open(3, "w") as file:
         json.dump(outcome, file)
 

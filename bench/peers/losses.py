@@ -149,10 +149,14 @@ def trl(job):
     )
 
 
+def need_gpu(job):
+    if not job["device"].startswith("cuda"):
+        raise common.Skip("its kernels are for a GPU alone")
+
+
 def liger(job):
     """Liger's fused Triton kernels."""
-    if not job["device"].startswith("cuda"):
-        raise common.Skip("needs CUDA (Triton)")
+    need_gpu(job)
     x = Inputs(job)
     if x.loss == "nll":
         from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
@@ -176,6 +180,24 @@ def liger_chunked(job):
     return x.calls(lambda: loss(x.hidden, x.weight, x.teacher_hidden, x.teacher_weight, labels))
 
 
+def cut(job):
+    """Cut cross entropy: a block's logits live in its registers, and blocks of gradients below bfloat16 are left out."""
+    need_gpu(job)
+    from cut_cross_entropy import linear_cross_entropy
+
+    x = Inputs(job)
+    return x.calls(lambda: linear_cross_entropy(x.hidden, x.weight, x.targets))
+
+
+def quack(job):
+    """QuACK's chunks of rows, or on Hopper the products with their exponentials fused."""
+    need_gpu(job)
+    from quack.linear_cross_entropy import chunked_linear_cross_entropy
+
+    x = Inputs(job)
+    return x.calls(lambda: chunked_linear_cross_entropy(x.hidden, x.weight, x.targets))
+
+
 if __name__ == "__main__":
     common.main(
         {
@@ -186,6 +208,14 @@ if __name__ == "__main__":
             "trl": trl,
             "liger": liger,
             "liger-chunked": liger_chunked,
+            "cut": cut,
+            "quack": quack,
         },
-        {"trl": ["torch", "trl"], "liger": ["torch", "liger-kernel"], "liger-chunked": ["torch", "liger-kernel"]},
+        {
+            "trl": ["torch", "trl"],
+            "liger": ["torch", "liger-kernel"],
+            "liger-chunked": ["torch", "liger-kernel"],
+            "cut": ["torch", "cut-cross-entropy"],
+            "quack": ["torch", "quack-kernels"],
+        },
     )

@@ -206,6 +206,8 @@ export interface NativeSampler {
   set(indices: Int32Array, priorities: Float32Array): void;
   get(indices: Int32Array): Float32Array;
   total(): number;
+  min(): number;
+  max(): number;
   draws(): number;
   sample(
     count: number,

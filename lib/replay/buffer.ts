@@ -1,7 +1,7 @@
 /**
  * The replay buffer: the last `capacity` transitions and a prioritized sampler over them. New transitions
- * get the largest priority seen so far, so that each is likely to be trained on once before its own L1
- * decides (Schaul et al., 2016, section 3.3).
+ * get the largest priority that is held, so that each is likely to be trained on once before its own L1
+ * decides (Schaul et al., 2016, algorithm 1).
  */
 
 import { join } from "node:path";
@@ -35,15 +35,17 @@ export interface ReplaySample {
 /** The least priority of a transition that was trained on: what has nothing to teach now may have later. */
 const leastPriority = 1e-6;
 
-/** What replay.json holds: transitions added so far, and the largest priority seen. */
-const savedCounts = z.object({ added: z.int().min(0), largest: z.number().min(0) });
+/** Of a new transition where no other has one. */
+const firstPriority = 1;
+
+/** What replay.json holds: transitions added so far. */
+const savedCounts = z.object({ added: z.int().min(0) });
 
 export class ReplayBuffer {
   readonly capacity: number;
   readonly #transitions: Transition[] = [];
   readonly #sampler: PrioritizedSampler;
   #added = 0;
-  #largest = 1;
 
   constructor(options: ReplayBufferOptions) {
     this.capacity = options.capacity;
@@ -61,8 +63,9 @@ export class ReplayBuffer {
   }
 
   add(transitions: readonly Transition[]): void {
+    const priority = this.#sampler.max() || firstPriority;
     const indices = Int32Array.from(transitions, (transition) => this.#store(transition));
-    if (indices.length > 0) this.#sampler.set(indices, new Float32Array(indices.length).fill(this.#largest));
+    this.#sampler.set(indices, new Float32Array(indices.length).fill(priority));
   }
 
   /** Draws `count` indices with replacement. Throws ERR_EMPTY when there is nothing to draw from. */
@@ -95,7 +98,6 @@ export class ReplayBuffer {
   setPriority(index: number, priority: number): void {
     const least = priority >= 0 ? Math.max(priority, leastPriority) : priority;
     this.#sampler.set(Int32Array.of(index), Float32Array.of(least));
-    this.#largest = Math.max(this.#largest, priority);
   }
 
   /** The priority at `index`. */
@@ -118,7 +120,7 @@ export class ReplayBuffer {
   /** Writes the priorities into `directory`; the transitions themselves are the run's episodes. Throws ERR_IO. */
   save(directory: string): void {
     this.#sampler.save(join(directory, "sampler.bin"));
-    const counts: z.infer<typeof savedCounts> = { added: this.#added, largest: this.#largest };
+    const counts: z.infer<typeof savedCounts> = { added: this.#added };
     writeAtomically(join(directory, "replay.json"), JSON.stringify(counts));
   }
 
@@ -136,7 +138,6 @@ export class ReplayBuffer {
       );
     }
     this.#sampler.load(join(directory, "sampler.bin"));
-    this.#largest = saved.largest;
   }
 
   dispose(): void {

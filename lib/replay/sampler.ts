@@ -78,7 +78,7 @@ export class PrioritizedSampler implements Disposable {
 
   /**
    * Sets priorities, not yet raised to alpha. Of an index given twice, the later priority holds. The sums over them
-   * are brought up to date once, by the next `total` or `sample`.
+   * are brought up to date once, by the next `total`, `min`, `max` or `sample`.
    *
    * @param indices [n] integers
    * @param priorities [n], rounded to float32
@@ -100,6 +100,19 @@ export class PrioritizedSampler implements Disposable {
   /** Σ p^alpha. */
   total(): number {
     return callNative(() => this.#native.total());
+  }
+
+  /** The least positive priority held now, as it was set; 0 when none is positive. Its weight is the largest, 1. */
+  min(): number {
+    return callNative(() => this.#native.min());
+  }
+
+  /**
+   * The largest priority held now, as it was set; 0 when none is positive. What is new gets it, so that it is likely
+   * to be drawn once (Schaul et al., 2016, algorithm 1).
+   */
+  max(): number {
+    return callNative(() => this.#native.max());
   }
 
   /**

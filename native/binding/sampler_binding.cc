@@ -47,7 +47,8 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
     return DefineClass(
         env, "NativeSampler",
         {InstanceMethod<&SamplerHandle::set>("set"), InstanceMethod<&SamplerHandle::get>("get"),
-         InstanceMethod<&SamplerHandle::total>("total"), InstanceMethod<&SamplerHandle::draws>("draws"),
+         InstanceMethod<&SamplerHandle::total>("total"), InstanceMethod<&SamplerHandle::min>("min"),
+         InstanceMethod<&SamplerHandle::max>("max"), InstanceMethod<&SamplerHandle::draws>("draws"),
          InstanceMethod<&SamplerHandle::sample>("sample"), InstanceMethod<&SamplerHandle::save>("save"),
          InstanceMethod<&SamplerHandle::dispose>("dispose"),
          InstanceAccessor<&SamplerHandle::capacity>("capacity"),
@@ -100,6 +101,14 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
   Napi::Value total(const Napi::CallbackInfo& info) {
     return guarded(info.Env(),
                    [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().total()); });
+  }
+
+  Napi::Value min(const Napi::CallbackInfo& info) {
+    return guarded(info.Env(), [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().min()); });
+  }
+
+  Napi::Value max(const Napi::CallbackInfo& info) {
+    return guarded(info.Env(), [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().max()); });
   }
 
   Napi::Value draws(const Napi::CallbackInfo& info) {

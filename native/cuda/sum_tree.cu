@@ -18,7 +18,10 @@ struct DeviceAtomics {
     return old;
   }
   // Past the first-level cache, which may hold what another multiprocessor has since changed.
-  static __device__ double read(const double* at) { return __ldcg(at); }
+  template <typename T>
+  static __device__ T read(const T* at) {
+    return __ldcg(at);
+  }
 };
 
 __device__ int64_t position() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
@@ -51,7 +54,7 @@ __global__ void sample_kernel(SumTreeView view, TreeShape shape, uint64_t seed, 
   }
   const double u = uniform(seed, draw_stream, first_draw + static_cast<uint64_t>(i));
   const int64_t leaf = descend(tree, view.memory.starts, shape, draw_target(u, i, count, stratified, total));
-  const double least = view.memory.least == nullptr ? 0 : view.memory.least[shape.inner() - 1];
+  const double least = view.beta > 0 ? mass_of(view.memory.min[shape.inner() - 1], view.alpha) : 0;
   indices[i] = static_cast<int32_t>(leaf);
   probabilities[i] = static_cast<float>(tree[leaf] / total);
   weights[i] = weight_of(tree[leaf], least, view.beta);

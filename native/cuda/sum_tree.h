@@ -16,7 +16,7 @@ namespace nlac::cuda {
 struct SumTreeView {
   int64_t capacity;
   double alpha, beta;
-  TreeMemory memory;  // `least` is null when beta is 0
+  TreeMemory memory;
 };
 
 // Two launches, none for count 0. `indices` [count] in [0, capacity), `priorities` [count] that a tree of
@@ -26,8 +26,7 @@ cudaError_t sum_tree_set(const SumTreeView& tree, const int32_t* indices, const 
 
 // One launch: draws `first_draw` … `first_draw + count - 1` of the seed's sequence. `indices`,
 // `probabilities` and `weights` [count] as PriorityTree::sample gives them. A tree without a positive leaf
-// gives
-// -1, 0, 0.
+// gives -1, 0, 0.
 cudaError_t sum_tree_sample(const SumTreeView& tree, uint64_t seed, uint64_t first_draw, int64_t count,
                             bool stratified, int32_t* indices, float* probabilities, float* weights,
                             cudaStream_t stream);

@@ -1,19 +1,26 @@
+import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
-import { ReplayBuffer } from "../../lib/replay/buffer.ts";
+import { ReplayBuffer, type ReplayBufferOptions } from "../../lib/replay/buffer.ts";
 import type { Transition } from "../../lib/rollout/trajectory.ts";
+import { inDirectory } from "../support/tiny.ts";
 
 const buffers: ReplayBuffer[] = [];
 afterEach(() => {
   for (const buffer of buffers.splice(0)) buffer.dispose();
 });
 
-/** One transition of each of `episodes` episodes. */
-function filled(episodes: number, options: { alpha?: number; beta?: number } = {}): ReplayBuffer {
+function empty(options: Partial<ReplayBufferOptions> = {}): ReplayBuffer {
   const buffer = new ReplayBuffer({ capacity: 16, alpha: 1, beta: 0, seed: 3, ...options });
   buffers.push(buffer);
-  for (let trajectory = 0; trajectory < episodes; trajectory++) {
-    buffer.add([{ trajectory, turn: 0 } as Transition]);
-  }
+  return buffer;
+}
+
+const transition = (trajectory: number) => ({ trajectory, turn: 0 }) as Transition;
+
+/** One transition of each of `episodes` episodes. */
+function filled(episodes: number, options: { alpha?: number; beta?: number } = {}): ReplayBuffer {
+  const buffer = empty(options);
+  for (let trajectory = 0; trajectory < episodes; trajectory++) buffer.add([transition(trajectory)]);
   return buffer;
 }
 
@@ -27,7 +34,7 @@ describe("episodes that are retired", () => {
     buffer.retire(3);
     expect(drawnEpisodes(buffer)).toEqual(new Set([3, 4]));
     expect(buffer.size).toBe(5);
-    buffer.add([{ trajectory: 5, turn: 0 } as Transition]);
+    buffer.add([transition(5)]);
     expect(drawnEpisodes(buffer)).toEqual(new Set([3, 4, 5]));
   });
 
@@ -37,6 +44,45 @@ describe("episodes that are retired", () => {
     buffer.retire(2);
     expect(buffer.drawable).toBe(false);
     expect(() => buffer.sample(1)).toThrow(expect.objectContaining({ code: "ERR_EMPTY" }));
+  });
+});
+
+test("a new transition gets the largest priority that is held, 1 where there is none", async () => {
+  const capacity = 4;
+  const call = fc.oneof(
+    fc.record({ add: fc.integer({ min: 1, max: 3 }) }),
+    fc.record({ at: fc.nat(capacity - 1), loss: fc.integer({ min: 1, max: 80 }).map((x) => x / 16) }),
+    fc.record({ retire: fc.nat(8) }),
+    fc.constant("resume" as const),
+  );
+  await inDirectory((directory) => {
+    fc.assert(
+      fc.property(fc.array(call, { maxLength: 20 }), (calls) => {
+        let buffer = empty({ capacity });
+        const stored: Transition[] = [];
+        const expected: number[] = []; // of the last `capacity` of them
+        for (const call of calls) {
+          if (call === "resume") {
+            buffer.save(directory);
+            buffer = empty({ capacity });
+            buffer.restore(directory, stored);
+          } else if ("add" in call) {
+            const largest = Math.max(...expected, 0) || 1;
+            const added = Array.from({ length: call.add }, (_, i) => transition(stored.length + i));
+            buffer.add(added);
+            for (const one of added) expected[(stored.push(one) - 1) % capacity] = largest;
+          } else if ("retire" in call) {
+            buffer.retire(call.retire);
+            for (const i of expected.keys())
+              if (buffer.get([i])[0]!.trajectory < call.retire) expected[i] = 0;
+          } else if (call.at < expected.length) {
+            buffer.setPriority(call.at, call.loss);
+            expected[call.at] = call.loss;
+          }
+          expect(expected.map((_, i) => buffer.priority(i))).toEqual(expected);
+        }
+      }),
+    );
   });
 });
 

@@ -120,9 +120,13 @@ function rowsOf(kind: Kind, rows: number, width: number, vocabulary: number, dev
       : [
           peer(kind.loss === "nll" ? "TRL chunked log-probs" : "TRL chunked divergence", "trl"),
           peer(kind.loss === "nll" ? "Liger fused CE" : "Liger fused JSD", "liger"),
-          kind.loss === "nll"
-            ? peer("torch linear CE", "linear")
-            : peer("Liger chunked JSD", "liger-chunked"),
+          ...(kind.loss === "nll"
+            ? [
+                peer("cut cross entropy", "cut"),
+                peer("QuACK chunked CE", "quack"),
+                peer("torch linear CE", "linear"),
+              ]
+            : [peer("Liger chunked JSD", "liger-chunked")]),
         ];
   return [
     row("ours", "nlac", "fused", 4),

@@ -79,14 +79,15 @@ class CudaSumTree::Memory {
     uploaded_.reset(new_event);
     tree_ = zeroed<double>(shape.total);
     starts_ = zeroed<double>(shape.inner());
-    if (options.beta > 0) least_ = zeroed<double>(shape.inner());
-    raw_ = zeroed<float>(options.capacity);
+    raw_ = zeroed<float>(shape.size[0]);
+    min_ = zeroed<float>(shape.inner());
+    max_ = zeroed<float>(shape.inner());
     claims_ = zeroed<uint32_t>(options.capacity);
     pending_ = zeroed<uint32_t>(shape.inner());
     view = {options.capacity,
             options.alpha,
             options.beta,
-            {tree_.get(), starts_.get(), least_.get(), raw_.get(), claims_.get(), pending_.get()}};
+            {tree_.get(), starts_.get(), raw_.get(), min_.get(), max_.get(), claims_.get(), pending_.get()}};
   }
   ~Memory() { cudaStreamSynchronize(stream_.get()); }
   Memory(const Memory&) = delete;
@@ -127,6 +128,13 @@ class CudaSumTree::Memory {
                           cudaMemcpyHostToDevice, stream()));
     check(cudaEventRecord(uploaded_.get(), stream()));
   }
+  // The last of an array of `count` on the device: what belongs to the root.
+  template <typename T>
+  T root(const T* array, int64_t count) {
+    T value{};
+    copy_out(&value, array + count - 1, 1);
+    return value;
+  }
   // From word `first` on, `count` words to the host.
   void download(int64_t first, int64_t count) { copy_out(host_.get() + first, words_.get() + first, count); }
   // Waits for all that was asked of the device.
@@ -151,8 +159,8 @@ class CudaSumTree::Memory {
 
   std::unique_ptr<CUstream_st, StreamDestroy> stream_;
   std::unique_ptr<CUevent_st, EventDestroy> uploaded_;  // the last upload has left the host's words
-  DeviceArray<double> tree_, starts_, least_;
-  DeviceArray<float> raw_;
+  DeviceArray<double> tree_, starts_;
+  DeviceArray<float> raw_, min_, max_;
   DeviceArray<uint32_t> claims_, pending_;
   int64_t reserved_ = 0;
   std::unique_ptr<uint32_t[], PinnedFree> host_;
@@ -209,9 +217,17 @@ void CudaSumTree::get(const int32_t* indices, float* priorities, int64_t count) 
 
 double CudaSumTree::total() {
   const DeviceScope scope(memory_->device);
-  double total = 0;
-  memory_->copy_out(&total, memory_->view.memory.tree + memory_->shape.total - 1, 1);
-  return total;
+  return memory_->root(memory_->view.memory.tree, memory_->shape.total);
+}
+
+float CudaSumTree::min() {
+  const DeviceScope scope(memory_->device);
+  return memory_->root(memory_->view.memory.min, memory_->shape.inner());
+}
+
+float CudaSumTree::max() {
+  const DeviceScope scope(memory_->device);
+  return memory_->root(memory_->view.memory.max, memory_->shape.inner());
 }
 
 void CudaSumTree::sample(int64_t count, bool stratified, int32_t* indices, float* probabilities,
@@ -236,7 +252,7 @@ void CudaSumTree::sample(int64_t count, bool stratified, int32_t* indices, float
 }
 
 void CudaSumTree::save(const std::string& path) {
-  ZeroedMemory<float> priorities(tree_file_floats(options_.capacity));
+  ZeroedMemory<float> priorities(memory_->shape.size[0]);
   {
     const DeviceScope scope(memory_->device);
     memory_->copy_out(priorities.data(), memory_->view.memory.raw, options_.capacity);

@@ -30,6 +30,8 @@ class CudaSumTree final : public PriorityTree {
   void set(const int32_t* indices, const float* priorities, int64_t count) override;
   void get(const int32_t* indices, float* priorities, int64_t count) override;
   double total() override;
+  float min() override;
+  float max() override;
   void sample(int64_t count, bool stratified, int32_t* indices, float* probabilities,
               float* weights) override;
   void save(const std::string& path) override;

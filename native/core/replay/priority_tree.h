@@ -37,6 +37,9 @@ class PriorityTree {
   virtual void get(const int32_t* indices, float* priorities, int64_t count) = 0;
   // Σ p^alpha: equal to the exact sum to 1e-9 relative after any number of updates.
   virtual double total() = 0;
+  // The least positive priority and the largest, as set, of all that are held now; 0 when none is positive.
+  virtual float min() = 0;
+  virtual float max() = 0;
   // `count` independent draws (with replacement), or stratified ones: one from each of `count` equal parts
   // of the total. `probabilities[i]` is P(i), `weights[i]` = (n·P(i))^-beta / max over the leaves in use, n
   // the number of leaves with positive priority; 1 when beta = 0. Throws ERR_EMPTY when total is 0. A leaf

@@ -34,10 +34,11 @@ void climb(std::vector<int32_t>& nodes, std::vector<uint64_t>& marks) {
 
 SumTree::SumTree(const TreeOptions& options, const tree_kernels::Kernels& kernels)
     : PriorityTree(options, 0), kernels_(&kernels), shape_(make_tree_shape(options.capacity)) {
-  raw_ = ZeroedMemory<float>(tree_file_floats(options.capacity));
+  raw_ = ZeroedMemory<float>(shape_.size[0]);
   tree_ = ZeroedMemory<double>(shape_.total);
   starts_ = ZeroedMemory<double>(shape_.inner());
-  if (options.beta > 0) least_ = ZeroedMemory<double>(shape_.inner());
+  min_ = ZeroedMemory<float>(shape_.inner());
+  max_ = ZeroedMemory<float>(shape_.inner());
   marks_.resize(static_cast<size_t>(shape_.size[1] + 63) / 64);
 }
 
@@ -82,11 +83,35 @@ void SumTree::refresh() {
     const double* children = tree_.data() + shape_.offset[level - 1];
     double* starts = level > 1 ? starts_.data() + shape_.inner_offset(level - 1) : nullptr;
     kernels_->write_sums(children, which, made, starts, tree_.data() + shape_.offset[level]);
-    if (least_.empty()) continue;
-    if (level > 1) children = least_.data() + shape_.inner_offset(level - 1);
-    kernels_->write_least(children, which, made, least_.data() + shape_.inner_offset(level));
+    if (level > 1 || stale_.size() >= static_cast<size_t>(nodes)) continue;
+    if (whole) stale_.resize(static_cast<size_t>(nodes));
+    if (!whole) stale_.insert(stale_.end(), changed_.begin(), changed_.end());
   }
   changed_.clear();
+}
+
+// Level by level, and of each only what has changed: an extreme mostly outlives a change below it.
+void SumTree::refresh_extremes() {
+  refresh();
+  if (stale_.empty()) return;
+  bool whole = false;
+  for (int level = 1; level < shape_.levels && !stale_.empty(); ++level) {
+    const int64_t nodes = shape_.size[level - 1] / tree_fanout;
+    whole = whole || static_cast<int64_t>(stale_.size()) >= nodes;
+    if (!whole && level > 1) climb(stale_, marks_);
+    const int64_t below = level > 1 ? shape_.inner_offset(level - 1) : 0, at = shape_.inner_offset(level);
+    const float *minima = level > 1 ? min_.data() + below : raw_.data(),
+                *maxima = level > 1 ? max_.data() + below : raw_.data();
+    int32_t* which = whole ? nullptr : stale_.data();
+    const int64_t made = whole ? nodes : static_cast<int64_t>(stale_.size());
+    const int64_t kept =
+        kernels_->write_extremes(minima, maxima, which, made, min_.data() + at, max_.data() + at);
+    if (!whole) stale_.resize(static_cast<size_t>(kept));
+  }
+  stale_.clear();
+  if (options_.beta == 0) return;
+  const int32_t only = 0;
+  kernels_->write_masses(&min_[min_.size() - 1], options_.alpha, &only, 1, &least_);
 }
 
 void SumTree::get(const int32_t* indices, float* priorities, int64_t count) {
@@ -99,19 +124,29 @@ double SumTree::total() {
   return tree_[shape_.total - 1];
 }
 
+float SumTree::min() {
+  refresh_extremes();
+  return min_[min_.size() - 1];
+}
+
+float SumTree::max() {
+  refresh_extremes();
+  return max_[max_.size() - 1];
+}
+
 void SumTree::sample(int64_t count, bool stratified, int32_t* indices, float* probabilities, float* weights) {
   NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative");
   const double sum = total();
+  if (options_.beta > 0) refresh_extremes();
   NLAC_REQUIRE(sum > 0, "ERR_EMPTY", "no leaf has a positive priority");
-  const double least = least_.empty() ? 0 : least_[least_.size() - 1];
-  const tree_kernels::Draws draws{options_.seed, draws_, count, stratified, sum, least, options_.beta};
+  const tree_kernels::Draws draws{options_.seed, draws_, count, stratified, sum, least_, options_.beta};
   kernels_->sample(shape_, tree_.data(), starts_.data(), draws, indices, probabilities, weights);
   draws_ += static_cast<uint64_t>(count);
 }
 
 int64_t SumTree::host_bytes() const {
-  const int64_t doubles = tree_.size() + starts_.size() + least_.size();
-  return raw_.size() * static_cast<int64_t>(sizeof(float)) + doubles * static_cast<int64_t>(sizeof(double));
+  const int64_t floats = raw_.size() + min_.size() + max_.size(), doubles = tree_.size() + starts_.size();
+  return floats * static_cast<int64_t>(sizeof(float)) + doubles * static_cast<int64_t>(sizeof(double));
 }
 
 void SumTree::save(const std::string& path) { save_tree(path, options_, draws_, raw_.data()); }

@@ -1,6 +1,6 @@
-// The priority tree in the CPU's memory. set() writes priorities and remembers which; the sums over them are
-// brought up to date once, by the next total() or sample(), however many sets came before it. Movable, not
-// copyable.
+// The priority tree in the CPU's memory. set() writes priorities and remembers which; the sums over them, and the
+// extremes, are brought up to date once, by the next call that needs them, however many sets came before it.
+// Movable, not copyable.
 #pragma once
 
 #include <cstdint>
@@ -25,22 +25,28 @@ class SumTree final : public PriorityTree {
   void set(const int32_t* indices, const float* priorities, int64_t count) override;
   void get(const int32_t* indices, float* priorities, int64_t count) override;
   double total() override;
+  float min() override;
+  float max() override;
   void sample(int64_t count, bool stratified, int32_t* indices, float* probabilities,
               float* weights) override;
   void save(const std::string& path) override;
   int64_t host_bytes() const override;
 
  private:
-  void refresh();
+  void refresh();           // the sums
+  void refresh_extremes();  // the sums too
 
   const tree_kernels::Kernels* kernels_;
   TreeShape shape_;
-  ZeroedMemory<float> raw_;      // [capacity]
-  ZeroedMemory<double> tree_;    // p^alpha and the sums over it, as sum_tree_math.h lays them out
-  ZeroedMemory<double> starts_;  // where each inner node starts among its siblings
-  ZeroedMemory<double> least_;   // least positive mass under each inner node; empty when beta is 0
+  ZeroedMemory<float> raw_;        // [capacity], padded to whole nodes
+  ZeroedMemory<double> tree_;      // p^alpha and the sums over it, as sum_tree_math.h lays them out
+  ZeroedMemory<double> starts_;    // where each inner node starts among its siblings
+  ZeroedMemory<float> min_, max_;  // the least positive and the largest priority under each inner node
+  double least_ = 0;               // the mass of the least positive priority; 0 when beta is
   // Leaves written since the last refresh, some perhaps twice; refresh() works in its memory.
   std::vector<int32_t> changed_;
+  // Nodes just above the leaves whose extremes are behind, some perhaps twice; as many as there are: all.
+  std::vector<int32_t> stale_;
   std::vector<uint64_t> marks_;  // one bit a node of a level; all 0 between refreshes
 };
 

@@ -9,10 +9,13 @@
 // Vectors never cross a function that is not inlined, so their calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
+// Of two vectors of doubles; of floats.
 #ifdef __clang__
 #define NLAC_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define NLAC_SHUFFLE_FLOATS(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define NLAC_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Longs{__VA_ARGS__})
+#define NLAC_SHUFFLE_FLOATS(a, b, ...) __builtin_shuffle(a, b, Integers{__VA_ARGS__})
 #endif
 
 #define NLAC_VARIANT baseline

@@ -29,8 +29,10 @@ struct Kernels {
   // [count]; for nodes 0 … count - 1 when `nodes` is null.
   void (*write_sums)(const double* children, const int32_t* nodes, int64_t count, double* starts,
                      double* sums);
-  // least[node] = node_least of its children, for the same nodes.
-  void (*write_least)(const double* children, const int32_t* nodes, int64_t count, double* least);
+  // min[node] = node_min of its `minima`, max[node] = node_max of its `maxima`, for the same nodes. Just above
+  // the leaves both are their priorities. Returns how many nodes it changed, which become the first of `nodes`.
+  int64_t (*write_extremes)(const float* minima, const float* maxima, int32_t* nodes, int64_t count,
+                            float* min, float* max);
   // As SumTree::sample.
   void (*sample)(const TreeShape& shape, const double* tree, const double* starts, const Draws& draws,
                  int32_t* indices, float* probabilities, float* weights);

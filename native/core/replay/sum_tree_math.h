@@ -5,7 +5,8 @@
 // A node has 16 children that lie side by side. Level 0 holds the leaves' masses p^alpha, the last level
 // the root alone. A node's sum is always made from its children, never incremented, so it cannot drift.
 // Beside the masses of an inner node's children lie their starts: where each begins when they are laid end
-// to end. A draw needs the starts alone.
+// to end. A draw needs the starts alone. A node's minimum and maximum are of priorities as they were set, and so
+// exact.
 #pragma once
 
 #include <cmath>
@@ -22,7 +23,7 @@ constexpr int tree_max_levels = 8;  // 2^27 leaves: 2^27, 2^23, 2^19, 2^15, 2^11
 constexpr int64_t tree_max_capacity = int64_t{1} << 27;
 
 // All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to whole
-// nodes; padding is 0 and so is never drawn. What is kept for inner nodes only (starts, least masses)
+// nodes; padding is 0 and so is never drawn. What is kept for inner nodes only (starts, minima, maxima)
 // leaves out the leaves, and is otherwise laid out alike.
 struct TreeShape {
   int levels;                       // the root's level is levels - 1
@@ -148,14 +149,21 @@ NLAC_HOST_DEVICE inline double node_sum(const double* children, double* starts) 
   return total;
 }
 
-// The least positive child; 0 where there is none.
-NLAC_HOST_DEVICE inline double node_least(const double* children) {
-  double least = 0;
+// The least positive of 16 priorities; 0 where there is none.
+NLAC_HOST_DEVICE inline float node_min(const float* children) {
+  float min = 0;
   for (int i = 0; i < tree_fanout; ++i) {
-    const double c = children[i];
-    least = c > 0 && (least == 0 || c < least) ? c : least;
+    const float c = children[i];
+    min = c > 0 && (min == 0 || c < min) ? c : min;
   }
-  return least;
+  return min;
+}
+
+// The largest of 16 priorities.
+NLAC_HOST_DEVICE inline float node_max(const float* children) {
+  float max = 0;
+  for (int i = 0; i < tree_fanout; ++i) max = children[i] > max ? children[i] : max;
+  return max;
 }
 
 // Finds the inner child in which `target` ≥ 0 falls and leaves in `target` what remains of it there: the last
@@ -187,14 +195,14 @@ NLAC_HOST_DEVICE inline int choose_leaf(const double* masses, double target) {
 // once, from finished children.
 //
 // `Atomics` supplies add, subtract and maximum(uint32_t*, n), which return the old value, and take(uint32_t*,
-// n), which turns n into 0 and says whether it did. subtract also orders memory both ways, and read(double*)
-// sees what other threads wrote before their subtract.
+// n), which turns n into 0 and says whether it did. subtract also orders memory both ways, and read(double* or
+// float*) sees what other threads wrote before their subtract.
 
 struct TreeMemory {
   double* tree;       // [shape.total]
   double* starts;     // [shape.inner()]
-  double* least;      // [shape.inner()], the least positive mass under each node; null: not kept
-  float* raw;         // [capacity]
+  float* raw;         // [shape.size[0]]
+  float *min, *max;   // [shape.inner()], the least positive and the largest priority under each node
   uint32_t* claims;   // [capacity]; 0 between sets
   uint32_t* pending;  // [shape.inner()], for each inner node; 0 between sets
 };
@@ -211,6 +219,11 @@ NLAC_HOST_DEVICE inline void claim_leaf(const TreeShape& shape, const TreeMemory
   }
 }
 
+template <typename Atomics, typename T>
+NLAC_HOST_DEVICE inline void read_children(const T* from, T* children) {
+  for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(from + i);
+}
+
 // Second pass.
 template <typename Atomics>
 NLAC_HOST_DEVICE inline void write_leaf(const TreeShape& shape, const TreeMemory& memory, int64_t leaf,
@@ -222,18 +235,16 @@ NLAC_HOST_DEVICE inline void write_leaf(const TreeShape& shape, const TreeMemory
   for (int level = 1; level < shape.levels; ++level) {
     node /= tree_fanout;
     if (Atomics::subtract(memory.pending + shape.inner_offset(level) + node, 1u) != 1) return;
-    double children[tree_fanout];
-    const int64_t first = node * tree_fanout;
-    const double* masses = memory.tree + shape.offset[level - 1] + first;
-    for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(masses + i);
-    double* starts = level > 1 ? memory.starts + shape.inner_offset(level - 1) + first : nullptr;
-    memory.tree[shape.offset[level] + node] = node_sum(children, starts);
-    if (memory.least == nullptr) continue;
-    if (level > 1) {
-      const double* least = memory.least + shape.inner_offset(level - 1) + first;
-      for (int i = 0; i < tree_fanout; ++i) children[i] = Atomics::read(least + i);
-    }
-    memory.least[shape.inner_offset(level) + node] = node_least(children);
+    const int64_t first = node * tree_fanout, at = shape.inner_offset(level) + node;
+    const int64_t below = level > 1 ? shape.inner_offset(level - 1) + first : 0;
+    double masses[tree_fanout];
+    read_children<Atomics>(memory.tree + shape.offset[level - 1] + first, masses);
+    memory.tree[shape.offset[level] + node] = node_sum(masses, level > 1 ? memory.starts + below : nullptr);
+    float priorities[tree_fanout];
+    read_children<Atomics>(level > 1 ? memory.min + below : memory.raw + first, priorities);
+    memory.min[at] = node_min(priorities);
+    if (level > 1) read_children<Atomics>(memory.max + below, priorities);
+    memory.max[at] = node_max(priorities);
   }
 }
 

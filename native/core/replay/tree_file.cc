@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/io/atomic_file.h"
 #include "core/io/checksum.h"
+#include "core/replay/sum_tree_math.h"
 
 namespace nlac {
 namespace {
@@ -30,7 +31,8 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) == 64);
 
-size_t stored_bytes(int64_t stored) { return static_cast<size_t>(tree_file_floats(stored)) * sizeof(float); }
+// Priorities are read and written in pairs.
+size_t stored_bytes(int64_t stored) { return static_cast<size_t>((stored + 1) / 2 * 2) * sizeof(float); }
 
 }  // namespace
 
@@ -87,7 +89,7 @@ TreeState load_tree(const std::string& path) {
   NLAC_REQUIRE(static_cast<size_t>(size) == expected_size, "ERR_CHECKPOINT", path, ": holds ", size,
                " bytes, ", expected_size, " expected");
 
-  ZeroedMemory<float> priorities(tree_file_floats(header.capacity));
+  ZeroedMemory<float> priorities(make_tree_shape(header.capacity).size[0]);
   read(priorities.data(), bytes);
   uint64_t expected;
   read(&expected, sizeof(expected));

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -67,6 +66,8 @@ TEST_CASE("cuda: a tree sets, adds and draws what the CPU's does") {
           expected.set(indices.data(), priorities.data(), count);
           tree.set(indices.data(), priorities.data(), count);
           REQUIRE(tree.total() == expected.total());
+          REQUIRE(tree.min() == expected.min());
+          REQUIRE(tree.max() == expected.max());
           std::vector<float> got(count), wanted(count);
           tree.get(indices.data(), got.data(), count);
           expected.get(indices.data(), wanted.data(), count);
@@ -117,9 +118,8 @@ TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
 
 TEST_CASE("cuda: a saved tree goes on, on either device") {
   if (!has_device()) return;
-  std::string name = (std::filesystem::temp_directory_path() / "nlac-cuda-tree-XXXXXX").string();
-  REQUIRE(::mkdtemp(name.data()) != nullptr);
-  const std::string path = name + "/tree";
+  const test::Scratch scratch;
+  const std::string path = scratch / "tree";
   CudaSumTree tree(TreeOptions{3000, 0.3, 0.7, 23}, 0);
   const auto [indices, priorities] = entries(3000, 4000, 0);
   tree.set(indices.data(), priorities.data(), 4000);
@@ -127,7 +127,6 @@ TEST_CASE("cuda: a saved tree goes on, on either device") {
   tree.save(path);
   SumTree on_cpu(load_tree(path));
   CudaSumTree on_gpu(load_tree(path), 0);
-  std::filesystem::remove_all(name);
   const Draws expected = draw(tree, 400, false);
   CHECK(draw(on_cpu, 400, false) == expected);
   CHECK(draw(on_gpu, 400, false) == expected);

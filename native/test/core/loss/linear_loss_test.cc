@@ -11,22 +11,14 @@
 #include <limits>
 #include <string>
 
-#include "core/error.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::code_of;
 
 namespace {
 
 const at::ScalarType wide = at::kDouble;
-
-std::string code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "no error";
-}
 
 struct Inputs {
   at::Tensor student_hidden, student_weight, teacher_hidden, teacher_weight, weights, targets;
@@ -611,7 +603,7 @@ TEST_CASE("arguments that do not fit are refused with their code") {
     });
   };
   const auto nothing = [](Inputs&, at::Tensor&) {};
-  CHECK(code(nothing) == "no error");
+  CHECK(code(nothing) == "none");
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double temperature : {0.0, -1.0, infinity, std::nan("")}) {
     CHECK(code(nothing, temperature) == "ERR_VALUE");
@@ -638,10 +630,10 @@ TEST_CASE("arguments that do not fit are refused with their code") {
   }
   for (const Divergence& divergence : divergences) {
     CHECK(code(nothing, 1, sampled, divergence) ==
-          (gradient_by_score(divergence.kind) ? "ERR_VALUE" : "no error"));
+          (gradient_by_score(divergence.kind) ? "ERR_VALUE" : "none"));
   }
   CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = in.teacher_weight = at::Tensor(); }, 1, sampled) ==
-        "no error");
+        "none");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::Tensor(); }, 1, sampled) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::zeros({4}); }, 1, sampled) == "ERR_VALUE");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::full({4}, 10, at::kLong); }, 1, sampled) ==

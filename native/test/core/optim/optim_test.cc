@@ -10,25 +10,17 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/error.h"
 #include "core/io/safetensors.h"
 #include "core/optim/kernels.h"
 #include "core/random.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::code_of;
 
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-std::string code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "no error";
-}
 
 Tensors copies(const Tensors& tensors) {
   Tensors result;

@@ -92,17 +92,24 @@ TEST_CASE("every instruction set makes the same masses") {
   }
 }
 
-TEST_CASE("every instruction set makes the same sums, starts and least masses") {
+TEST_CASE("every instruction set makes the same sums, starts and extremes") {
   constexpr int64_t nodes = 500;
   std::vector<double> children(nodes * tree_fanout);
   for (size_t i = 0; i < children.size(); ++i) children[i] = any_mass(i);
+  std::vector<float> lower(children.size()), upper(children.size());
+  for (size_t i = 0; i < lower.size(); ++i) {
+    lower[i] = static_cast<float>(any_mass(i)), upper[i] = static_cast<float>(any_mass(i + lower.size()));
+    if (lower[i] == 0) lower[i] = upper[i] = i % 2 == 0 ? -0.0f : 0.0f;
+  }
   std::vector<int32_t> some;
   for (int32_t node = 0; node < nodes; node += 1 + node % 3) some.push_back(node);
   for (const bool whole : {false, true}) {
-    std::vector<double> sums(nodes, -1), least(nodes, -1), starts(children.size(), -1);
+    std::vector<double> sums(nodes, -1), starts(children.size(), -1);
+    std::vector<float> min(nodes, -1), max(nodes, -1);
     const auto each = [&](int64_t node) {
       sums[node] = node_sum(children.data() + node * tree_fanout, starts.data() + node * tree_fanout);
-      least[node] = node_least(children.data() + node * tree_fanout);
+      min[node] = node_min(lower.data() + node * tree_fanout);
+      max[node] = node_max(upper.data() + node * tree_fanout);
     };
     if (whole) {
       for (int64_t node = 0; node < nodes; ++node) each(node);
@@ -112,14 +119,27 @@ TEST_CASE("every instruction set makes the same sums, starts and least masses") 
     const int32_t* which = whole ? nullptr : some.data();
     const int64_t count = whole ? nodes : static_cast<int64_t>(some.size());
     for (const auto* kernels : all_kernels()) {
-      std::vector<double> s(nodes, -1), l(nodes, -1), at(children.size(), -1), bare(nodes, -1);
+      std::vector<double> s(nodes, -1), at(children.size(), -1), bare(nodes, -1);
+      std::vector<float> low(nodes, -1), high(nodes, -1);
       kernels->write_sums(children.data(), which, count, at.data(), s.data());
       kernels->write_sums(children.data(), which, count, nullptr, bare.data());
-      kernels->write_least(children.data(), which, count, l.data());
+      std::vector<int32_t> changed = some;
+      const auto write = [&] {
+        return kernels->write_extremes(lower.data(), upper.data(), whole ? nullptr : changed.data(), count,
+                                       low.data(), high.data());
+      };
+      for (int64_t i = 0; i < count; i += 2) {  // half of the nodes are as they should be already
+        const int64_t node = whole ? i : some[i];
+        low[node] = min[node], high[node] = max[node];
+      }
+      CHECK(write() == count / 2);
+      for (int64_t i = 1; i < count && !whole; i += 2) REQUIRE(changed[i / 2] == some[i]);
+      CHECK(write() == 0);
       CHECK(same_bits(s, sums));
       CHECK(same_bits(bare, sums));
       CHECK(same_bits(at, starts));
-      CHECK(same_bits(l, least));
+      CHECK(same_bits(low, min));
+      CHECK(same_bits(high, max));
     }
   }
 }

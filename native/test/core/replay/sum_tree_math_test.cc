@@ -28,7 +28,7 @@ struct ThreadAtomics {
     return old;
   }
   static bool take(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).compare_exchange_strong(n, 0); }
-  static double read(const double* at) { return *at; }
+  static auto read(const auto* at) { return *at; }
 };
 
 // A tree that several threads set at once, in the two passes that native/cuda/sum_tree.cu launches.
@@ -38,11 +38,13 @@ class SharedTree {
       : shape(make_tree_shape(capacity)),
         tree(shape.total),
         starts(shape.inner()),
-        least(shape.inner()),
-        raw(capacity),
+        raw(shape.size[0]),
+        min(shape.inner()),
+        max(shape.inner()),
         claims(capacity),
         pending(shape.inner()),
-        memory{tree.data(), starts.data(), least.data(), raw.data(), claims.data(), pending.data()} {}
+        memory{tree.data(), starts.data(), raw.data(),    min.data(),
+               max.data(),  claims.data(), pending.data()} {}
 
   void set(const std::vector<int32_t>& indices, const std::vector<float>& priorities, double alpha) {
     in_parallel(indices.size(), [&](size_t i) {
@@ -61,8 +63,8 @@ class SharedTree {
   }
 
   TreeShape shape;
-  std::vector<double> tree, starts, least;
-  std::vector<float> raw;
+  std::vector<double> tree, starts;
+  std::vector<float> raw, min, max;
   std::vector<uint32_t> claims, pending;
   TreeMemory memory;
 
@@ -152,21 +154,29 @@ TEST_CASE("importance weights are 1 for the rarest and fall from there") {
   CHECK(weight_of(32, 2, 0.5) == 0.25f);
 }
 
-TEST_CASE("a node's sum, starts and least child") {
+TEST_CASE("a node's sum and starts") {
   std::vector<double> children(tree_fanout), starts(tree_fanout);
   CHECK(node_sum(children.data(), nullptr) == 0);
-  CHECK(node_least(children.data()) == 0);
   double sum = 0;
   for (int i = 0; i < tree_fanout; ++i) sum += children[i] = 1 + i;
   CHECK(node_sum(children.data(), starts.data()) == sum);  // small integers add exactly in any order
-  CHECK(node_least(children.data()) == 1);
   double start = 0;
   for (int i = 0; i < tree_fanout; ++i) {
     CHECK(starts[i] == start);
     start += children[i];
   }
-  children[0] = 0;
-  CHECK(node_least(children.data()) == 2);
+}
+
+TEST_CASE("a node's least positive and largest priority") {
+  std::vector<float> children(tree_fanout);
+  CHECK(node_min(children.data()) == 0);
+  CHECK(node_max(children.data()) == 0);
+  for (int i = 0; i < tree_fanout; ++i) children[i] = 1.0f + static_cast<float>(i * 5 % tree_fanout);
+  CHECK(node_min(children.data()) == 1);
+  CHECK(node_max(children.data()) == 16);
+  for (int i = 0; i < tree_fanout; ++i) children[i] = i == 6 ? 0.5f : -0.0f;
+  CHECK(node_min(children.data()) == 0.5f);
+  CHECK(node_max(children.data()) == 0.5f);
 }
 
 TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither") {
@@ -230,6 +240,8 @@ TEST_CASE("threads that set one tree together leave what the sampler's own set l
       tree.set(indices.data(), priorities.data(), static_cast<int64_t>(count));
       REQUIRE(shared.marks_are_clear());
       REQUIRE(shared.tree.back() == tree.total());
+      REQUIRE(shared.min.back() == tree.min());
+      REQUIRE(shared.max.back() == tree.max());
       if (tree.total() == 0) continue;
 
       constexpr int64_t draws = 200;
@@ -242,7 +254,7 @@ TEST_CASE("threads that set one tree together leave what the sampler's own set l
         const int64_t leaf = descend(shared.tree.data(), shared.starts.data(), shared.shape, target);
         REQUIRE(leaf == expected[i]);
         REQUIRE(static_cast<float>(shared.tree[leaf] / shared.tree.back()) == probabilities[i]);
-        REQUIRE(weight_of(shared.tree[leaf], shared.least.back(), beta) == weights[i]);
+        REQUIRE(weight_of(shared.tree[leaf], mass_of(shared.min.back(), alpha), beta) == weights[i]);
       }
       drawn += draws;
     }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -14,39 +15,14 @@
 #include <numeric>
 #include <string>
 
-#include "core/error.h"
 #include "core/random.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
+using nlac::test::code_of;
+using nlac::test::Scratch;
 
 namespace {
-
-std::string code_of(const auto& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return "no error";
-}
-
-// A directory of this test's own, removed at its end.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "nlac-tree-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Scratch() { std::filesystem::remove_all(path_); }
-  std::string file(const char* name) const { return (path_ / name).string(); }
-  size_t entries() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Draws {
   std::vector<int32_t> indices;
@@ -225,6 +201,51 @@ TEST_CASE("a million random operations agree with a plain array") {
   }
 }
 
+TEST_CASE("the least and the largest priority are a plain array's after every set") {
+  const auto extremes = [](const std::vector<float>& priorities) {
+    float min = 0, max = 0;
+    for (const float p : priorities) {
+      if (p > 0 && (min == 0 || p < min)) min = p;
+      if (p > max) max = p;
+    }
+    return std::pair{min, max};
+  };
+  for (const int64_t capacity : {1, 15, 17, 300, 5000}) {
+    for (const double beta : {0.0, 0.5}) {
+      CAPTURE(capacity);
+      CAPTURE(beta);
+      SumTree tree(TreeOptions{capacity, 0.1, beta, 3});
+      std::vector<float> model(capacity);
+      CHECK(tree.min() == 0);
+      CHECK(tree.max() == 0);
+      for (uint64_t round = 0; round < 300; ++round) {
+        const auto words = philox(14, 0, round);
+        // Few and many at once; none, or nearly none, is positive in every seventh round.
+        const int64_t count = words[0] % 3 == 0 ? 2 * capacity : 1 + words[1] % 4;
+        std::vector<int32_t> indices(count);
+        std::vector<float> priorities(count);
+        for (int64_t i = 0; i < count; ++i) {
+          const auto w = philox(14, 1 + round, static_cast<uint64_t>(i));
+          indices[i] = w[0] % capacity;
+          const float any = std::bit_cast<float>(w[1] & 0x7FFFFFFFu);  // subnormal ones too
+          const bool none = w[2] % 4 == 0 || (round % 7 == 0 && w[2] % 512 != 1) || !std::isfinite(any);
+          priorities[i] = none ? (w[3] % 2 == 0 ? 0.0f : -0.0f) : any;
+        }
+        tree.set(indices.data(), priorities.data(), count);
+        for (int64_t i = 0; i < count; ++i) model[indices[i]] = priorities[i];
+        const auto [min, max] = extremes(model);
+        REQUIRE(tree.min() == min);
+        REQUIRE(tree.max() == max);
+        if (round % 2 == 0) continue;
+        // What was just set goes again, an extreme too.
+        tree.set(indices.data(), std::vector<float>(count).data(), count);
+        for (const int32_t index : indices) model[index] = 0;
+        REQUIRE(std::pair{tree.min(), tree.max()} == extremes(model));
+      }
+    }
+  }
+}
+
 TEST_CASE("the root does not drift, however often leaves change") {
   constexpr int64_t capacity = 4096, batch = 1024;
   // NLAC_TEST_UPDATES=100000000 runs the whole length.
@@ -372,15 +393,17 @@ TEST_CASE("a saved tree continues where it was") {
     SumTree tree(TreeOptions{capacity, 0.1, 0.5, 99});
     for (int64_t i = 0; i < (capacity + 1) / 2; ++i) set_one(tree, i, static_cast<float>(i + 1) / 3);
     draw(tree, 77);
-    const std::string path = scratch.file("tree");
+    const std::string path = scratch / "tree";
     tree.save(path);
-    CHECK(scratch.entries() == 1);  // nothing is left beside it
+    CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);  // nothing beside it
     SumTree loaded(load_tree(path));
     CHECK(loaded.capacity() == capacity);
     CHECK(loaded.alpha() == 0.1);
     CHECK(loaded.beta() == 0.5);
     CHECK(loaded.draws() == 77);
     CHECK(loaded.total() == tree.total());
+    CHECK(loaded.min() == tree.min());
+    CHECK(loaded.max() == tree.max());
     for (int64_t i = 0; i < capacity; ++i) REQUIRE(get_one(loaded, i) == get_one(tree, i));
     for (const bool stratified : {false, true}) {
       const Draws a = draw(tree, 500, stratified), b = draw(loaded, 500, stratified);
@@ -396,7 +419,7 @@ TEST_CASE("a saved tree continues where it was") {
 
 TEST_CASE("a torn or altered file is refused") {
   const Scratch scratch;
-  const std::string path = scratch.file("tree"), damaged = scratch.file("damaged");
+  const std::string path = scratch / "tree", damaged = scratch / "damaged";
   SumTree tree(TreeOptions{50, 0.1, 0, 1});
   for (int64_t i = 0; i < 20; ++i) set_one(tree, i, static_cast<float>(i));
   tree.save(path);
@@ -406,7 +429,7 @@ TEST_CASE("a torn or altered file is refused") {
     std::ofstream(damaged, std::ios::binary) << content;
     return code_of([&] { load_tree(damaged); });
   };
-  CHECK(code_with(bytes) == "no error");
+  CHECK(code_with(bytes) == "none");
   for (size_t length = 0; length < bytes.size(); ++length) {
     REQUIRE(code_with(bytes.substr(0, length)) == "ERR_CHECKPOINT");
   }
@@ -418,9 +441,9 @@ TEST_CASE("a torn or altered file is refused") {
       REQUIRE(code_with(altered) == "ERR_CHECKPOINT");
     }
   }
-  CHECK(code_of([&] { load_tree(scratch.file("absent")); }) == "ERR_IO");
-  CHECK(code_of([&] { load_tree(std::filesystem::path(path).parent_path().string()); }) == "ERR_IO");
-  CHECK(code_of([&] { tree.save(scratch.file("no/such/directory")); }) == "ERR_IO");
+  CHECK(code_of([&] { load_tree(scratch / "absent"); }) == "ERR_IO");
+  CHECK(code_of([&] { load_tree(scratch.path()); }) == "ERR_IO");
+  CHECK(code_of([&] { tree.save(scratch / "no/such/directory"); }) == "ERR_IO");
 }
 
 TEST_CASE("the largest tree takes memory only where it is used") {

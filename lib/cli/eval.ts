@@ -2,12 +2,12 @@
 
 import { accessSync, constants, existsSync } from "node:fs";
 import { dirname } from "node:path";
-import type { Command } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
 import type { Environment, Usage } from "../environments/contract.ts";
 import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
-import { type ChatService, chatService } from "../environments/service.ts";
+import { type ChatService, chatService, type Price } from "../environments/service.ts";
 import { isBudgetSpent, NlacError } from "../errors.ts";
 import type { Learner } from "../learner.ts";
 import type { Support } from "../model.ts";
@@ -52,6 +52,9 @@ interface EvalFlags extends ModelFlags {
   record?: string;
   resume?: boolean;
   report?: string;
+  budgetTokens?: number;
+  budgetCost?: number;
+  price?: Price;
   critic?: string;
   diagnose?: boolean;
   transitions: number;
@@ -63,6 +66,12 @@ interface EvalFlags extends ModelFlags {
 const servicePrefix = "service:";
 /** In the place of a model: the agent that plays the environment's `idle`. */
 const doNothing = "do-nothing";
+
+function price(text: string): Price {
+  const [prompt, completion, ...more] = text.split(",").map(numberFrom(0));
+  if (completion !== undefined && more.length === 0) return { prompt: prompt!, completion };
+  throw new InvalidArgumentError("It must be two numbers, for prompts and for replies, for example 0.4,1.6.");
+}
 
 export function registerEval(program: Command): void {
   withModelOptions(
@@ -97,6 +106,13 @@ export function registerEval(program: Command): void {
     .option("--record <file>", "write the episodes to a new file as they end, with every text and id")
     .option("--resume", "with --record: go on with a file that a stopped evaluation left")
     .option("--report <file>", "write a page that shows figures and episodes (.html)")
+    .option(
+      "--budget-tokens <number>",
+      "of a service: tokens after which nothing more is asked",
+      wholeNumber(1),
+    )
+    .option("--budget-cost <dollars>", "of a service: the same in US dollars; needs --price", numberFrom(0))
+    .option("--price <prompt,reply>", "of a service: US dollars for a million tokens, as in 0.4,1.6", price)
     .option("--critic <file>", "instead of playing: L1 of the critic, as training takes it, on such episodes")
     .option("--diagnose", "also measure what critic and refiner are worth, on the episodes played")
     .option(
@@ -122,7 +138,9 @@ alike, as greedy actions (--temperature 0) against a scripted environment do.
 With repeats, pass^k is the chance to succeed k times out of k.
 
 A service is one behind OpenAI's API or one compatible with it: $OPENAI_BASE_URL
-says where, $OPENAI_API_KEY is its key.
+says where, $OPENAI_API_KEY is its key. It has at most --concurrency requests at
+once. A budget that is spent ends the evaluation as Ctrl-C does; requests that
+are under way may go beyond it.
 
 Ctrl-C ends the evaluation, and what is over counts. With --record, the same
 command and --resume go on from there; episodes that a fault ended are then
@@ -136,7 +154,9 @@ Examples:
   nlac eval runs/mine --diagnose --temperature 1
   nlac eval ${doNothing} --environment errands
   OPENAI_BASE_URL=http://localhost:8000/v1 \\
-    nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions`,
+    nlac eval service:Qwen2.5-7B-Instruct --environment twentyQuestions
+  nlac eval service:gpt-4.1 --environment tauBench --record tau.jsonl \\
+    --concurrency 8 --price 2,8 --budget-cost 5`,
     )
     .action(run);
 }
@@ -192,9 +212,21 @@ async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
   for (const option of ["critic", "diagnose"] as const)
     if (flags[option] !== undefined && (isService || runOrModel === doNothing))
       throw new NlacError("ERR_VALUE", `--${option} needs a model that is loaded here.`);
+  const { price, budgetTokens: tokens, budgetCost: cost } = flags;
+  const limited = tokens !== undefined || cost !== undefined;
+  if (!isService && (limited || price !== undefined))
+    throw new NlacError(
+      "ERR_VALUE",
+      `--budget-tokens, --budget-cost and --price are for ${servicePrefix}MODEL.`,
+    );
   if (runOrModel === doNothing) return { player: idlePlayer };
   if (isService) {
-    const service = chatService({ model: runOrModel.slice(servicePrefix.length) });
+    const service = chatService({
+      model: runOrModel.slice(servicePrefix.length),
+      concurrency: flags.concurrency, // an episode asks once at a time
+      ...(price === undefined ? {} : { price }),
+      ...(limited ? { budget: { tokens, cost } } : {}),
+    });
     return { player: () => servicePlayer(service), service };
   }
   const opened = await openModel(runOrModel, flags);

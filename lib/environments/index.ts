@@ -26,16 +26,7 @@ export type {
   ToolSchema,
   Usage,
 } from "./contract.ts";
-export {
-  type DemonstratedTurn,
-  defineEnvironment,
-  type EnvironmentDefinition,
-  type Tool,
-  type ToolContext,
-  type ToolDefinition,
-  ToolError,
-  tool,
-} from "./define.ts";
+export { type DemonstratedTurn, defineEnvironment, type EnvironmentDefinition } from "./define.ts";
 export {
   type ErrandPolicy,
   type ErrandState,
@@ -82,6 +73,7 @@ export {
   type User as TauBenchUser,
   type UserOption as TauBenchUserOption,
 } from "./tau-bench/index.ts";
+export { type Tool, type ToolContext, type ToolDefinition, ToolError, tool } from "./tool.ts";
 export {
   type GuesserOptions,
   type Oracle,

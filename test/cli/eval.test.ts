@@ -244,6 +244,38 @@ test("a budget that is spent ends an evaluation with the figures of what is over
   expect(server.calls()).toBe(6 + 12);
 });
 
+test("a served model has a budget, and no more requests at once than episodes", async () => {
+  // The first answers take so long that requests pile up, as far as they may.
+  const server = await chatServer((_, call) => ({
+    ...{ text: "no", delay: call < 70 ? 3000 : 0 },
+    usage: { prompt_tokens: 90, completion_tokens: 10 },
+  }));
+  vi.stubEnv("OPENAI_BASE_URL", server.baseURL);
+  const evaluation = (...flags: string[]) =>
+    nlac("eval", "service:m", ...errands, "--trials", "12", "--no-floor", "--json", ...flags);
+  const tokens = await evaluation("--concurrency", "80", "--budget-tokens", "10000");
+  expect([tokens.code, tokens.errors]).toEqual([1, expect.stringMatching(/\(ERR_BUDGET: .*of 10000 tokens/)]);
+  expect(server.calls()).toBeGreaterThanOrEqual(100);
+  expect(server.calls()).toBeLessThan(100 + 80);
+  expect(server.mostAtOnce()).toBeGreaterThan(64); // what a service takes by itself
+  expect(server.mostAtOnce()).toBeLessThanOrEqual(80);
+  const cost = await evaluation("--concurrency", "1", "--price", "1000,2000", "--budget-cost", "0.5");
+  expect(cost.errors).toMatch(/\(ERR_BUDGET: .*\$0\.5500 of \$0\.5/); // 11 cents an answer
+  expect(JSON.parse(cost.output).agent).toMatchObject({ requests: 5, cost: expect.closeTo(0.55) });
+  for (const [message, ...flags] of [
+    ["needs the price", "--budget-cost", "1"],
+    ["two numbers", "--price", "1"],
+    ["must be a number", "--price", "1,x"],
+    ["whole number", "--budget-tokens", "0"],
+  ] as const)
+    expect((await evaluation(...flags)).errors).toContain(message);
+  const idle = await nlac("eval", "do-nothing", ...errands, "--budget-tokens", "5");
+  expect(idle.errors).toContain("are for service:MODEL");
+  vi.unstubAllEnvs();
+  process.exitCode = undefined; // the commands of a test are one process
+  await server.close();
+});
+
 test("options that do not go together, and files that are no records, are refused before anything is played", async () => {
   const empty = join(root, "empty.jsonl");
   writeFileSync(empty, "");

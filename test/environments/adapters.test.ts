@@ -15,7 +15,8 @@ import {
   mcpTools,
 } from "../../lib/environments/adapters/mcp.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
-import { defineEnvironment, type Tool } from "../../lib/environments/define.ts";
+import { defineEnvironment } from "../../lib/environments/define.ts";
+import type { Tool } from "../../lib/environments/tool.ts";
 import { deskServer } from "../support/mcp-server.ts";
 
 const environment = (tools: readonly Tool<object>[], dispose?: () => Promise<void>) =>

@@ -3,13 +3,8 @@ import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import type { Action, Environment } from "../../lib/environments/contract.ts";
-import {
-  defineEnvironment,
-  type EnvironmentDefinition,
-  type ToolContext,
-  ToolError,
-  tool,
-} from "../../lib/environments/define.ts";
+import { defineEnvironment, type EnvironmentDefinition } from "../../lib/environments/define.ts";
+import { type ToolContext, ToolError, tool } from "../../lib/environments/tool.ts";
 import { NlacError } from "../../lib/errors.ts";
 import { callAction } from "../../lib/prompts/calls.ts";
 import { collectTrajectories } from "../../lib/rollout/collect.ts";

@@ -48,7 +48,7 @@ export async function chatServer(handler: (body: ChatRequest, call: number) => A
     let text = "";
     for await (const chunk of request) text += chunk;
     const { status, body, finish = "stop", headers, ...reply } = handler(JSON.parse(text), calls++);
-    await new Promise((resolve) => setTimeout(resolve, reply.delay ?? 0));
+    if (reply.delay !== undefined) await new Promise((resolve) => setTimeout(resolve, reply.delay));
     await new Promise(setImmediate); // to hear of clients that have gone
     if (response.destroyed) return;
     const message = { role: "assistant", content: reply.text ?? "" };

@@ -1,0 +1,228 @@
+/** An episode of an environment of tools: turns, calls, refusals, what is said, and the time that all of it may take. */
+
+import { z } from "zod";
+import { NlacError, throwIfAborted } from "../errors.ts";
+import type { Action, Episode, Message, Observation } from "./contract.ts";
+import type { EnvironmentDefinition, Made } from "./define.ts";
+import { episodeOver } from "./driver.ts";
+import { type Tool, type ToolContext, ToolError, tool } from "./tool.ts";
+
+/** The tools of an episode by their names, `respond` among them where a person is spoken to by a call. */
+export function offered<Task, State>(
+  definition: EnvironmentDefinition<Task, State>,
+  tools: readonly Tool<State, Task>[],
+): Map<string, Tool<State, Task>> {
+  const { name, respond, timeout } = definition;
+  const all =
+    respond !== undefined && speaksByCall(definition) ? [...tools, respondTool(respond, timeout)] : tools;
+  const byName = new Map(all.map((each) => [each.schema.name, each]));
+  if (byName.size === all.length) return byName;
+  const names = all.map(({ schema }) => schema.name).join(", ");
+  throw new NlacError("ERR_CONFIG", `${name}: two tools have the same name: ${names}.`);
+}
+
+const respondName = "respond";
+/** In messages. */
+const person = "the person who is spoken to";
+
+/** Whether the agent speaks by calling `respond`. */
+function speaksByCall({ respond, actionFormat }: { respond?: unknown; actionFormat?: string }): boolean {
+  return respond !== undefined && actionFormat !== "call";
+}
+
+function respondTool<Task, State>(
+  respond: (text: string, context: ToolContext<State, Task>) => Made<string>,
+  timeout: number | undefined,
+): Tool<State, Task> {
+  return tool({
+    name: respondName,
+    description: "Say something to the person you are dealing with.",
+    parameters: z.strictObject({ content: z.string().min(1) }),
+    ...(timeout === undefined ? {} : { timeout }),
+    handler: ({ content }, context: ToolContext<State, Task>) => respond(content, context),
+  });
+}
+
+/** One episode of a defined environment. */
+export class ToolEpisode<Task, State> implements Episode {
+  observation: Observation = { messages: [] };
+  readonly #definition: EnvironmentDefinition<Task, State>;
+  readonly #task: Task;
+  readonly state: State;
+  readonly #turns: number;
+  readonly #closing = new AbortController();
+  readonly #signal: AbortSignal | undefined;
+  #tools = new Map<string, Tool<State, Task>>();
+  #turn = 0;
+  #over = false;
+  #closed: Promise<void> | undefined;
+
+  constructor(
+    definition: EnvironmentDefinition<Task, State>,
+    task: Task,
+    state: State,
+    turns: number,
+    signal: AbortSignal | undefined,
+  ) {
+    this.#definition = definition;
+    this.#task = task;
+    this.state = state;
+    this.#turns = turns;
+    this.#signal = signal;
+    signal?.addEventListener("abort", this.#stop, { once: true });
+  }
+
+  readonly #stop = () => this.#closing.abort(this.#signal?.reason);
+
+  /** Asks for what the agent sees first. */
+  async open(): Promise<void> {
+    const { name, system, prompt, tools } = this.#definition;
+    await owning(`${name}: an episode did not start`, () => {
+      this.#tools = offered(
+        this.#definition,
+        typeof tools === "function" ? tools(this.state, this.#task) : tools,
+      );
+      this.observation = {
+        messages: [
+          ...(system === undefined ? [] : [{ role: "system", content: system } as const]),
+          { role: "user", content: prompt(this.#task, this.state) },
+        ],
+        tools: [...this.#tools.values()].map(({ schema }) => schema),
+      };
+    });
+  }
+
+  async step(action: Action) {
+    const { name, score } = this.#definition;
+    if (this.#over) throw episodeOver(name);
+    throwIfAborted(this.#signal);
+    this.#turn++;
+    try {
+      const { message, info } = await (action.tool === undefined
+        ? this.#say(action.text)
+        : this.#call(action.tool));
+      this.#over ||= this.#turn === this.#turns;
+      let reward = 0;
+      if (this.#over) {
+        reward = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
+        if (!(reward >= 0 && reward <= 1))
+          throw new NlacError("ERR_ENVIRONMENT", `${name}: the score must be from 0 to 1; it is ${reward}.`);
+      }
+      return { observation: [message], reward, done: this.#over, info };
+    } catch (error) {
+      this.#over = true;
+      throw error;
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    this.#over = true;
+    this.#signal?.removeEventListener("abort", this.#stop);
+    this.#closing.abort();
+    const { name, close } = this.#definition;
+    await owning(`${name}: closing failed`, () => close?.(this.state, this.#task));
+  }
+
+  async #call({ name, arguments: args }: NonNullable<Action["tool"]>) {
+    const refused = (reason: string) => ({
+      message: { role: "tool", content: `Error: ${reason}` } satisfies Message,
+      info: { tool: name, toolError: true },
+    });
+    const called = this.#tools.get(name);
+    if (called === undefined) {
+      const names = [...this.#tools.keys()].join(", ");
+      return refused(`there is no tool ${JSON.stringify(name)}; there are ${names}`);
+    }
+    const problem = called.check(args);
+    if (problem !== undefined) return refused(problem);
+    const what = `the tool ${JSON.stringify(name)}`;
+    const answered = await this.#within(what, called.timeout, async (context) => {
+      try {
+        return { answer: await called.call(structuredClone(args), context) };
+      } catch (error) {
+        if (error instanceof ToolError) return { refusal: error.message };
+        throw error;
+      }
+    });
+    if (answered.refusal !== undefined) return refused(answered.refusal);
+    const spoken = name === respondName && speaksByCall(this.#definition);
+    const content = this.#shown(what, answered.answer);
+    return { message: { role: spoken ? "user" : "tool", content } satisfies Message, info: { tool: name } };
+  }
+
+  async #say(text: string) {
+    const { respond, timeout = 60_000 } = this.#definition;
+    const content =
+      respond === undefined
+        ? `Nobody listens here. Use the tools: ${[...this.#tools.keys()].join(", ")}.`
+        : this.#shown(person, await this.#within(person, timeout, (context) => respond(text, context)));
+    return { message: { role: "user", content } satisfies Message, info: {} };
+  }
+
+  /** What `work` gives before its time is up and before the episode is stopped. */
+  async #within<T>(
+    what: string,
+    timeout: number,
+    work: (context: ToolContext<State, Task>) => Made<T>,
+  ): Promise<T> {
+    const { name } = this.#definition;
+    const own = new AbortController();
+    const closing = this.#closing.signal;
+    let timer: NodeJS.Timeout | undefined;
+    let stop = () => {};
+    const stopped = new Promise<never>((_, reject) => {
+      const give = (error: NlacError) => {
+        reject(error);
+        own.abort(error);
+      };
+      stop = () =>
+        give(new NlacError("ERR_ABORTED", "The operation was aborted.", { cause: closing.reason }));
+      closing.addEventListener("abort", stop, { once: true });
+      timer = setTimeout(
+        () => give(new NlacError("ERR_ENVIRONMENT", `${name}: ${what} did not answer within ${timeout} ms.`)),
+        timeout,
+      );
+    });
+    const end = () => {
+      this.#over = true;
+    };
+    const context = { state: this.state, task: this.#task, signal: own.signal, end };
+    try {
+      return await Promise.race([owning(`${name}: ${what} failed`, () => work(context)), stopped]);
+    } finally {
+      clearTimeout(timer);
+      closing.removeEventListener("abort", stop);
+    }
+  }
+
+  #shown(what: string, answer: unknown): string {
+    if (answer === undefined) return "Done.";
+    if (answer === "") return "(empty)";
+    if (typeof answer === "string") return answer;
+    let text: string | undefined;
+    try {
+      text = JSON.stringify(answer);
+    } catch {
+      // Reported below, like what has no JSON at all.
+    }
+    if (text !== undefined) return text;
+    const { name } = this.#definition;
+    throw new NlacError("ERR_ENVIRONMENT", `${name}: what ${what} gave cannot be shown as JSON.`);
+  }
+}
+
+/** What `work` gives; what it throws becomes the environment's own fault, unless it says what it is. */
+export async function owning<T>(what: string, work: () => Made<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof NlacError) throw error;
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new NlacError("ERR_ENVIRONMENT", `${what}: ${reason}`, { cause: error });
+  }
+}

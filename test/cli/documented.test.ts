@@ -1,0 +1,52 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Command } from "commander";
+import { afterEach, expect, test, vi } from "vitest";
+import { nlac } from "../support/command-line.ts";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const below = (directory: string) =>
+  readdirSync(join(root, directory), { recursive: true, encoding: "utf8" }).map((name) =>
+    join(directory, name),
+  );
+const pages = [...readdirSync(root), ...below("docs"), ...below("bench")].filter((name) =>
+  name.endsWith(".md"),
+);
+
+/** The command lines of nlac in a page's blocks of shell, as their words. */
+function commandsOf(page: string): string[][] {
+  const text = readFileSync(join(root, page), "utf8");
+  return [...text.matchAll(/^```sh\n(.*?)^```/gms)]
+    .flatMap(([, block]) => block!.replaceAll("\\\n", " ").split(/\n| && | \| /))
+    .flatMap((line) => /^(?:\w+=\S+ |npx )*nlac (.*)/.exec(line.trim().replace(/^\$ /, ""))?.[1] ?? [])
+    .map(wordsOf);
+}
+
+/** Words as a shell has them, up to a comment. */
+function wordsOf(line: string): string[] {
+  const words = line.match(/#.*|(?:'[^']*'|"[^"]*"|[^\s'"])+/g) ?? [];
+  return words
+    .filter((word) => !word.startsWith("#"))
+    .map((word) => word.replaceAll(/'([^']*)'|"([^"]*)"/g, "$1$2"));
+}
+
+afterEach(() => vi.restoreAllMocks());
+
+test("every command that the pages show is one that nlac takes", async () => {
+  // Parsed as ever, and then nothing is done.
+  const action = Command.prototype.action;
+  vi.spyOn(Command.prototype, "action").mockImplementation(function (this: Command) {
+    return action.call(this, () => {});
+  });
+  expect((await nlac("train", "--no-such-option")).code).toBe(1);
+  let parsed = 0;
+  for (const page of pages) {
+    for (const words of commandsOf(page)) {
+      const { code, errors } = await nlac(...words);
+      expect([code, errors], `${page}: nlac ${words.join(" ")}`).toEqual([0, ""]);
+      parsed++;
+    }
+  }
+  expect(parsed).toBeGreaterThan(40);
+});

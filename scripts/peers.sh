@@ -4,13 +4,18 @@
 #   scripts/peers.sh bench        what `nlac bench --peers` measures
 #   scripts/peers.sh cuda         the same, and what runs on a GPU alone
 #   scripts/peers.sh tensorboard  some packages only
-# It lies in $XDG_CACHE_HOME/nlac/peers and is never part of the product.
+# It lies in $XDG_CACHE_HOME/nlac/peers, beside a node_modules with the one peer from npm, and is never part of the product.
 set -euo pipefail
 directory="${XDG_CACHE_HOME:-$HOME/.cache}/nlac/peers"
 torch=(torch==2.11.0 numpy)
 fixtures=("transformers>=5,<6" accelerate peft gguf safetensors tokenizers tensorboard math-verify "openai>=2,<3")
 bench=(torchrl==0.12.0 tensordict==0.12.0 "cpprb>=11,<12" sumtree liger-kernel trl "transformers>=5,<6" accelerate gguf)
 cuda=(cut-cross-entropy==25.1.1 "quack-kernels[cu13]>=0.6.5,<0.7")
+llama=()
+case "${1-all}" in
+  # With the prebuilt library for this processor, and none for GPUs: those are hundreds of megabytes.
+  all | bench) llama=(node-llama-cpp@3.22.1 "@node-llama-cpp/linux-$(node -p process.arch)@3.22.1") ;;
+esac
 case "${1-all}" in
   all) set -- "${torch[@]}" "${fixtures[@]}" "${bench[@]}" ;;
   bench) set -- "${torch[@]}" "${bench[@]}" ;;
@@ -18,4 +23,5 @@ case "${1-all}" in
 esac
 [ -x "$directory/bin/python" ] || python3 -m venv "$directory"
 "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+[ "${#llama[@]}" = 0 ] || npm install --prefix "$directory" --ignore-scripts --omit=optional --no-audit --no-fund --silent "${llama[@]}"
 echo "$directory/bin/python"

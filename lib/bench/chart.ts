@@ -1,7 +1,7 @@
 /** A report as an SVG chart: bars of the medians, a whisker over the quartiles. Light and dark as the viewer is. */
 
 import { formatBytes } from "../native/report.ts";
-import { formatSpeedup, formatTime } from "./format.ts";
+import { formatFigure, formatSpeedup, formatTime } from "./format.ts";
 import { isQuiet } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
 import { escaped, round, text } from "./svg.ts";
@@ -14,6 +14,7 @@ const barsWidth = 540;
 const rowHeight = 26;
 const barHeight = 16;
 const caseGap = 34;
+const lineHeight = 17;
 
 const css = `
 text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #24292f }
@@ -48,14 +49,14 @@ export function renderSvg(report: Report): string {
   let y = 104;
   for (const result of report.cases) {
     shapes.push(...renderCase(result, y));
-    y += 18 + result.rows.length * rowHeight + caseGap;
+    y += 18 + result.rows.length * rowHeight + figuresOf(result).length * lineHeight + caseGap;
   }
   const each = trials === 1 ? "one process a row" : `${trials} processes a row`;
   const says = [
     `Median time of a call, ${each}; shorter is better. The whisker spans the quartiles.`,
     "×: how many times as long as nlac. Bytes: peak memory beyond the inputs.",
   ];
-  shapes.push(...says.map((line, i) => text(margin, y - 4 + i * 17, "small", line)));
+  shapes.push(...says.map((line, i) => text(margin, y - 4 + i * lineHeight, "small", line)));
   const height = y + 37;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">`,
@@ -75,7 +76,14 @@ function renderCase({ title, rows }: CaseResult, top: number): string[] {
     text(margin, top, "case", title),
     `<line class="axis" x1="${barsAt}" x2="${barsAt}" y1="${top + 12}" y2="${bottom}"/>`,
     ...rows.flatMap((row, i) => renderRow(row, top + 14 + i * rowHeight, scale)),
+    ...figuresOf({ rows }).map((figure, i) =>
+      text(barsAt, bottom + (i + 1) * lineHeight, "small", formatFigure(figure)),
+    ),
   ];
+}
+
+function figuresOf({ rows }: Pick<CaseResult, "rows">) {
+  return rows.flatMap(({ figures }) => figures);
 }
 
 function renderRow(row: RowResult, top: number, scale: (milliseconds: number) => number): string[] {

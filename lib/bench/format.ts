@@ -1,5 +1,7 @@
 /** Figures as tables and charts show them. */
 
+import type { Figure } from "./suite.ts";
+
 /** Three digits and a unit: 0.0123 ms → "12.3 µs". */
 export function formatTime(milliseconds: number): string {
   const { unit, factor } = timeUnit(milliseconds);
@@ -25,6 +27,16 @@ export function formatPercent(share: number): string {
 
 export function formatSpeedup(factor: number): string {
   return `${factor < 100 ? threeDigits(factor) : factor.toFixed(0)} ×`;
+}
+
+/** "growth 12.0 bytes a request, of 64.0 at most". */
+export function formatFigure({ name, value, unit, most }: Figure): string {
+  const bound = most === null ? "" : `, of ${threeDigits(most)} at most`;
+  return `${name} ${threeDigits(value)} ${unit}${bound}`;
+}
+
+export function isExceeded({ value, most }: Figure): boolean {
+  return most !== null && value > most;
 }
 
 function timeUnit(milliseconds: number): { unit: string; factor: number } {

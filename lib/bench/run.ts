@@ -10,9 +10,10 @@ import { finished, type Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { NlacError } from "../errors.ts";
 import { cacheRoot, packageRoot } from "../native/paths.ts";
+import { formatFigure, isExceeded } from "./format.ts";
 import { describeMachine, describeSource, type Machine, type Source } from "./machine.ts";
 import { type Statistics, statistics } from "./statistics.ts";
-import type { Case, Job, Outcome, Row, Suite, Work } from "./suite.ts";
+import type { Case, Figure, Job, Outcome, Row, Suite, Work } from "./suite.ts";
 
 export interface BenchOptions {
   suite: Suite;
@@ -55,6 +56,8 @@ export interface RowResult extends Pick<Row, "name" | "role" | "implementation">
   check: number | null;
   /** Whether `check` is ours within the case's tolerance; null where there is nothing to compare. */
   agrees: boolean | null;
+  /** Of each the largest of the trials. */
+  figures: Figure[];
   versions: Record<string, string>;
 }
 
@@ -139,8 +142,11 @@ async function runTrial(job: Job, script: string | undefined, python: string | u
   const threads = String(job.threads);
   const [program, args] =
     script === undefined
-      ? [process.execPath, ["--expose-gc", ...trialModule()]]
-      : [python!, [join(packageRoot(), "bench", "peers", script)]];
+      ? [process.execPath, ["--expose-gc", ...moduleArguments("trial")]]
+      : [
+          script.endsWith(".py") ? python! : process.execPath,
+          [join(packageRoot(), "bench", "peers", script)],
+        ];
   const child = spawn(program, [...args, JSON.stringify(job)], {
     env: { ...process.env, NLAC_THREADS: threads, OMP_NUM_THREADS: threads, MKL_NUM_THREADS: threads },
     stdio: ["ignore", "ignore", "pipe", "pipe"],
@@ -166,10 +172,10 @@ async function runTrial(job: Job, script: string | undefined, python: string | u
   return "skipped" in outcome ? { missing: `skipped: ${outcome.skipped}` } : outcome;
 }
 
-/** This package's trial: JavaScript in the package, TypeScript through jiti in a checkout's tests. */
-function trialModule(): string[] {
+/** What runs a module of this folder: JavaScript in the package, TypeScript through jiti in a checkout's tests. */
+export function moduleArguments(name: string): string[] {
   const compiled = import.meta.url.endsWith(".js");
-  const file = fileURLToPath(new URL(compiled ? "./trial.js" : "./trial.ts", import.meta.url));
+  const file = fileURLToPath(new URL(compiled ? `./${name}.js` : `./${name}.ts`, import.meta.url));
   return compiled ? [file] : ["--import", "jiti/register", file];
 }
 
@@ -215,13 +221,21 @@ function withoutLists(parameters: Case["parameters"]): Case["parameters"] {
   return Object.fromEntries(Object.entries(parameters).filter(([, value]) => !Array.isArray(value)));
 }
 
-const perSecond = { "TFLOP/s": 1e12, "GB/s": 1e9, "M/s": 1e6, "tokens/s": 1 };
+const perSecond = { "TFLOP/s": 1e12, "GB/s": 1e9, "M/s": 1e6, "tokens/s": 1, "requests/s": 1 };
 
 function summarizeRow(row: Row, ends: readonly TrialEnd[], work: Work): RowResult {
   const { name, role, implementation } = row;
   const empty: RowResult = {
     ...{ name, role, implementation, missing: null, time: null, trialMedians: [], rate: null, ofLimit: null },
-    ...{ speedup: null, bytes: null, scratchBytes: null, check: null, agrees: null, versions: {} },
+    ...{
+      speedup: null,
+      bytes: null,
+      scratchBytes: null,
+      check: null,
+      agrees: null,
+      figures: [],
+      versions: {},
+    },
   };
   const measured: Extract<Outcome, { samples: number[] }>[] = [];
   for (const end of ends) {
@@ -237,6 +251,23 @@ function summarizeRow(row: Row, ends: readonly TrialEnd[], work: Work): RowResul
     rate: work.amount / (time.median / 1000) / perSecond[work.unit],
     scratchBytes: bytes === null ? null : Math.max(0, bytes - row.resultBytes!),
     check: measured[0]!.check,
+    figures: largest(measured.map(({ figures }) => figures ?? [])),
     versions: measured[0]!.versions,
   };
+}
+
+function largest([first, ...others]: readonly (readonly Figure[])[]): Figure[] {
+  return (first ?? []).map((figure, i) => ({
+    ...figure,
+    value: Math.max(figure.value, ...others.map((figures) => figures[i]!.value)),
+  }));
+}
+
+/** The figures of a report that are beyond what they may be, in words. */
+export function exceeded({ cases }: Report): string[] {
+  return cases.flatMap(({ id, rows }) =>
+    rows.flatMap(({ figures }) =>
+      figures.filter(isExceeded).map((figure) => `${id}: ${formatFigure(figure)}`),
+    ),
+  );
 }

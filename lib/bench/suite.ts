@@ -4,7 +4,7 @@ import type { ErrorCode } from "../errors.ts";
 
 /** How often a trial calls what it measures. */
 export interface Timing {
-  /** Calls before the first that counts, at least 1. */
+  /** Calls before the first that counts; a figure to compare is taken of the first of them. */
   warmup: number;
   /** Calls that count, at least. */
   calls: number;
@@ -14,9 +14,18 @@ export interface Timing {
 
 /** What one call does at the least, as a rate is told of it. */
 export interface Work {
-  /** Floating-point operations, bytes, draws, or tokens. */
+  /** Floating-point operations, bytes, draws, tokens, or requests. */
   amount: number;
-  unit: "TFLOP/s" | "GB/s" | "M/s" | "tokens/s";
+  unit: "TFLOP/s" | "GB/s" | "M/s" | "tokens/s" | "requests/s";
+}
+
+/** What a trial tells besides its times. */
+export interface Figure {
+  name: string;
+  value: number;
+  unit: "ms" | "bytes a request";
+  /** What it may be at most; null where it may be anything. */
+  most: number | null;
 }
 
 export interface Row {
@@ -64,6 +73,8 @@ export type Outcome =
       check: number | null;
       /** Peak memory beyond the inputs. */
       bytes: number | null;
+      /** Of ours only. */
+      figures?: Figure[];
       versions: Record<string, string>;
     }
   | { skipped: string }
@@ -72,11 +83,13 @@ export type Outcome =
 
 /** Our implementation, its inputs made. */
 export interface Subject {
-  /** What is timed: `number` counts the calls. On a GPU it waits for the work to end. */
+  /** What is timed: `number` counts the calls. On a GPU it waits for the work to end. Declared async where it is. */
   call(number: number): void | Promise<void>;
   /** Untimed, before each call. */
   before?(): void | Promise<void>;
   check?(): number;
+  /** After the last call. */
+  figures?(): Figure[];
 }
 
 export interface CaseOptions {
@@ -88,6 +101,8 @@ export interface CaseOptions {
 export interface Suite {
   name: string;
   summary: string;
+  /** Processes a row where nobody says how many. Default 3. */
+  trials?: number;
   cases(options: CaseOptions): Case[];
   /** In the trial's process only. */
   prepare(job: Job): Subject | Promise<Subject>;

@@ -7,8 +7,9 @@ import { ema } from "./suites/ema.ts";
 import { generation } from "./suites/generation.ts";
 import { losses } from "./suites/losses.ts";
 import { sampler } from "./suites/sampler.ts";
+import { soak } from "./suites/soak.ts";
 
-export const suites: readonly Suite[] = [losses, sampler, ema, adamw, generation];
+export const suites: readonly Suite[] = [losses, sampler, ema, adamw, generation, soak];
 
 /** Throws ERR_VALUE. */
 export function suiteNamed(name: string): Suite {

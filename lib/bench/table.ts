@@ -1,7 +1,15 @@
 /** A case for the terminal: a table, and bars of the medians below it. */
 
 import { formatBytes } from "../native/report.ts";
-import { formatPercent, formatSpeedup, formatTime, formatTimes, threeDigits } from "./format.ts";
+import {
+  formatFigure,
+  formatPercent,
+  formatSpeedup,
+  formatTime,
+  formatTimes,
+  isExceeded,
+  threeDigits,
+} from "./format.ts";
 import { isQuiet } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
 
@@ -50,6 +58,9 @@ export function renderCase(result: CaseResult, style: Style): string {
   const heading = measured.length > 0 ? [paint(table.heading, "dim", style)] : [];
   const parts = [paint(title, "bold", style), "", ...heading, ...lines];
   if (!beside && bars.length > 0) parts.push("", ...chartLines(rows, bars, table.names, style));
+  const figures = measured.flatMap((row) => row.figures);
+  if (figures.length > 0)
+    parts.push("", ...figures.map((figure) => `${isExceeded(figure) ? "! " : ""}${formatFigure(figure)}`));
   const notes = measured.filter(({ agrees }) => agrees === false).map((row) => disagreement(row, result));
   if (notes.length > 0) parts.push("", ...notes);
   return parts.join("\n");

@@ -4,6 +4,7 @@
  */
 
 import { writeFileSync } from "node:fs";
+import { types } from "node:util";
 import { Bench } from "tinybench";
 import { NlacError } from "../errors.ts";
 import { loadAddon } from "../native/load.ts";
@@ -41,7 +42,11 @@ async function measure(subject: Subject): Promise<Outcome> {
     retainSamples: true,
     throws: true,
   });
-  bench.add(job.implementation, () => subject.call(number++), { beforeEach: () => subject.before?.() });
+  bench.add(job.implementation, () => subject.call(number++), {
+    // It would find out by a call that is not counted, and some take minutes.
+    async: types.isAsyncFunction(subject.call),
+    beforeEach: () => subject.before?.(),
+  });
   const [task] = await bench.run();
   const { result } = task!;
   if (!("latency" in result) || result.latency.samples === undefined) {
@@ -51,6 +56,7 @@ async function measure(subject: Subject): Promise<Outcome> {
     samples: [...result.latency.samples],
     check,
     bytes: peakMemory(),
+    figures: subject.figures?.() ?? [],
     versions: { nlac: version, node: process.versions.node, torch: loadAddon().torchVersion() },
   };
 }

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { renderSvg } from "../bench/chart.ts";
 import { isCheckout } from "../bench/machine.ts";
-import { type Report, runSuite } from "../bench/run.ts";
+import { exceeded, type Report, runSuite } from "../bench/run.ts";
 import { suiteNamed, suites } from "../bench/suites.ts";
 import { renderCase, renderHeading, type Style } from "../bench/table.ts";
 import { NlacError } from "../errors.ts";
@@ -34,10 +34,10 @@ export function registerBench(program: Command): void {
     .description("measure the core against named peers, on the same inputs in the same run")
     .argument("<suite>", suites.map(({ name }) => name).join(", "))
     .option("--device <device>", "cpu, cuda or cuda:N", "cpu")
-    .option("--peers", "measure the Python peers and the machine's limits too (see scripts/peers.sh)")
+    .option("--peers", "measure the peers and the machine's limits too (see scripts/peers.sh)")
     .option("--python <path>", "with --peers: the Python that has them")
     .option("--threads <number>", "threads of everyone (default: the cores)", wholeNumber(1))
-    .option("--trials <number>", "processes a row (default: 3, with --quick 1)", wholeNumber(1))
+    .option("--trials <number>", "processes a row (default: 3; of soak and with --quick 1)", wholeNumber(1))
     .option("--only <text>", "only cases whose name contains it")
     .option("--quick", "small shapes and few calls: shows that it works, not how fast")
     .option("--json", "print the report as JSON instead of tables")
@@ -78,7 +78,7 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
     ...{ suite, device, peers, quick, only },
     python: flags.python,
     threads: flags.threads ?? threadCount(),
-    trials: flags.trials ?? (quick ? 1 : 3),
+    trials: flags.trials ?? (quick ? 1 : (suite.trials ?? 3)),
     onTrial: (label, done, total) => reporter.progress(label, done, total, "steps"),
     onStart: (report) => show(renderHeading(report)),
     onCase: (result) => show(renderCase(result, style)),
@@ -92,6 +92,8 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
   const ours = report.cases.flatMap(({ rows }) => rows).filter(({ role }) => role === "ours");
   const failed = ours.find(({ missing }) => missing !== null);
   if (failed) throw new NlacError("ERR_INTERNAL", `A row of nlac's own has no figures; it ${failed.missing}`);
+  const beyond = exceeded(report);
+  if (beyond.length > 0) throw new NlacError("ERR_INTERNAL", `Beyond its bound: ${beyond.join("; ")}.`);
 }
 
 function defaultDirectory(): string {

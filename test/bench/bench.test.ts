@@ -4,13 +4,29 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { renderSvg } from "../../lib/bench/chart.ts";
-import { formatSpeedup, formatTime, formatTimes, threeDigits } from "../../lib/bench/format.ts";
+import {
+  formatFigure,
+  formatSpeedup,
+  formatTime,
+  formatTimes,
+  isExceeded,
+  threeDigits,
+} from "../../lib/bench/format.ts";
+import { growthPerRequest, heldBytes, mostGrowth } from "../../lib/bench/growth.ts";
 import { randomBits, spread, uniform } from "../../lib/bench/inputs.ts";
 import { measurePeakMemory } from "../../lib/bench/memory.ts";
-import { type CaseResult, type Report, runSuite, summarize, type TrialEnd } from "../../lib/bench/run.ts";
+import { prompts } from "../../lib/bench/prompts.ts";
+import {
+  type CaseResult,
+  exceeded,
+  type Report,
+  runSuite,
+  summarize,
+  type TrialEnd,
+} from "../../lib/bench/run.ts";
 import { countElements, modelShapes } from "../../lib/bench/shapes.ts";
 import { statistics } from "../../lib/bench/statistics.ts";
-import type { Case, Row } from "../../lib/bench/suite.ts";
+import type { Case, Figure, Row } from "../../lib/bench/suite.ts";
 import { suites } from "../../lib/bench/suites.ts";
 import { renderBar, renderCase } from "../../lib/bench/table.ts";
 
@@ -61,7 +77,59 @@ describe("statistics", () => {
   });
 });
 
+describe("growth of memory", () => {
+  it("is of what is held, not of what V8 may use", () => {
+    const before = heldBytes();
+    const kept = Buffer.alloc(64 * 2 ** 20, 1);
+    expect((heldBytes() - before) / 2 ** 20).toBeGreaterThan(48);
+    expect(kept.at(-1)).toBe(1);
+  });
+
+  /** A thousand requests a sample, `bytes` of each. */
+  const sampled = (bytes: (requests: number) => number) =>
+    Array.from({ length: 100 }, (_, i) => ({ requests: 1000 * (i + 1), bytes: bytes(1000 * (i + 1)) }));
+
+  it("is a slope that neither the beginning, a step nor lone samples decide", () => {
+    expect(growthPerRequest(sampled((requests) => 5e8 + 120 * requests))).toBeCloseTo(120, 9);
+    expect(growthPerRequest(sampled((requests) => 5e8 + (requests <= 10_000 ? 9e4 * requests : 9e8)))).toBe(
+      0,
+    );
+    expect(growthPerRequest(sampled((requests) => (requests > 30_000 ? 6e8 : 5e8)))).toBe(0);
+    expect(growthPerRequest(sampled((requests) => 5e8 + (requests % 7000 === 0 ? 5e7 : 0)))).toBe(0);
+    // A leak under a saw tooth of half a MiB.
+    const tooth = (requests: number) => 5e8 + 100 * requests + ((requests / 1000) % 5) * 2 ** 17;
+    expect(Math.abs(growthPerRequest(sampled(tooth)) - 100)).toBeLessThan(10);
+  });
+
+  it("may be what allocators take in few requests, and little in many", () => {
+    expect(mostGrowth(1_000_000)).toBe(64);
+    expect(mostGrowth(1000)).toBeCloseTo(2 ** 23 / 900, 9);
+    expect(mostGrowth(100)).toBeGreaterThan(mostGrowth(1000));
+  });
+});
+
 describe("figures", () => {
+  const figure = (value: number, most: number | null): Figure => ({
+    ...{ name: "event loop p99", value, unit: "ms", most },
+  });
+
+  it("beside the times are the worst of the trials, and are held against their bounds", () => {
+    const ends = [3, 12, 5].map((value) => ({
+      ...trial([100]),
+      figures: [figure(value, 10), { ...figure(value, null), name: "event loop max" }],
+    }));
+    const result = summarize(example, [[row("ours", "nlac", null), ends]]);
+    expect(result.rows[0]!.figures.map(({ value }) => value)).toEqual([12, 12]);
+    expect(result.rows[0]!.figures.map(isExceeded)).toEqual([true, false]);
+    expect(isExceeded(figure(10, 10))).toBe(false);
+    expect(exceeded({ cases: [result, summarized()] } as unknown as Report)).toEqual([
+      "example: event loop p99 12.0 ms, of 10.0 at most",
+    ]);
+    expect(renderCase(result, plain)).toMatch(
+      /\n\n! event loop p99 12\.0 ms, of 10\.0 at most\nevent loop max 12\.0 ms$/,
+    );
+  });
+
   it("have three digits and a unit", () => {
     expect([0.00005, 0.0123, 1, 412.34, 1912].map(formatTime)).toEqual([
       ...["50.0 ns", "12.3 µs", "1.00 ms", "412 ms", "1.91 s"],
@@ -128,6 +196,7 @@ describe("the table", () => {
 
 it("the chart draws every row to scale and escapes what it writes", () => {
   const result = { ...summarized(), title: "a < b & c" };
+  const figure: Figure = { name: "growth", value: 3, unit: "bytes a request", most: 64 };
   const report = {
     ...{ suite: "ema", date: "2026-01-02T03:04:05Z", device: "cpu", threads: 2, trials: 3, quick: false },
     machine: { cpu: "CPU", cores: 2, memory: 1, gpu: null, kernel: "linux", node: "20", busy: 0 },
@@ -141,6 +210,8 @@ it("the chart draws every row to scale and escapes what it writes", () => {
   expect(widths).toEqual([135, 405, 540, 67.5]);
   expect(svg).toContain("a &lt; b &amp; c");
   expect(svg).toContain("failed: ValueError: no");
+  const watched = { ...result, rows: [{ ...result.rows[0]!, figures: [figure] }] };
+  expect(renderSvg({ ...report, cases: [watched] })).toContain(formatFigure(figure));
   expect(svg).toContain("CPU, 2 of 2 cores · cpu · nlac 1.0.0 at abc · 2026-01-02");
 });
 
@@ -155,9 +226,10 @@ describe("inputs", () => {
     expect(randomBits(1, 3)).not.toEqual(randomBits(2, 3));
   });
 
+  const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
+  const python = join(cache, "nlac", "peers", "bin", "python");
+
   it("are what the peers compute", ({ skip }) => {
-    const cache = process.env.XDG_CACHE_HOME ?? join(homedir(), ".cache");
-    const python = join(cache, "nlac", "peers", "bin", "python");
     if (!existsSync(python)) skip("scripts/peers.sh has not run");
     const script = `import json, common
 print(json.dumps([common.random_bits(2**32 - 1, 4).tolist(), common.uniform(5, 4).tolist(), common.spread(6, 4, 0.3).tolist()]))`;
@@ -167,6 +239,22 @@ print(json.dumps([common.random_bits(2**32 - 1, 4).tolist(), common.uniform(5, 4
       [...uniform(5, 4)],
       [...spread(6, 4, 0.3)],
     ]);
+  });
+
+  it("are prompts that share a beginning, or are as long and share none", ({ skip }) => {
+    const given = { groups: 2, texts: 3, shared: 40, own: 5 };
+    const [sharing, apart] = [prompts(given), prompts(given, false)];
+    const beginnings = (texts: number[][]) => texts.map((ids) => ids.slice(0, 40).join(" "));
+    expect([...sharing, ...apart].map(({ length }) => length)).toEqual(new Array(12).fill(45));
+    expect(new Set(beginnings(sharing)).size).toBe(2);
+    expect(beginnings(sharing)[0]).toBe(beginnings(sharing)[2]);
+    // Nor the first of the ids: nothing of a beginning is found again.
+    expect(new Set(apart.map(([first]) => first)).size).toBe(6);
+    expect(apart.map((ids) => ids.slice(40))).toEqual(sharing.map((ids) => ids.slice(40)));
+    if (!existsSync(python)) skip("scripts/peers.sh has not run");
+    const script = `import json, generation; print(json.dumps(generation.prompts(${JSON.stringify(given)})))`;
+    const printed = execFileSync(python, ["-c", script], { cwd: "bench/peers", encoding: "utf8" });
+    expect(JSON.parse(printed)).toEqual(sharing);
   });
 
   it("have the shapes of the models", () => {

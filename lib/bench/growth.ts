@@ -1,0 +1,41 @@
+/** Whether a process grows with the requests it has answered. */
+
+import { quantile } from "../statistics.ts";
+
+/** Memory after so many requests. */
+export interface MemorySample {
+  requests: number;
+  bytes: number;
+}
+
+/** Resident memory after garbage collection, less the room that V8 keeps for objects to come: it makes that larger at will. */
+export function heldBytes(): number {
+  globalThis.gc?.();
+  const { rss, heapTotal, heapUsed } = process.memoryUsage();
+  return rss - (heapTotal - heapUsed);
+}
+
+/** Bytes a request, beyond which a process that is used for days is in danger. */
+const leastLeak = 64;
+/** Bytes that allocators may come to hold in a run of any length. */
+const allowance = 8 * 2 ** 20;
+/** The share of the requests in which caches fill and code is run for the first time. */
+const settling = 0.1;
+
+/**
+ * Bytes a request, of the samples after the first tenth of the requests: the median of the slopes of all pairs (Theil,
+ * 1950; Sen, 1968), so that a few samples that lie apart do not decide it. At least two samples must be left.
+ */
+export function growthPerRequest(samples: readonly MemorySample[]): number {
+  const last = samples.at(-1)!.requests;
+  const settled = samples.filter(({ requests }) => requests > settling * last);
+  const slopes = settled.flatMap((from, i) =>
+    settled.slice(i + 1).map((to) => (to.bytes - from.bytes) / (to.requests - from.requests)),
+  );
+  return quantile(Float64Array.from(slopes).sort(), 0.5);
+}
+
+/** What growth may be over so many requests: few requests tell a leak from an allocator's habits only where it is large. */
+export function mostGrowth(requests: number): number {
+  return Math.max(leastLeak, allowance / ((1 - settling) * requests));
+}

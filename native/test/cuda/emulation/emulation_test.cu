@@ -102,20 +102,6 @@ __global__ void shuffle_with(unsigned mask, int lanes) {
   if (threadIdx.x < 16) __shfl_xor_sync(mask, 1, lanes);
 }
 
-// --- clusters ------------------------------------------------------------------------------------------
-
-__global__ void sum_of_cluster(int* to, bool stays) {
-  namespace cg = cooperative_groups;
-  __shared__ int own;
-  const auto cluster = cg::this_cluster();
-  if (threadIdx.x == 0) own = static_cast<int>(blockIdx.x) + 1;
-  cluster.sync();
-  int sum = 0;
-  for (unsigned i = 0; i < cluster.num_blocks(); ++i) sum += *cluster.map_shared_rank(&own, i);
-  to[blockIdx.x * blockDim.x + threadIdx.x] = sum;
-  if (stays) cluster.sync();
-}
-
 }  // namespace
 
 TEST_CASE("a missing barrier shows, and a barrier mends it") {
@@ -213,6 +199,23 @@ TEST_CASE("a shuffle's mask must name who calls and who is read") {
 }
 
 #if NLAC_EMULATED_ARCH >= 900
+
+namespace {
+
+__global__ void sum_of_cluster(int* to, bool stays) {
+  namespace cg = cooperative_groups;
+  __shared__ int own;
+  const auto cluster = cg::this_cluster();
+  if (threadIdx.x == 0) own = static_cast<int>(blockIdx.x) + 1;
+  cluster.sync();
+  int sum = 0;
+  for (unsigned i = 0; i < cluster.num_blocks(); ++i) sum += *cluster.map_shared_rank(&own, i);
+  to[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+  if (stays) cluster.sync();
+}
+
+}  // namespace
+
 TEST_CASE("a cluster's blocks read each other, as long as they stay") {
   const auto sums = [](bool stays) {
     std::vector<int> to(8 * 64);
@@ -233,4 +236,5 @@ TEST_CASE("a cluster's blocks read each other, as long as they stay") {
   CHECK(sums(true) == expected);
   CHECK(says(fault_of([&] { sums(false); }), "reaches into a block that has left"));
 }
+
 #endif

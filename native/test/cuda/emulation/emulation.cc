@@ -222,17 +222,18 @@ class Scheduler {
     return *self_->exchange;
   }
 
-  [[noreturn]] void fault(const std::string& what) {
-    fault_ = what;
+  [[noreturn]] void fault(const char* what, const Where& where) {
+    fault_ = at(where) + " " + what + " (" + name(*self_) + ")";
+    give_up();
+  }
+
+ private:
+  // Leaves the kernel for good, to tell of fault_. What the fiber's functions hold is never freed.
+  [[noreturn]] void give_up() {
     host_.enter(*self_->fiber);
     abort();  // nothing comes back
   }
 
-  [[noreturn]] void fault(const char* what, const Where& where) {
-    fault(at(where) + " " + what + " (" + name(*self_) + ")");
-  }
-
- private:
   std::unique_ptr<Cluster> admitted(uint64_t first, const Configuration& configuration, unsigned size) {
     auto cluster = std::make_unique<Cluster>();
     cluster->blocks.resize(configuration.cluster);
@@ -313,9 +314,11 @@ class Scheduler {
 
   void release(Block& block, const Where& where) {
     for (Thread& thread : block.threads) {
-      if (thread.where.line() != where.line() || strcmp(thread.where.file_name(), where.file_name()) != 0)
-        fault("threads wait for each other at different places: " + at(thread.where) + " (" + name(thread) +
-              ") and " + at(where) + " (" + name(*self_) + ")");
+      if (thread.where.line() != where.line() || strcmp(thread.where.file_name(), where.file_name()) != 0) {
+        fault_ = "threads wait for each other at different places: " + at(thread.where) + " (" +
+                 name(thread) + ") and " + at(where) + " (" + name(*self_) + ")";
+        give_up();
+      }
       wake(thread);
     }
   }

@@ -42,22 +42,20 @@ class OnDevice {
   T* as() const {
     return static_cast<T*>(memory_);
   }
-  // What it holds now, as floats; waits for the device.
-  std::vector<float> floats() const {
-    std::vector<uint8_t> bytes(bytes_);
+  // What it holds now; waits for the device.
+  template <typename T>
+  std::vector<T> values() const {
+    std::vector<T> values(bytes_ / sizeof(T));
     REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
-    REQUIRE(cudaMemcpy(bytes.data(), memory_, bytes_, cudaMemcpyDeviceToHost) == cudaSuccess);
-    std::vector<float> values(bytes_ / (bf16_ ? 2 : 4));
-    for (size_t i = 0; i < values.size(); ++i) {
-      uint16_t bits;
-      if (bf16_) {
-        std::memcpy(&bits, bytes.data() + 2 * i, 2);
-        values[i] = widened(bits);
-      } else {
-        std::memcpy(&values[i], bytes.data() + 4 * i, 4);
-      }
-    }
+    REQUIRE(cudaMemcpy(values.data(), memory_, bytes_, cudaMemcpyDeviceToHost) == cudaSuccess);
     return values;
+  }
+  // The same, as floats.
+  std::vector<float> floats() const {
+    if (!bf16_) return values<float>();
+    std::vector<float> wide;
+    for (const uint16_t bits : values<uint16_t>()) wide.push_back(widened(bits));
+    return wide;
   }
 
  private:

@@ -25,8 +25,8 @@ namespace {
 
 constexpr int poison = 0xFF;
 constexpr size_t stack_bytes = size_t{256} << 10;
-constexpr unsigned resident_threads = 2048;        // that run at once; one cluster may have more
-constexpr size_t plain_shared_bytes = 48u << 10;   // what a kernel may ask for without an attribute
+constexpr unsigned resident_threads = 1024;       // that run at once; one cluster may have more
+constexpr size_t plain_shared_bytes = 48u << 10;  // what a kernel may ask for without an attribute
 constexpr unsigned threads_of_block = 1024, blocks_of_cluster = 8;
 
 // --- fibers --------------------------------------------------------------------------------------------
@@ -36,8 +36,13 @@ constexpr unsigned threads_of_block = 1024, blocks_of_cluster = 8;
 class Fiber {
  public:
   Fiber() : started_(true) {}
-  explicit Fiber(void (*body)())
-      : body_(body), stack_(new char[stack_bytes]), bottom_(stack_.get()), size_(stack_bytes) {}
+  // Stacks of different `number` end at different places of a page: else their ends, which are in use, would
+  // share a few lines of the cache.
+  Fiber(void (*body)(), size_t number)
+      : body_(body),
+        stack_(new char[stack_bytes]),
+        bottom_(stack_.get()),
+        size_(stack_bytes - number % 128 * 256) {}
   Fiber(const Fiber&) = delete;
 
   // From the running fiber `from` to this one; returns when something switches back.
@@ -53,7 +58,7 @@ class Fiber {
       ucontext_t here, there;
       getcontext(&there);
       there.uc_stack.ss_sp = stack_.get();
-      there.uc_stack.ss_size = stack_bytes;
+      there.uc_stack.ss_size = size_;
       there.uc_link = nullptr;
       makecontext(&there, &Fiber::begin, 0);
       swapcontext(&here, &there);
@@ -99,7 +104,7 @@ struct Thread {
   const char* call = nullptr;
   uint32_t mask = 0;
   uint64_t bits = 0;
-  Exchange exchange{};
+  std::shared_ptr<const Exchange> exchange;
 };
 
 struct FreeAligned {
@@ -214,7 +219,7 @@ class Scheduler {
     wait(State::at_warp, where);
     release_warp(*self_);
     leave();
-    return self_->exchange;
+    return *self_->exchange;
   }
 
   [[noreturn]] void fault(const std::string& what) {
@@ -257,7 +262,7 @@ class Scheduler {
 
   Fiber* new_fiber() {
     if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>(&Scheduler::live));
+      fibers_.push_back(std::make_unique<Fiber>(&Scheduler::live, fibers_.size()));
       return fibers_.back().get();
     }
     Fiber* fiber = idle_.back();
@@ -268,9 +273,12 @@ class Scheduler {
   // A fiber runs one thread after the other.
   static void live();
 
-  // The thread that runs next.
+  // The thread that runs next: mostly one of the last to become ready, so that a warp's threads, whose memory
+  // the cache still has, go on together.
   Thread& take() {
-    const size_t chosen = static_cast<size_t>(random_()) % ready_.size();
+    const uint64_t random = random_();
+    const size_t among = random % 8 == 0 ? ready_.size() : std::min<size_t>(ready_.size(), warpSize);
+    const size_t chosen = ready_.size() - 1 - random / 8 % among;
     self_ = ready_[chosen];
     ready_[chosen] = ready_.back();
     ready_.pop_back();
@@ -317,16 +325,23 @@ class Scheduler {
     Block& block = *one.block;
     const size_t first = one.rank / warpSize * warpSize,
                  end = std::min<size_t>(first + warpSize, block.threads.size());
-    Exchange exchange{};
+    const auto takes_part = [&](size_t i) {
+      return (one.mask >> (i - first) & 1) != 0 && block.threads[i].state != State::left;
+    };
     for (size_t i = first; i < end; ++i) {
       const Thread& lane = block.threads[i];
-      if ((one.mask >> (i - first) & 1) == 0 || lane.state == State::left) continue;
-      if (lane.state != State::at_warp || lane.mask != one.mask || strcmp(lane.call, one.call) != 0) return;
-      exchange.bits[i - first] = lane.bits;
-      exchange.taking_part |= 1u << (i - first);
+      if (takes_part(i) &&
+          (lane.state != State::at_warp || lane.mask != one.mask || strcmp(lane.call, one.call) != 0))
+        return;
+    }
+    const auto exchange = std::make_shared<Exchange>();
+    for (size_t i = first; i < end; ++i) {
+      if (!takes_part(i)) continue;
+      exchange->bits[i - first] = block.threads[i].bits;
+      exchange->taking_part |= 1u << (i - first);
     }
     for (size_t i = first; i < end; ++i) {
-      if ((exchange.taking_part >> (i - first) & 1) == 0) continue;
+      if (!takes_part(i)) continue;
       block.threads[i].exchange = exchange;
       wake(block.threads[i]);
     }

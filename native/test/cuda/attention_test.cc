@@ -118,8 +118,7 @@ struct Texts {
         const std::vector<double> wanted = expected(static_cast<int64_t>(t), head);
         const float* of_head = got.data() + (rows[t] * shape.heads + head) * shape.head_dim;
         for (int i = 0; i < shape.head_dim; ++i) {
-          const double over = excess(of_head[i], wanted[i], is_bf16);
-          if (!(over <= worst)) worst = over;
+          worst = std::max(worst, excess(of_head[i], wanted[i], is_bf16));
         }
       }
     }
@@ -249,8 +248,7 @@ TEST_CASE("cuda: queries are turned, keys and values stored where they belong") 
       double worst = 0;
       const auto compare = [&](const float* values, const std::vector<double>& wanted) {
         for (int i = 0; i < d; ++i) {
-          const double over = excess(values[i], wanted[i], is_bf16, shape.normed ? 6 : 1);
-          if (!(over <= worst)) worst = over;
+          worst = std::max(worst, excess(values[i], wanted[i], is_bf16, shape.normed ? 6 : 1));
         }
       };
       for (int row = 0; row < rows; ++row) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "core/random.h"
@@ -90,10 +91,12 @@ inline std::vector<float> numbers(int64_t count, uint64_t stream, float scale = 
 }
 
 // |got - expected| where it is more than so many roundings to the type leave, of the larger of |expected| and 1; else 0.
+// Infinite for what is not a number.
 inline double excess(double got, double expected, bool is_bf16, int roundings = 1) {
   const double unit = is_bf16 ? 0x1p-8 : 2e-6;
   const double difference = std::abs(got - expected);
-  return difference <= roundings * unit * std::max(std::abs(expected), 1.0) ? 0 : difference;  // NaN stays
+  if (difference <= roundings * unit * std::max(std::abs(expected), 1.0)) return 0;
+  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
 }
 
 }  // namespace nlac::test

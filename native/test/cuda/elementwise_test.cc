@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -41,8 +42,7 @@ TEST_CASE("cuda: rows are added to the residual stream and normed") {
             const double scale = 1 / std::sqrt(squares / static_cast<double>(n) + eps);
             for (int64_t i = 0; i < n; ++i) {
               const double expected = x[row * n + i] * scale * weight[i];
-              const double over = excess(got[row * n + i], expected, is_bf16, 2);
-              if (!(over <= worst)) worst = over;
+              worst = std::max(worst, excess(got[row * n + i], expected, is_bf16, 2));
             }
           }
           CHECK(worst == 0);
@@ -69,8 +69,7 @@ TEST_CASE("cuda: a gated activation is rounded once, and bounded where the expon
         double worst = 0;
         for (int64_t i = 0; i < rows * n; ++i) {
           const double gate = gate_up[i / n * 2 * n + i % n], up = gate_up[i / n * 2 * n + n + i % n];
-          const double over = excess(got[i], gate / (1 + std::exp(-gate)) * up, is_bf16);
-          if (!(over <= worst)) worst = over;
+          worst = std::max(worst, excess(got[i], gate / (1 + std::exp(-gate)) * up, is_bf16));
         }
         CHECK(worst == 0);
       }

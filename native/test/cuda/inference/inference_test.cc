@@ -1,5 +1,5 @@
-// Inference by the CUDA kernels against a whole forward by libtorch. Here the kernels' sources and the code that calls
-// them run on the CPU; core/generate/engine_test.cc, built in, makes whole generations of them.
+// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the code that calls them
+// run on the CPU here, with tensors there.
 #include "core/model/cuda_inference.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/generate/engine.h"
 #include "core/model/decoder.h"
 #include "test/core/model/examples.h"
 
@@ -18,7 +19,7 @@ using namespace nlac::test;
 
 namespace {
 
-constexpr int64_t tokens = 70;
+constexpr int64_t tokens = 150;  // more than one part of a context takes
 
 struct Model {
   ModelConfig config;
@@ -52,10 +53,8 @@ TEST_CASE("cuda: inference is a whole forward, read at once, in pieces or token 
       Decoder decoder(config);
       REQUIRE(CudaInference::takes(model.weights, config, KvStore(config, dtype)));
       for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{tokens},
-                                                 {7, tokens - 7},
-                                                 {1, 5, 1, tokens - 7},
-                                                 {tokens - 1, 1},
-                                                 std::vector<int64_t>(tokens, 1)}) {
+                                                 {1, 1, 5, tokens - 8, 1},
+                                                 {14, 1, 1, 1, 1, tokens - 20, 1, 1}}) {
         CachedTexts texts(config, dtype);
         std::vector<at::Tensor> rows;
         int64_t start = 0;
@@ -96,15 +95,15 @@ TEST_CASE("cuda: a recorded step is the step, and rows that fill it up are store
   Decoder decoder(model.config);
   CachedTexts texts(model.config, at::kFloat);
   const int begun = at::cuda::CUDAGraph::begun, replayed = at::cuda::CUDAGraph::replayed;
-  for (int64_t t = 0; t < tokens; ++t) {
-    const at::Tensor id = model.ids.narrow(0, t, 1), expected = model.expected.narrow(0, t, 1);
-    const at::Tensor got =
-        texts.infer(decoder, model.weights, at::cat({id, id, id}), {{0, 1}, {1, 1}, {2, 1}});
-    CHECK(relative_difference(got, expected.expand({3, -1})) < 1e-5);
+  constexpr int64_t written = 6;
+  for (int64_t t = 0, count = tokens - written; t < tokens; t += count, count = 1) {
+    const at::Tensor next = model.ids.narrow(0, t, count), expected = model.expected.narrow(0, t, count);
+    const at::Tensor got = texts.infer(decoder, model.weights, next.repeat({3}), {{0, count}, {1, count}, {2, count}});
+    CHECK(relative_difference(got, expected.repeat({3, 1})) < 1e-5);
     decoder.forget_packed(model.weights);  // each step is a recording's first
   }
-  CHECK(at::cuda::CUDAGraph::begun - begun == tokens);
-  CHECK(at::cuda::CUDAGraph::replayed - replayed == tokens);
+  CHECK(at::cuda::CUDAGraph::begun - begun == written);
+  CHECK(at::cuda::CUDAGraph::replayed - replayed == written);
 }
 
 TEST_CASE("cuda: a step is recorded once for its number of texts, and anew where memory has moved") {
@@ -151,4 +150,28 @@ TEST_CASE("cuda: steps go on where none can be recorded") {
     CHECK(relative_difference(got, model.expected.narrow(0, t, 1)) < 1e-5);
   }
   CHECK(at::cuda::CUDAGraph::begun - begun == 1);
+}
+
+TEST_CASE("cuda: greedy texts are those of a whole forward for every token") {
+  const Model model(shapes_for_gpu()[3]);
+  Decoder decoder(model.config);
+  std::vector<GenerateRequest> requests(4);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (size_t t = 0; t < 3 + 9 * i; ++t) requests[i].tokens.push_back(static_cast<int64_t>((i + t) * t % 61));
+    requests[i].max_new_tokens = static_cast<int64_t>(4 + 2 * i);
+    requests[i].temperature = 0;
+  }
+  Engine engine(decoder, size_t{1} << 30, at::kFloat, at::kCPU);
+  const std::vector<GenerateResult> results = engine.generate(model.weights, requests, {});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(i);
+    std::vector<int64_t> ids = requests[i].tokens;
+    for (const int64_t token : results[i].tokens) {
+      const auto length = static_cast<int64_t>(ids.size());
+      const at::Tensor hidden = decoder.forward(model.weights, at::tensor(ids, at::kLong), {length});
+      CHECK(logits(hidden.narrow(0, length - 1, 1), model.weights.head).argmax().item<int64_t>() == token);
+      ids.push_back(token);
+    }
+    CHECK(static_cast<int64_t>(results[i].tokens.size()) == requests[i].max_new_tokens);
+  }
 }

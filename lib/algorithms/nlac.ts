@@ -172,7 +172,8 @@ interface Training<Task> {
 /**
  * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
  * boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration or one that the model cannot read, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ * @throws NlacError ERR_CONFIG for a bad configuration, or one whose requests the model cannot read; ERR_NOT_FINITE after
+ *   `maxSkippedSteps` skipped steps.
  */
 export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<TrainingResult> {
   const config = parseConfig(options.config);

@@ -38,7 +38,7 @@ import { inGroups, mean, supportOf } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { refine, refinementMetrics } from "../rollout/refine.ts";
 import { rehearse } from "../rollout/rehearsal.ts";
-import { Roles, rolesConfig } from "../rollout/roles.ts";
+import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import { writeTargets } from "../rollout/targets.ts";
 import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
@@ -172,11 +172,13 @@ interface Training<Task> {
 /**
  * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
  * boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ * @throws NlacError ERR_CONFIG for a bad configuration, or one whose requests the model cannot read; ERR_NOT_FINITE after
+ *   `maxSkippedSteps` skipped steps.
  */
 export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<TrainingResult> {
   const config = parseConfig(options.config);
   const { model, environment } = options;
+  requireWords(model, config);
   const run = options.run ?? memoryRun();
   const tasks = await environment.tasks("train");
   if (tasks.length === 0 && config.episodesPerIteration > 0)

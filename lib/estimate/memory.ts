@@ -33,7 +33,7 @@ export interface Memory {
 
 /** Node and libtorch themselves, on the host. */
 const processBytes = 0.25e9;
-/** The losses' workspace (linear_loss.cc) and the scores of blockwise attention (attention.cc), which makes three of them. */
+/** The losses' workspace (linear_loss.cc; soft_q.cc works in five tensors where two heads take two) and the scores of blockwise attention (attention.cc), which makes three of them. */
 const lossWorkspace = { cpu: 76 * 2 ** 20, cuda: 272 * 2 ** 20 };
 const blockScores = 3 * 128 * 2 ** 20;
 /** Tokens of one call while prompts are read, and logits at once (generate/). */
@@ -151,10 +151,11 @@ function trainingParts(
   const { input, kept, backward } = layerBytes(shape, size);
   const tape = recipe.learner.gradientCheckpointing ? shape.layers * input + kept : shape.layers * kept;
   // Linear kernels of the CPU in bfloat16 need no scores at once.
+  const workspace = lossWorkspace[device] * (recipe.algorithm === "sac" ? 5 / 2 : 1);
   const scores = device === "cpu" && size === 2 ? 0 : Math.min(blockScores, 12 * shape.heads * tokens ** 2);
   return [
     { name: `activations of ${tokens.toLocaleString("en")} tokens`, bytes: tokens * tape },
     { name: "one layer's backward pass", bytes: tokens * backward + scores },
-    { name: "losses", bytes: lossWorkspace[device] + 4 * tokens * size * shape.hidden },
+    { name: "losses", bytes: workspace + 4 * tokens * size * shape.hidden },
   ];
 }

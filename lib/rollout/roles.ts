@@ -5,8 +5,10 @@
 
 import { z } from "zod";
 import type { Environment, Message } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
 import type { Generation, LanguageModel, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
+import { evaluatorRequest } from "../prompts/evaluator.ts";
 import { derivedSeed, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 
@@ -62,6 +64,25 @@ const roleStreams: Record<Role, number> = {
   correction: streams.correction,
 };
 
+/**
+ * A model that was made for a few requests (tokens/phrases.ts) reads others as nothing, and would answer at random.
+ * @throws NlacError ERR_CONFIG for one that has no words for the evaluator, where k > 1 asks for it
+ */
+export function requireWords(
+  model: Pick<LanguageModel, "encode" | "decode">,
+  { futures }: Pick<RolesConfig, "futures">,
+): void {
+  if (futures === 1) return;
+  const visible = (text: string) => text.replaceAll(/\s/g, "");
+  const request = evaluatorRequest([""]);
+  if (visible(model.decode(model.encode(request))) === visible(request)) return;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `futures: ${futures} ask for an evaluator, and the model's vocabulary has no words for its request. ` +
+      "Set futures to 1, or take a model with an ordinary tokenizer.",
+  );
+}
+
 /** Generates for the roles of one update and keeps count of what they wrote. */
 export class Roles {
   readonly model: LanguageModel;
@@ -87,6 +108,7 @@ export class Roles {
     update: number,
     signal: AbortSignal,
   ) {
+    requireWords(model, config);
     this.model = model;
     this.actionFormat = environment.actionFormat;
     this.singleStep = environment.singleStep ?? environment.actionFormat === "solution";

@@ -1,9 +1,9 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { trainGrpo } from "../../lib/algorithms/grpo.ts";
-import { RunDirectory } from "../../lib/run/directory.ts";
+import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
@@ -15,13 +15,14 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 const set = (fields: Record<string, unknown>) =>
   Object.entries(fields).flatMap(([field, value]) => ["--set", `${field}=${JSON.stringify(value)}`]);
 
+const warmup = { "warmup.steps": 3, "warmup.batchSize": 8, "warmup.episodes": 2 };
+
 beforeAll(async () => {
-  const warmup = { "warmup.steps": 3, "warmup.batchSize": 8, "warmup.episodes": 2 };
   const made = await nlac("train", "errands-base", "--run", base, "--json", ...set(warmup));
   expect(made.errors).not.toContain("ERR_");
 });
 
-const rounds = { model: base, "config.iterations": 1, "config.episodesPerIteration": 4 };
+const rounds = { model: base, ...warmup, "config.iterations": 1, "config.episodesPerIteration": 4 };
 
 describe.each([
   // In so few episodes nothing succeeds: let everything that can be read count as success.
@@ -51,6 +52,8 @@ describe.each([
     expect(trained.errors).not.toContain("ERR_");
     const result = JSON.parse(trained.output);
     expect(result).toMatchObject({ updates: 2, episodes: 4, stopped: false });
+    // What nothing is learned from is not held, warm-up or not.
+    expect(existsSync(join(learnerDirectory(run), "target.safetensors"))).toBe(name === "sac");
 
     const resumed = await nlac("train", "--resume", "--run", run, "--json");
     expect(JSON.parse(resumed.output)).toEqual(result);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import {
   type ErrandsOptions,
@@ -11,6 +12,7 @@ import { type Errand, makeErrands, successRate } from "../../lib/environments/er
 import { parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { derivedSeed, uniform } from "../../lib/random.ts";
+import { requireWords } from "../../lib/rollout/roles.ts";
 import { demonstratedTexts } from "../../lib/rollout/warmup.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
@@ -327,6 +329,21 @@ describe("errandsModel", () => {
     for (const word of [...kinds, ...things]) {
       expect(tokenizer.encode(word)).toHaveLength(1);
     }
+  });
+
+  it("has no words for the evaluator, and is refused where one is asked for", async () => {
+    const model = Object.assign(new ScriptedModel(() => ""), {
+      encode: (text: string) => tokenizer.encode(text),
+      decode: (ids: readonly number[]) => tokenizer.decode(ids),
+    });
+    const asked = trainNlac({ model, environment: errands(), config: { futures: 2 } });
+    await expect(asked).rejects.toMatchObject({
+      code: "ERR_CONFIG",
+      message: expect.stringMatching(/^futures: 2 ask .+ Set futures to 1/),
+    });
+    expect(model.calls).toEqual([]);
+    expect(() => requireWords(model, { futures: 1 })).not.toThrow();
+    expect(() => requireWords(new ScriptedModel(() => ""), { futures: 2 })).not.toThrow();
   });
 
   it("reads whole conversations, and gives back what it read", async () => {

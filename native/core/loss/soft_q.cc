@@ -5,46 +5,55 @@
 
 #include "core/error.h"
 #include "core/loss/linear_loss.h"
+#include "core/loss/plan.h"
 #include "core/loss/products.h"
 
 namespace nlac {
 namespace {
 
-// Tensors of logits' size that a chunk holds at its peak.
-constexpr int64_t tensors_at_once = 8;
+// Tensors of logits' size that a chunk of rows works in, made once.
+struct Workspace {
+  at::Tensor policy;                // [rows, vocab]: log π, then π
+  std::array<at::Tensor, 2> twins;  // (Q - V) / α of θ̄, then of θ
+  at::Tensor smaller;               // min(Q1, Q2) / α
+  at::Tensor scratch;
 
-// log softmax(hidden · matrixᵀ), [rows, vocab] of `type`.
-at::Tensor log_softmax_rows(const at::Tensor& hidden, const at::Tensor& matrix, at::ScalarType type) {
-  at::Tensor rows = at::empty({hidden.size(0), matrix.size(0)}, hidden.options().dtype(type));
-  product_logits(hidden, matrix, rows);
-  return rows.sub_(rows.logsumexp(1, /*keepdim=*/true));
-}
-
-// What the twins say of some rows, in units of α: nothing is multiplied by it to be divided by it again.
-struct Twins {
-  std::array<at::Tensor, 2> log_softmax;  // [rows, vocab]: (Q - V) / α
-  std::array<at::Tensor, 2> value;        // [rows, 1]: V / α
-  at::Tensor smaller;                     // [rows, vocab]: min(Q1, Q2) / α
-};
-
-Twins twins_of(const at::Tensor& hidden, const TwinQ& q, double temperature, at::ScalarType type) {
-  Twins twins;
-  for (size_t i = 0; i < q.size(); ++i) {
-    twins.log_softmax[i] = log_softmax_rows(hidden, q[i].advantage, type);
-    twins.value[i] = hidden.to(type).mm(q[i].value.to(type).t()).div_(temperature);
+  Workspace(int64_t rows, int64_t vocab, const at::TensorOptions& options) {
+    for (at::Tensor* tensor : {&policy, &twins[0], &twins[1], &smaller, &scratch})
+      *tensor = at::empty({rows, vocab}, options);
   }
-  twins.smaller = twins.log_softmax[0] + twins.value[0];
-  at::minimum_out(twins.smaller, twins.smaller, twins.log_softmax[1] + twins.value[1]);
-  return twins;
-}
+  Workspace first(int64_t rows) const {
+    Workspace part = *this;
+    for (at::Tensor* tensor : {&part.policy, &part.twins[0], &part.twins[1], &part.smaller, &part.scratch})
+      *tensor = tensor->narrow(0, 0, rows);
+    return part;
+  }
 
-// V̄ of θ̄ under the policy, [rows].
-at::Tensor target_values(const SoftQSide& target, int64_t begin, int64_t count, const at::Tensor& log_policy,
-                         const at::Tensor& policy, double temperature) {
-  at::Tensor smaller =
-      twins_of(target.hidden.narrow(0, begin, count), target.q, temperature, policy.scalar_type()).smaller;
-  return smaller.sub_(log_policy).mul_(policy).sum(1).mul_(temperature);
-}
+  // out ← log softmax(hidden · matrixᵀ), by way of `scratch`.
+  void log_softmax(const at::Tensor& hidden, const at::Tensor& matrix, at::Tensor out) {
+    product_logits(hidden, matrix, scratch);
+    at::_log_softmax_out(out, scratch, 1, /*half_to_float=*/false);
+  }
+
+  // Fills `twins` and `smaller`; returns V / α of each, [rows, 1].
+  std::array<at::Tensor, 2> judge(const at::Tensor& hidden, const TwinQ& q, double temperature) {
+    std::array<at::Tensor, 2> values;
+    for (size_t i = 0; i < q.size(); ++i) {
+      log_softmax(hidden, q[i].advantage, twins[i]);
+      values[i] = hidden.to(scratch.scalar_type()).mm(q[i].value.to(scratch.scalar_type()).t());
+      values[i].div_(temperature);
+    }
+    at::add_out(smaller, twins[0], values[0]);
+    at::add_out(scratch, twins[1], values[1]);
+    at::minimum_out(smaller, smaller, scratch);
+    return values;
+  }
+
+  // [rows, 1]: Σ π·of, over the vocabulary.
+  at::Tensor expected(const at::Tensor& probabilities, const at::Tensor& of) {
+    return at::mul_out(scratch, probabilities, of).sum(1, /*keepdim=*/true);
+  }
+};
 
 // Adds what the gradient at a matrix's logits gives to `grad_hidden` [rows, H] and to the matrix's gradient, if that
 // is defined.
@@ -105,48 +114,58 @@ SoftQResult linear_soft_q(const SoftQSide& online, const SoftQSide& target, cons
   // One more than there are rows: a row looks one ahead.
   const at::Tensor values = at::zeros({count + 1}, real);
 
-  const int64_t row_bytes = tensors_at_once * vocab * static_cast<int64_t>(c10::elementSize(type));
-  const int64_t chunk = std::max<int64_t>(1, default_workspace(online.hidden.device(), 2) / row_bytes);
+  // As many rows as a loss of two heads takes at once: with fewer, reading the matrices and adding to their
+  // gradients takes longer than the products themselves.
+  const int64_t row_bytes = vocab * static_cast<int64_t>(c10::elementSize(type));
+  const int64_t bytes = default_workspace(online.hidden.device(), 2);
+  const int64_t chunk =
+      plan_loss(std::max<int64_t>(1, count), 2, row_bytes, /*packed=*/false, options.with_gradient, bytes)
+          .capacity;
+  const Workspace whole(chunk, vocab, real);
   for (int64_t end = count; end > 0; end -= chunk) {
     const int64_t begin = std::max<int64_t>(0, end - chunk), n = end - begin;
-    const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, begin, n); };
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, n); };
     const at::Tensor hidden = part(online.hidden), actions = part(rows.actions).unsqueeze(1);
     const at::Tensor weights = part(rows.weights);
+    Workspace work = whole.first(n);
 
-    at::Tensor log_policy = log_softmax_rows(hidden, online.head, type);
-    at::Tensor policy = log_policy.exp();
-    part(result.entropies).copy_((policy * log_policy).sum(1).neg_());
-
-    part(values).copy_(target_values(target, begin, n, log_policy, policy, alpha));
+    work.log_softmax(hidden, online.head, work.policy);
+    // V̄ of θ̄ under the policy, whose probabilities take a twin's place.
+    work.judge(part(target.hidden), target.q, alpha);
+    const at::Tensor probabilities = at::exp_out(work.twins[0], work.policy);
+    part(result.entropies).copy_(work.expected(probabilities, work.policy).neg_().squeeze(1));
+    const at::Tensor soft = work.smaller.sub_(work.policy);
+    part(values).copy_(work.expected(probabilities, soft).mul_(alpha).squeeze(1));
     const at::Tensor next = values.narrow(0, begin + 1, n).masked_fill(part(rows.terminal), 0);
     const at::Tensor y = part(result.targets).copy_(part(rows.rewards) + options.discount * next);
 
-    Twins twins = twins_of(hidden, online.q, alpha, type);
+    const std::array<at::Tensor, 2> value = work.judge(hidden, online.q, alpha);
     // [rows] each: Q of the token written, and how far it is above its target.
     std::array<at::Tensor, 2> q, above;
     for (size_t i = 0; i < 2; ++i) {
-      q[i] = (twins.value[i] + twins.log_softmax[i].gather(1, actions)).squeeze(1).mul_(alpha);
+      q[i] = (value[i] + work.twins[i].gather(1, actions)).squeeze(1).mul_(alpha);
       above[i] = q[i] - y;
     }
     part(result.q).copy_(at::minimum(q[0], q[1]));
     part(result.q_losses).copy_((above[0].square() + above[1].square()).mul_(0.5));
 
     // log π - log softmax(min Q / α), in place of min Q / α.
-    at::Tensor gap = twins.smaller;
-    gap.sub_(gap.logsumexp(1, /*keepdim=*/true)).neg_().add_(log_policy);
-    const at::Tensor kl = (policy * gap).sum(1, /*keepdim=*/true);
+    at::_log_softmax_out(work.scratch, work.smaller, 1, /*half_to_float=*/false);
+    at::Tensor gap = at::sub_out(work.smaller, work.policy, work.scratch);
+    work.policy.exp_();
+    const at::Tensor kl = work.expected(work.policy, gap);
     part(result.policy_losses).copy_(kl.squeeze(1));
     if (!options.with_gradient) continue;
 
     at::Tensor grad_hidden = at::zeros(hidden.sizes(), real);
     if (options.policy_coefficient != 0) {
       const at::Tensor scale = (options.policy_coefficient * weights).unsqueeze(1);
-      backward(gap.sub_(kl).mul_(policy).mul_(scale), hidden, online.head, grad_hidden, gradients.head);
+      backward(gap.sub_(kl).mul_(work.policy).mul_(scale), hidden, online.head, grad_hidden, gradients.head);
     }
     if (options.q_coefficient != 0) {
       for (size_t i = 0; i < 2; ++i) {
         const at::Tensor at_q = (options.q_coefficient * weights * above[i]).unsqueeze(1);  // d / dQ
-        const at::Tensor at_logits = twins.log_softmax[i].exp_().mul_(at_q * -alpha);
+        const at::Tensor at_logits = work.twins[i].exp_().mul_(at_q * -alpha);
         at_logits.scatter_add_(1, actions, at_q * alpha);
         backward(at_logits, hidden, online.q[i].advantage, grad_hidden, gradients.q[i].advantage);
         grad_hidden.addmm_(at_q, online.q[i].value.to(type));

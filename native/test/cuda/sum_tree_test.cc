@@ -10,21 +10,12 @@
 #include "core/random.h"
 #include "core/replay/sum_tree.h"
 #include "test/core/fixtures.h"
+#include "test/cuda/device_memory.h"
 
 using namespace nlac;
-using nlac::test::code_of;
-
-#ifdef NLAC_CUDA
+using namespace nlac::test;
 
 namespace {
-
-// Says so where there is none: these tests then check nothing.
-bool has_device() {
-  int count = 0;
-  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-  if (!found) MESSAGE("skipped: no CUDA device");
-  return found;
-}
 
 struct Entries {
   std::vector<int32_t> indices;
@@ -127,7 +118,7 @@ TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
 
 TEST_CASE("cuda: a saved tree goes on, on either device") {
   if (!has_device()) return;
-  const test::Scratch scratch;
+  const Scratch scratch;
   const std::string path = scratch / "tree";
   CudaSumTree tree(TreeOptions{3000, 0.3, 0.7, 23}, 0);
   const auto [indices, priorities] = entries(3000, 4000, 0);
@@ -140,9 +131,3 @@ TEST_CASE("cuda: a saved tree goes on, on either device") {
   CHECK(draw(on_cpu, 400, false) == expected);
   CHECK(draw(on_gpu, 400, false) == expected);
 }
-
-#else
-
-TEST_CASE("cuda: the tree on a GPU is not in this build") { MESSAGE("skipped: built without CUDA"); }
-
-#endif

@@ -1,0 +1,101 @@
+// Numbers in a GPU's memory, for tests of kernels that know nothing of torch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "core/random.h"
+
+namespace nlac::test {
+
+inline bool has_device() {
+  int count = 0;
+  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  if (!found) MESSAGE("skipped: no CUDA device");
+  return found;
+}
+
+inline float widened(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+inline uint16_t bf16_of(float value) {  // finite ones
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+// A copy of `values` on the device, as it is or in bf16; freed with it.
+class OnDevice {
+ public:
+  template <typename T>
+  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.data(), values.size() * sizeof(T)) {}
+  OnDevice(const std::vector<float>& values, bool is_bf16) : OnDevice(held(values, is_bf16)) { bf16_ = is_bf16; }
+  OnDevice(const OnDevice&) = delete;
+  ~OnDevice() { cudaFree(memory_); }
+
+  void* data() const { return memory_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(memory_);
+  }
+  // What it holds now, as floats; waits for the device.
+  std::vector<float> floats() const {
+    std::vector<uint8_t> bytes(bytes_);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+    REQUIRE(cudaMemcpy(bytes.data(), memory_, bytes_, cudaMemcpyDeviceToHost) == cudaSuccess);
+    std::vector<float> values(bytes_ / (bf16_ ? 2 : 4));
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t bits;
+      if (bf16_) {
+        std::memcpy(&bits, bytes.data() + 2 * i, 2);
+        values[i] = widened(bits);
+      } else {
+        std::memcpy(&values[i], bytes.data() + 4 * i, 4);
+      }
+    }
+    return values;
+  }
+
+ private:
+  OnDevice(const void* values, size_t bytes) : bytes_(bytes) {
+    REQUIRE(cudaMalloc(&memory_, bytes == 0 ? 1 : bytes) == cudaSuccess);
+    REQUIRE(cudaMemcpy(memory_, values, bytes, cudaMemcpyHostToDevice) == cudaSuccess);
+  }
+  static std::vector<uint8_t> held(const std::vector<float>& values, bool is_bf16) {
+    std::vector<uint8_t> bytes(values.size() * (is_bf16 ? 2 : 4));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const uint16_t bits = bf16_of(values[i]);
+      if (is_bf16) {
+        std::memcpy(bytes.data() + 2 * i, &bits, 2);
+      } else {
+        std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+      }
+    }
+    return bytes;
+  }
+
+  void* memory_ = nullptr;
+  size_t bytes_;
+  bool bf16_ = false;
+};
+
+// Uniform in [-scale, scale), numbers that bf16 holds.
+inline std::vector<float> numbers(int64_t count, uint64_t stream, float scale = 1) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = widened(bf16_of((static_cast<float>(philox(7, stream, i)[0]) * 0x1p-31f - 1) * scale));
+  return values;
+}
+
+// |got - expected| where it is more than so many roundings to the type leave, of the larger of |expected| and 1; else 0.
+inline double excess(double got, double expected, bool is_bf16, int roundings = 1) {
+  const double unit = is_bf16 ? 0x1p-8 : 2e-6;
+  const double difference = std::abs(got - expected);
+  return difference <= roundings * unit * std::max(std::abs(expected), 1.0) ? 0 : difference;  // NaN stays
+}
+
+}  // namespace nlac::test

@@ -99,7 +99,7 @@ export function checkDivergence(divergence: Divergence, support: Support): Nativ
 }
 
 /** AdamW's options, as the addon wants them. Throws ERR_VALUE. */
-export function checkAdamWOptions(options: Omit<StepOptions, "state">): NativeAdamWOptions {
+export function checkAdamWOptions(options: Omit<StepOptions, "state" | "targetRate">): NativeAdamWOptions {
   const [beta1, beta2] = options.betas ?? [0.9, 0.999];
   return {
     learningRate: checkNumber(options.learningRate, "learningRate", 0),

@@ -600,11 +600,13 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * One AdamW step (Loshchilov and Hutter, 2019) on the gradients added up, which are then zero again, also
    * when the step is skipped because one is not finite.
    *
-   * @throws NlacError ERR_VALUE
+   * @throws NlacError ERR_VALUE, also for a `targetRate` below 1 when an earlier step has moved θ and there is no θ̄
    */
   async step(options: StepOptions): Promise<StepResult> {
     const native = { ...checkAdamWOptions(options), state: options.state ?? "" };
-    return this.#run(() => this.#native.step(native));
+    const { targetRate } = options;
+    if (targetRate !== undefined) checkNumber(targetRate, "targetRate", 0, 1);
+    return this.#run(() => this.#native.step(native, targetRate));
   }
 
   async discardGradients(): Promise<void> {

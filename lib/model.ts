@@ -124,6 +124,11 @@ export interface StepOptions {
   maxGradNorm?: number;
   /** Names the set of AdamW moments to use. Default "". */
   state?: string;
+  /**
+   * Moves θ̄ as `updateTarget(targetRate)` right after the step would, a skipped one too, in the step's own pass over
+   * the parameters. Default: θ̄ stays.
+   */
+  targetRate?: number | undefined;
 }
 
 export interface StepResult {

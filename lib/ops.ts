@@ -232,7 +232,7 @@ export interface EmaOptions {
   step?: number | bigint | undefined;
 }
 
-export interface AdamWInputs extends Omit<StepOptions, "state"> {
+export interface AdamWInputs extends Omit<StepOptions, "state" | "targetRate"> {
   /** f32 or bf16, in place. Only those of two dimensions and more decay. */
   parameters: readonly Tensor[];
   /** f32, of the parameters' shapes, as are all other lists. 0 afterwards. */

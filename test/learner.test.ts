@@ -493,12 +493,31 @@ describe("losses and steps", () => {
     expect(await model.targetDistance()).toBe(0);
   });
 
+  it("moves the target in a step as it does after one", async () => {
+    await using together = await tinyLearner();
+    await using apart = await tinyLearner();
+    await apart.updateTarget(0); // of the other the first step makes θ̄
+    for (let i = 0; i < 3; i++) {
+      for (const model of [together, apart]) await model.tokenNll([{ prompt, response }]);
+      const result = await together.step({ learningRate: 0.01, targetRate: 0.3 });
+      expect(await apart.step({ learningRate: 0.01 })).toEqual(result);
+      await apart.updateTarget(0.3);
+      expect(await together.targetDistance()).toBe(await apart.targetDistance());
+      for (const weights of ["online", "target"] as const)
+        expect(await together.logits([prompt], { weights })).toEqual(
+          await apart.logits([prompt], { weights }),
+        );
+    }
+    expect(await together.targetDistance()).toBeGreaterThan(0);
+  });
+
   it("refuses a target that nobody asked for before the first step", async () => {
     await using model = await tinyLearner();
     await model.tokenNll([{ prompt, response }]);
     await model.step({ learningRate: 0.01 });
     for (const use of [
       model.updateTarget(0.005),
+      model.step({ learningRate: 0.01, targetRate: 0.005 }),
       model.targetDistance(),
       model.logits([prompt], { weights: "target" }),
       model.tokenKl([{ student: prompt, teacher: prompt, response }]),
@@ -679,6 +698,7 @@ describe("bad arguments", () => {
     ["a negative weight decay", (m) => m.step({ learningRate: 0, weightDecay: -1 }), /weightDecay/],
     ["a NaN clip", (m) => m.step({ learningRate: 0, maxGradNorm: Number.NaN }), /maxGradNorm/],
     ["tau above 1", (m) => m.updateTarget(1.1), /tau/],
+    ["target rate above 1", (m) => m.step({ learningRate: 1, targetRate: 1.1 }), /targetRate/],
   ];
   it.each(cases)("%s is refused", async (_, call, message) => {
     const error = (await call(learner).catch((reason: unknown) => reason)) as NlacError;

@@ -298,15 +298,16 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   state.pending ??= await critic(training);
   const { texts, metrics } = state.pending;
 
-  // Line 9: θ ← θ - λ2 ∇L2.
+  // Line 9: θ ← θ - λ2 ∇L2. Line 10: θ̄ follows, in the same pass where there is a step.
   const started = performance.now();
+  const targetRate = (state.updates + 1) % config.targetEvery === 0 ? config.targetRate : undefined;
   if (texts.length > 0) {
     const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
     metrics["loss/l2"] = mean(losses.map(mean));
-    await step(training, "policy", metrics);
+    await step(training, "policy", metrics, targetRate);
+  } else if (targetRate !== undefined) {
+    await model.updateTarget(targetRate);
   }
-  // Line 10.
-  if ((state.updates + 1) % config.targetEvery === 0) await model.updateTarget(config.targetRate);
   metrics["target/distance"] = await model.targetDistance();
   metrics["time/policy"] = (performance.now() - started) / 1000;
   delete state.drawn;
@@ -376,10 +377,11 @@ async function step<Task>(
   { model, config, state }: Training<Task>,
   loss: "critic" | "policy",
   metrics: Record<string, number>,
+  targetRate?: number,
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  const own = { ...config, learningRate, state: moments };
+  const own = { ...config, learningRate, state: moments, targetRate };
   // Each loss counts its own skipped steps: good ones of the other do not make up for them.
   const counters = { ...state, skippedInARow: state.skipped[loss] };
   const taken = await scheduledStep(model, own, counters, config.updatesPerIteration);

@@ -274,6 +274,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     }),
   );
   throwIfAborted(run.signal);
+  // θ̄ follows in the same pass, at the configuration's targetRate.
   const stepped = await scheduledStep(model, config, state, config.updatesPerIteration);
   // Results are 0 where no action is.
   const total = (values: Float32Array) => values.reduce((sum, value) => sum + value, 0);
@@ -282,7 +283,6 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   const entropy = average("entropies");
   if (fitsPolicy && config.targetEntropy !== undefined && stepped.skipped === 0)
     state.temperature *= Math.exp(config.temperatureLearningRate * (config.targetEntropy - entropy));
-  await model.updateTarget(config.targetRate);
 
   for (const [i, { text, ...episode }] of drawn.slice(0, run.samplesPerUpdate).entries()) {
     const { q, targets } = results[i]!;

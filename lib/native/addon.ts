@@ -188,7 +188,10 @@ export interface NativeLearner {
   discardGradients(): Promise<void>;
   discardMoments(state: string): Promise<void>;
   dropCaches(): Promise<void>;
-  step(options: NativeStepOptions): Promise<{ gradNorm: number; skipped: boolean }>;
+  step(
+    options: NativeStepOptions,
+    targetRate: number | undefined,
+  ): Promise<{ gradNorm: number; skipped: boolean }>;
   updateTarget(tau: number): Promise<void>;
   targetDistance(): Promise<number>;
   keepReference(): Promise<void>;

@@ -15,6 +15,8 @@ export interface StepConfig extends Length {
   maxSkippedSteps: number;
   /** Names the set of AdamW moments to use, for a method with more than one loss. Default "". */
   state?: string;
+  /** τ at which θ̄ follows the step, for a method with a θ̄ that does. Default: it stays. */
+  targetRate?: number | undefined;
 }
 
 /**
@@ -43,6 +45,7 @@ export async function scheduledStep(
     betas: config.betas,
     weightDecay: config.weightDecay,
     maxGradNorm: config.maxGradNorm,
+    targetRate: config.targetRate,
     ...(config.state === undefined ? {} : { state: config.state }),
   });
   counters.skippedInARow = skipped ? counters.skippedInARow + 1 : 0;

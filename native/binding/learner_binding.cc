@@ -539,9 +539,13 @@ Napi::Value LearnerHandle::step(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     const Fields fields(info[0], "options");
     const AdamWOptions options = to_adamw_options(fields);
+    std::optional<double> target_rate;
+    if (!info[1].IsUndefined()) target_rate = to_number(info[1], "targetRate");
     return submit(
         info.Env(),
-        [options, state = fields.string("state")](Learner& learner) { return learner.step(options, state); },
+        [options, state = fields.string("state"), target_rate](Learner& learner) {
+          return learner.step(options, state, target_rate);
+        },
         from_step);
   });
 }

@@ -819,38 +819,53 @@ std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, co
 
 // --- optimization ---------------------------------------------------------------------------------------
 
-StepResult Learner::step(const AdamWOptions& options, const std::string& state) {
+StepResult Learner::step(const AdamWOptions& options, const std::string& state,
+                         std::optional<double> target_rate) {
   return guarded([&] {
     const std::vector<at::Tensor> gradients = make_gradients().list();
     AdamWState& moments = moments_[state];
     const int64_t before = moments.steps;
+    std::optional<TargetUpdate> update;
+    if (target_rate) update = target_update(*target_rate);
     try {
-      const StepResult result = adamw_step(master_.list(), online_.list(), gradients, moments, options);
+      const StepResult result = adamw_step(master_.list(), online_.list(), gradients, moments, options,
+                                           update ? &*update : nullptr);
       if (!result.skipped) {
         changed(Which::online);
         moved_ = true;
       }
+      if (update && result.skipped) update_target(*target_rate);
+      if (update && !result.skipped) target_moved();
       return result;
     } catch (...) {
       if (moments.steps == before) throw;  // nothing has moved
       // Some parameters may have: no cache and no gradient of theirs holds any more.
       moved_ = true;
       changed(Which::online);
+      if (update) changed(Which::target);
       gradients_.reset();
       throw;
     }
   });
 }
 
+TargetUpdate Learner::target_update(double tau) {
+  if (tau != 1) require_origin();
+  make_target();
+  const bool shadowed = options_.dtype != at::kFloat;
+  return {target_master_->list(), shadowed ? target_->list() : std::vector<at::Tensor>{}, tau};
+}
+
+void Learner::target_moved() {
+  ++target_updates_;
+  changed(Which::target);
+}
+
 void Learner::update_target(double tau) {
   guarded([&] {
-    if (tau != 1) require_origin();
-    make_target();
-    const bool shadowed = options_.dtype != at::kFloat;
-    ema_update(target_master_->list(), master_.list(), shadowed ? target_->list() : std::vector<at::Tensor>{},
-               tau, 0, static_cast<uint64_t>(target_updates_));
-    ++target_updates_;
-    changed(Which::target);
+    const TargetUpdate update = target_update(tau);
+    ema_update(update.target, master_.list(), update.shadow, tau, 0, static_cast<uint64_t>(target_updates_));
+    target_moved();
   });
 }
 

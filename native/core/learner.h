@@ -161,8 +161,11 @@ class Learner {
   // gradients and moments are forgotten.
   void reset_q_heads();
 
-  // `state` names the moments to use ("" is the default set); each name has its own, made on first use.
-  StepResult step(const AdamWOptions& options, const std::string& state);
+  // `state` names the moments to use ("" is the default set); each name has its own, made on first use. With
+  // `target_rate` what update_target(target_rate) would then do is done in the same pass, and by a pass of its own
+  // where the step is skipped; a θ̄ that is not there yet begins at θ as it was before the step.
+  StepResult step(const AdamWOptions& options, const std::string& state,
+                  std::optional<double> target_rate = {});
   // Frees a set of moments not needed any more; forgets the gradients added up since the last step.
   void discard_moments(const std::string& state) { moments_.erase(state); }
   void discard_gradients() { gradients_.reset(); }
@@ -223,6 +226,8 @@ class Learner {
   void require_q_heads() const;
   void require_value_head() const;
   void make_target();
+  TargetUpdate target_update(double tau);  // what moves when θ̄ does; makes θ̄
+  void target_moved();
   Weights& make_gradients();
   // The texts of a call once they are known to be sound, and lists of 0 as long as their responses.
   std::vector<Text> checked(const std::vector<ScoredText>& texts) const;

@@ -340,6 +340,7 @@ describe("the policy's step (line 9)", () => {
       const { run } = await train(model);
       expect(run.rows[1]!.values).toMatchObject({ "refinements/kept": 0, "refinements/dropped": 8 });
       expect(model.events.some(({ kind }) => kind === "nll")).toBe(false);
+      expect(model.events.some(({ kind }) => kind === "target")).toBe(true); // without the policy's step
       expect(run.samples[0]!.facts.refinementDropped).toBeDefined();
     }
   });
@@ -511,6 +512,10 @@ describe("the order of an update", () => {
       { tau: 0.25 },
       { tau: 0.25 },
     ]);
+    const together = model.events.flatMap((event) =>
+      event.kind === "step" ? [event.options.targetRate] : [],
+    );
+    expect(together).toEqual([undefined, 0.25, undefined, 0.25]); // θ̄ moves with the second step of an update
   });
 
   test("θ̄ moves every so many updates: with τ = 1 a copy that stays fixed between them", async () => {

@@ -149,6 +149,7 @@ export class ScriptedModel implements LanguageModel {
 
   async step(options: StepOptions): Promise<StepResult> {
     this.events.push({ kind: "step", options });
+    if (options.targetRate !== undefined) await this.updateTarget(options.targetRate);
     const skipped = this.skip();
     return { gradNorm: skipped ? Number.NaN : 1, skipped };
   }

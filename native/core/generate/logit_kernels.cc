@@ -1,11 +1,13 @@
 // The kernels are written once over a vector type of W floats and compiled for W = 4, 8 and 16. The choice
-// is made at run time by asking the processor, so one binary serves them all.
+// is made at run time, so one binary serves all processors.
 #include "core/generate/logit_kernels.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "core/instruction_set.h"
 
 // Vectors never cross a real call: everything below is inlined into its entry point.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -188,15 +190,14 @@ NLAC_KERNELS(Avx512, 16, __attribute__((target("avx512f,avx2,fma"))))
 #undef NLAC_KERNELS
 
 const Table& table() {
+  static const auto tables = runnable<Table>({
 #if defined(__x86_64__)
-  static const Table& chosen = __builtin_cpu_supports("avx512f") ? Avx512::table
-                               : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                                   ? Avx2::table
-                                   : Baseline::table;
-  return chosen;
-#else
-  return Baseline::table;
+      {InstructionSet::avx512, &Avx512::table},
+      {InstructionSet::avx2, &Avx2::table},
 #endif
+      {InstructionSet::baseline, &Baseline::table},
+  });
+  return *tables.front();
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "core/instruction_set.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 // GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
@@ -118,11 +120,7 @@ NLAC_AVX512 void transpose_block(const BFloat16* from, int64_t stride, int64_t r
 }
 
 bool probe() {
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq")) {
-    return false;
-  }
+  if (!runs(InstructionSet::avx512_bf16)) return false;
   // libtorch has its own view of the processor, which the environment may narrow: ask it for a product.
   try {
     std::vector<BFloat16> a(32 * 32, BFloat16(0.5f));

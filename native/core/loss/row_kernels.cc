@@ -28,16 +28,7 @@ NLAC_END_VARIANT
 
 namespace nlac::row_kernels {
 
-const std::vector<const Kernels*>& all_kernels() {
-  static const auto all = runnable<Kernels>({
-#ifdef NLAC_X86_VARIANTS
-      {InstructionSet::avx512, &avx512::table},
-      {InstructionSet::avx2, &avx2::table},
-#endif
-      {InstructionSet::baseline, &baseline::table},
-  });
-  return all;
-}
+NLAC_ALL_KERNELS
 
 // A heap of the best so far, its worst on top; most logits fail the one comparison with it.
 void select_top(const float* logits, int64_t vocab, int64_t k, std::vector<int64_t>& indices) {

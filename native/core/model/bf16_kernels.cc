@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/instruction_set.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #if defined(__GNUC__) && !defined(__clang__)
@@ -21,9 +23,7 @@ namespace nlac::bf16 {
 #if defined(__x86_64__)
 
 bool available() {
-  static const bool yes = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512bf16");
+  static const bool yes = runs(InstructionSet::avx512_bf16);
   return yes;
 }
 

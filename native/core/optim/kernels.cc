@@ -67,15 +67,6 @@ NLAC_END_VARIANT
 
 namespace nlac::optim_kernels {
 
-const std::vector<const Kernels*>& all_kernels() {
-  static const auto all = runnable<Kernels>({
-#ifdef NLAC_X86_VARIANTS
-      {InstructionSet::avx512, &avx512::table},
-      {InstructionSet::avx2, &avx2::table},
-#endif
-      {InstructionSet::baseline, &baseline::table},
-  });
-  return all;
-}
+NLAC_ALL_KERNELS
 
 }  // namespace nlac::optim_kernels

@@ -50,15 +50,6 @@ NLAC_END_VARIANT
 
 namespace nlac::tree_kernels {
 
-const std::vector<const Kernels*>& all_kernels() {
-  static const auto all = runnable<Kernels>({
-#ifdef NLAC_X86_VARIANTS
-      {InstructionSet::avx512, &avx512::table},
-      {InstructionSet::avx2, &avx2::table},
-#endif
-      {InstructionSet::baseline, &baseline::table},
-  });
-  return all;
-}
+NLAC_ALL_KERNELS
 
 }  // namespace nlac::tree_kernels

@@ -479,6 +479,46 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   CHECK(skipped->target_masters() != nullptr);
 }
 
+TEST_CASE("a target that rides on a step is the one that follows it, where the step is skipped too") {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const double rate : {0.0, 0.05, 1.0}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      CAPTURE(rate);
+      const auto together = tiny_learner(options_of(dtype)), apart = tiny_learner(options_of(dtype));
+      apart->update_target(0);  // of the other the first step makes θ̄
+      const GenerateRequest request = request_of(random_ids(20, 1), 5);
+      for (const bool finite : {true, false, true}) {
+        for (Learner* learner : {together.get(), apart.get()}) {
+          learner->token_nll(some_texts(), true);
+          if (!finite) learner->gradients()->norm.fill_(std::numeric_limits<float>::infinity());
+        }
+        const StepResult result = together->step(quick_step(), "", rate);
+        CHECK(result.skipped == !finite);
+        CHECK(apart->step(quick_step(), "").skipped == !finite);
+        apart->update_target(rate);
+        CHECK(equal(together->masters().list(), apart->masters().list()));
+        CHECK(equal(together->target_masters()->list(), apart->target_masters()->list()));
+        for (const Which which : {Which::online, Which::target}) {
+          const auto written = together->generate({request}, which, {})[0];
+          CHECK(written.log_probs == apart->generate({request}, which, {})[0].log_probs);
+          if (which == Which::target) CHECK(written.cached_tokens == 0);
+        }
+      }
+    }
+  }
+
+  // As update_target: nothing may begin at the θ of after an earlier step but what is θ.
+  const auto late = tiny_learner();
+  late->token_nll(some_texts(), true);
+  late->step(quick_step(), "");
+  const auto moved = copies(late->masters());
+  late->token_nll(some_texts(), true);
+  CHECK(code_of([&] { late->step(quick_step(), "", 0.5); }) == "ERR_VALUE");
+  CHECK(equal(late->masters().list(), moved));
+  CHECK_FALSE(late->step(quick_step(), "", 1).skipped);
+  CHECK(equal(late->target_masters()->list(), late->masters().list()));
+}
+
 TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     CAPTURE(std::string(c10::toString(dtype)));
@@ -571,8 +611,7 @@ TEST_CASE("a resumed learner continues bit for bit") {
           learner.token_kl(some_distilled(), 1, {}, true);
           learner.step(quick_step(), "critic");
           learner.token_nll(some_texts(), true);
-          learner.step(quick_step(), "policy");
-          learner.update_target(0.05);
+          learner.step(quick_step(), "policy", 0.05);
         }
       };
       const auto learner = Learner::create(tiny_config(Family::qwen2), 3, options_of(dtype));

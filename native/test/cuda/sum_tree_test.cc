@@ -118,7 +118,7 @@ TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
 
 TEST_CASE("cuda: a saved tree goes on, on either device") {
   if (!has_device()) return;
-  const test::Scratch scratch;
+  const Scratch scratch;
   const std::string path = scratch / "tree";
   CudaSumTree tree(TreeOptions{3000, 0.3, 0.7, 23}, 0);
   const auto [indices, priorities] = entries(3000, 4000, 0);

@@ -149,6 +149,7 @@ class Scheduler {
   void run(const Configuration& configuration, const std::function<void()>& body) {
     body_ = &body;
     random_.seed(seed_ + launches_++);
+    latest_ = size_t{1} << random_() % 6;
     ready_.clear();
     fault_.clear();
     blockDim = configuration.block;
@@ -274,15 +275,14 @@ class Scheduler {
   // A fiber runs one thread after the other.
   static void live();
 
-  // The thread that runs next: mostly one of the last to become ready, so that a warp's threads, whose memory
-  // the cache still has, go on together.
+  // The thread that runs next: mostly one of the last to become ready. So a warp's threads, whose memory the
+  // cache still has, go on together, the further ahead of the others the fewer there is to choose from.
   Thread& take() {
     const uint64_t random = random_();
-    const size_t among = random % 8 == 0 ? ready_.size() : std::min<size_t>(ready_.size(), warpSize);
+    const size_t among = random % 8 == 0 ? ready_.size() : std::min(ready_.size(), latest_);
     const size_t chosen = ready_.size() - 1 - random / 8 % among;
     self_ = ready_[chosen];
-    ready_[chosen] = ready_.back();
-    ready_.pop_back();
+    ready_.erase(ready_.begin() + static_cast<ptrdiff_t>(chosen));  // the others keep their order
     threadIdx = self_->index;
     blockIdx = self_->block->index;
     return *self_;
@@ -395,6 +395,7 @@ class Scheduler {
     return given == nullptr ? 0 : std::strtoull(given, nullptr, 10);
   }();
   uint64_t launches_ = 0;
+  size_t latest_ = 1;  // threads to choose from, mostly
   std::mt19937_64 random_;
   const std::function<void()>* body_ = nullptr;
   Fiber host_;

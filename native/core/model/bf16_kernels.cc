@@ -525,11 +525,10 @@ NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, 
     __m512bh column[4];
 #pragma GCC unroll 16
     for (int c = 0; c < 4; ++c) column[c] = (__m512bh)_mm512_loadu_si512(panel + 16 * c);
-    // One row leaves the processor waiting for memory: what comes next is fetched meanwhile.
-    if (M <= 2)
+    // The first rows leave the processor waiting for memory: what comes next is fetched meanwhile.
 #pragma GCC unroll 16
-      for (int c = 0; c < 4; ++c)
-        _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
+    for (int c = 0; c < 4; ++c)
+      _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const __m512bh value = (__m512bh)_mm512_set1_epi32(static_cast<int>(rows[m * pairs + p]));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/model/bf16_kernels.h"
+#include "core/model/f32_kernels.h"
 
 namespace nlac {
 namespace {
@@ -21,11 +22,17 @@ bool has_kernel(const at::Tensor& q) {
 }
 
 // The kernels' view of x [tokens, heads, head_dim]: where a token's head begins.
-const Bits* bits(const at::Tensor& x, int64_t token, int64_t head) {
-  return static_cast<const Bits*>(x.const_data_ptr()) + token * x.stride(0) + head * x.stride(1);
+template <typename Number>
+const Number* numbers(const at::Tensor& x, int64_t token, int64_t head) {
+  return static_cast<const Number*>(x.const_data_ptr()) + token * x.stride(0) + head * x.stride(1);
 }
+template <typename Number>
+Number* mutable_numbers(const at::Tensor& x, int64_t token, int64_t head) {
+  return static_cast<Number*>(x.data_ptr()) + token * x.stride(0) + head * x.stride(1);
+}
+const Bits* bits(const at::Tensor& x, int64_t token, int64_t head) { return numbers<Bits>(x, token, head); }
 Bits* mutable_bits(const at::Tensor& x, int64_t token, int64_t head) {
-  return static_cast<Bits*>(x.data_ptr()) + token * x.stride(0) + head * x.stride(1);
+  return mutable_numbers<Bits>(x, token, head);
 }
 
 std::vector<int64_t> starts_of(const std::vector<int64_t>& lengths) {
@@ -310,7 +317,7 @@ CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice
     for (int64_t position = slice.past; position < slice.past + slice.fresh; ++position)
       places_.push_back({s, position});
     if (store.packed()) {
-      std::vector<const Bits*>& of_slice = starts_.emplace_back();
+      std::vector<const void*>& of_slice = starts_.emplace_back();
       for (auto block = slice.blocks->begin(); block != end; ++block) of_slice.push_back(store.block(*block));
       for (int64_t first = 0; first < slice.fresh; first += stretch)
         stretches_.push_back({s, start, first, std::min(stretch, slice.fresh - first)});
@@ -332,40 +339,39 @@ CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice
 void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           at::Tensor output) const {
   if (!store_.packed()) return run_plain(layer, q, k, v, output);
-  store_packed(layer, k, v);
-  attend_packed(layer, q, k.size(1), output);
+  if (q.scalar_type() == at::kFloat) return run_packed<float>(layer, q, k, v, output);
+  run_packed<Bits>(layer, q, k, v, output);
 }
 
-void CachedAttention::store_packed(int64_t layer, const at::Tensor& k, const at::Tensor& v) const {
-  const int64_t kv_heads = k.size(1), d = k.size(2);
+template <typename Number>
+void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 at::Tensor output) const {
+  using bf16::attend_blocks, bf16::store_key, bf16::store_value;
+  using f32::attend_blocks, f32::store_key, f32::store_value;
+  const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
   const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
   at::parallel_for(0, k.size(0), 16, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const auto& [s, position] = places_[static_cast<size_t>(row)];
       const KvSlice& slice = slices_[s];
-      Bits* const block = store_.block((*slice.blocks)[static_cast<size_t>(position / kBlockTokens)]);
+      Number* const block =
+          static_cast<Number*>(store_.block((*slice.blocks)[static_cast<size_t>(position / kBlockTokens)]));
       const int64_t slot = position % kBlockTokens;
       const bool last = position + 1 == slice.past + slice.fresh;
       for (int64_t h = 0; h < kv_heads; ++h) {
         const int64_t of_head = h * kBlockTokens * d;
-        bf16::store_key(bits(k, row, h), d, slot, block + keys + of_head);
-        bf16::store_value(bits(v, row, h), d, slot, last, block + values + of_head);
+        store_key(numbers<Number>(k, row, h), d, slot, block + keys + of_head);
+        store_value(numbers<Number>(v, row, h), d, slot, last, block + values + of_head);
       }
     }
   });
-}
-
-void CachedAttention::attend_packed(int64_t layer, const at::Tensor& q, int64_t kv_heads,
-                                    at::Tensor output) const {
-  const int64_t group = q.size(1) / kv_heads, d = q.size(2);
-  const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
   at::parallel_for(0, static_cast<int64_t>(stretches_.size()) * kv_heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto& [s, start, first, count] = stretches_[static_cast<size_t>(i / kv_heads)];
       const int64_t head = i % kv_heads, of_head = head * kBlockTokens * d;
       const bf16::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
-      bf16::attend_blocks(shape, first, count, bits(q, start, head * group), starts_[s].data(),
-                          keys + of_head, values + of_head, mutable_bits(output, start, head * group));
+      attend_blocks(shape, first, count, numbers<Number>(q, start, head * group), starts_[s].data(),
+                    keys + of_head, values + of_head, mutable_numbers<Number>(output, start, head * group));
     }
   });
 }

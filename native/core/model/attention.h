@@ -54,8 +54,9 @@ class CachedAttention {
     size_t slice;
     int64_t start, first, count;  // the slice's first row; queries of it
   };
-  void store_packed(int64_t layer, const at::Tensor& k, const at::Tensor& v) const;
-  void attend_packed(int64_t layer, const at::Tensor& q, int64_t kv_heads, at::Tensor output) const;
+  template <typename Number>
+  void run_packed(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  at::Tensor output) const;
   void run_plain(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                  at::Tensor output) const;
 
@@ -63,7 +64,7 @@ class CachedAttention {
   const std::vector<KvSlice>& slices_;
   std::vector<Place> places_;       // of every row
   std::vector<Stretch> stretches_;  // packed: what a thread attends at a time, for each key-value head
-  std::vector<std::vector<const bf16::Bits*>> starts_;  // packed: where each slice's blocks begin
+  std::vector<std::vector<const void*>> starts_;  // packed: where each slice's blocks begin
   at::Tensor row_blocks_, row_slots_;                   // plain: [rows] i64, where a row's keys and values go
   std::vector<at::Tensor> slice_blocks_;                // plain: [blocks] i64 of each slice
 };

@@ -447,15 +447,19 @@ void in_tiles(int64_t rows, const F& f) {
   }
 }
 
+const Pair* pairs_at(const void* block, int64_t part) {
+  return reinterpret_cast<const Pair*>(static_cast<const Bits*>(block) + part);
+}
+
 // scores[m][0, 64): of M queries with the keys of four blocks; of the last one over again where `count` are fewer.
 template <int M>
-NLAC_AVX512 void score_tile(const Pair* const* queries, const Bits* const* blocks, int64_t keys,
+NLAC_AVX512 void score_tile(const Pair* const* queries, const void* const* blocks, int64_t keys,
                             int64_t count, int64_t pairs, float* scores, int64_t stride) {
   const Pair* block[4];
   __m512 tile[M][4];
 #pragma GCC unroll 16
   for (int c = 0; c < 4; ++c) {
-    block[c] = reinterpret_cast<const Pair*>(blocks[std::min<int64_t>(c, count - 1)] + keys);
+    block[c] = pairs_at(blocks[std::min<int64_t>(c, count - 1)], keys);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) tile[m][c] = _mm512_setzero_ps();
   }
@@ -478,7 +482,7 @@ NLAC_AVX512 void score_tile(const Pair* const* queries, const Bits* const* block
 
 // into[m][0, 64) = factors[m] · Σ weights · values, of the first `seen` tokens and 64 columns.
 template <int M>
-NLAC_AVX512 void weigh_tile(const Pair* const* weights, const Bits* const* blocks, int64_t values,
+NLAC_AVX512 void weigh_tile(const Pair* const* weights, const void* const* blocks, int64_t values,
                             int64_t seen, int64_t head_dim, const float* factors, Bits* const* into) {
   __m512 tile[M][4];
 #pragma GCC unroll 16
@@ -487,7 +491,7 @@ NLAC_AVX512 void weigh_tile(const Pair* const* weights, const Bits* const* block
     for (int c = 0; c < 4; ++c) tile[m][c] = _mm512_setzero_ps();
   const int64_t pairs = (seen + 1) / 2;
   for (int64_t begin = 0; begin < pairs; begin += kBlockTokens / 2) {
-    const Pair* block = reinterpret_cast<const Pair*>(blocks[begin / (kBlockTokens / 2)] + values);
+    const Pair* block = pairs_at(blocks[begin / (kBlockTokens / 2)], values);
     const int64_t end = std::min(pairs, begin + kBlockTokens / 2);
     for (int64_t p = begin; p < end; ++p, block += head_dim) {
       __m512bh value[4];
@@ -525,11 +529,10 @@ NLAC_AVX512 void panel_tile(const Bits* x, const Pair* panel, const Bits* bias, 
     __m512bh column[4];
 #pragma GCC unroll 16
     for (int c = 0; c < 4; ++c) column[c] = (__m512bh)_mm512_loadu_si512(panel + 16 * c);
-    // One row leaves the processor waiting for memory: what comes next is fetched meanwhile.
-    if (M <= 2)
+    // The first rows leave the processor waiting for memory: what comes next is fetched meanwhile.
 #pragma GCC unroll 16
-      for (int c = 0; c < 4; ++c)
-        _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
+    for (int c = 0; c < 4; ++c)
+      _mm_prefetch(reinterpret_cast<const char*>(panel + 16 * (wide + c)), _MM_HINT_T0);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
       const __m512bh value = (__m512bh)_mm512_set1_epi32(static_cast<int>(rows[m * pairs + p]));
@@ -685,7 +688,7 @@ void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, B
 }
 
 void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,
-                   const Bits* const* blocks, int64_t keys, int64_t values, Bits* output) {
+                   const void* const* blocks, int64_t keys, int64_t values, Bits* output) {
   const int64_t d = head.head_dim, rows = count * head.group;
   const int64_t seen = head.past + first + count;
   const int64_t block_count = panels(seen, kBlockTokens), padded = panels(seen, wide) * wide;
@@ -825,7 +828,7 @@ void packed_linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int6
 void packed_linear(const Bits*, int64_t, const Bits*, const Bits*, int64_t, int64_t, float*, int64_t, bool) {}
 void store_key(const Bits*, int64_t, int64_t, Bits*) {}
 void store_value(const Bits*, int64_t, int64_t, bool, Bits*) {}
-void attend_blocks(const BlockHead&, int64_t, int64_t, const Bits*, const Bits* const*, int64_t, int64_t,
+void attend_blocks(const BlockHead&, int64_t, int64_t, const Bits*, const void* const*, int64_t, int64_t,
                    Bits*) {}
 void attend(const Head&, const Bits*, const Bits*, const Bits*, Bits*, float*) {}
 void attend_backward(const Head&, const Bits*, const Bits*, const Bits*, const Bits*, const float*,

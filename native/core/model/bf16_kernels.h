@@ -66,7 +66,7 @@ struct BlockHead {
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] + keys and + values.
 // Runs on the calling thread.
 void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,
-                   const Bits* const* blocks, int64_t keys, int64_t values, Bits* output);
+                   const void* const* blocks, int64_t keys, int64_t values, Bits* output);
 
 // What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise; one rounding at the
 // end.

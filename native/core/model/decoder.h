@@ -35,7 +35,7 @@ class Decoder {
   // residual stream is float32 whatever the weights are, so bfloat16 is a little nearer to float32 than forward().
   // Returns the final-normed hidden states [tokens, hidden] in the weights' type. No gradients.
   //
-  // Where the store is packed (bfloat16 on a CPU that has the kernels), a token's hidden state is the same to the last
+  // Where the store is packed (on a CPU, float32, and bfloat16 where it has the kernels), a token's hidden state is the same to the last
   // bit whatever else is in the step, and however its past was read: at once, in pieces, or token by token.
   at::Tensor infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
                    const std::vector<KvSlice>& slices);

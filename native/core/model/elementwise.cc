@@ -1,6 +1,7 @@
 #include "core/model/elementwise.h"
 
 #include "core/model/bf16_kernels.h"
+#include "core/model/f32_kernels.h"
 
 namespace nlac {
 namespace {
@@ -15,6 +16,8 @@ at::Tensor inverse_rms(const at::Tensor& x, double eps) {
 bool has_kernel(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
 }
+
+bool has_f32_kernel(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 
 const bf16::Bits* bits(const at::Tensor& x) {
   return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
@@ -34,6 +37,12 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
       run(rows.const_data_ptr<float>());
     else
       run(bits(rows));
+    return result;
+  }
+  if (has_f32_kernel(weight) && has_f32_kernel(x)) {
+    const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), x.options());
+    f32::rms_norm(rows.const_data_ptr<float>(), x.numel() / x.size(-1), x.size(-1),
+                  weight.const_data_ptr<float>(), static_cast<float>(eps), result.data_ptr<float>());
     return result;
   }
   const at::Tensor values = x.to(wide(x));
@@ -70,6 +79,12 @@ void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool in
                  inverse ? -1.0f : 1.0f);
     return;
   }
+  if (has_f32_kernel(x)) {
+    f32::rotate(x.data_ptr<float>(), x.size(0), x.stride(0), x.size(1), half,
+                rope.cos.const_data_ptr<float>(), rope.sin.const_data_ptr<float>(),
+                positions.const_data_ptr<int64_t>(), inverse ? -1.0f : 1.0f);
+    return;
+  }
   const at::Tensor cos = rope.cos.index_select(0, positions).unsqueeze(1).to(wide(x));
   at::Tensor sin = rope.sin.index_select(0, positions).unsqueeze(1).to(wide(x));
   if (inverse) sin = sin.neg();
@@ -84,6 +99,11 @@ at::Tensor gated_silu(const at::Tensor& gate_up) {
   if (has_kernel(gate_up)) {
     const at::Tensor result = at::empty({rows, n}, gate_up.options());
     bf16::gated_silu(bits(gate_up), rows, n, mutable_bits(result));
+    return result;
+  }
+  if (has_f32_kernel(gate_up)) {
+    const at::Tensor result = at::empty({rows, n}, gate_up.options());
+    f32::gated_silu(gate_up.const_data_ptr<float>(), rows, n, result.data_ptr<float>());
     return result;
   }
   return at::silu(gate_up.narrow(1, 0, n)).mul_(gate_up.narrow(1, n, n));

@@ -23,12 +23,14 @@ void KvStore::reserve(int64_t count, int64_t limit) {
 void KvStore::copy(int32_t from, int32_t to) { blocks_[to].copy_(blocks_[from]); }
 
 bool KvStore::packed() const {
-  return options_.device().is_cpu() && options_.dtype() == at::kBFloat16 && config_.head_dim % 64 == 0 &&
-         bf16::available();
+  if (!options_.device().is_cpu()) return false;
+  return options_.dtype() == at::kFloat ||
+         (options_.dtype() == at::kBFloat16 && config_.head_dim % 64 == 0 && bf16::available());
 }
 
-bf16::Bits* KvStore::block(int32_t number) const {
-  return static_cast<bf16::Bits*>(blocks_.data_ptr()) + number * config_.layers * 2 * part_size();
+void* KvStore::block(int32_t number) const {
+  return static_cast<char*>(blocks_.data_ptr()) +
+         number * block_bytes(config_, options_.dtype().toScalarType());
 }
 
 at::Tensor KvStore::plain(int64_t layer, int64_t which) const {

@@ -32,13 +32,13 @@ class KvStore {
   void copy(int32_t from, int32_t to);
   void clear() { blocks_ = at::Tensor(); }
 
-  // Whether the blocks lie packed, for the kernels of bf16_kernels.h. Otherwise a block's part is plain
+  // Whether the blocks lie packed, for the kernels of bf16_kernels.h or f32_kernels.h. Otherwise a block's part is plain
   // [kv_heads, kBlockTokens, head_dim].
   bool packed() const;
 
   // Where a block begins, and at what distance from there a layer's keys and values [kv_heads, kBlockTokens ·
-  // head_dim] do, in numbers of 16 bits; where they are packed.
-  bf16::Bits* block(int32_t number) const;
+  // head_dim] do, in numbers of the store's type; where they are packed.
+  void* block(int32_t number) const;
   int64_t keys_at(int64_t layer) const { return 2 * layer * part_size(); }
   int64_t values_at(int64_t layer) const { return (2 * layer + 1) * part_size(); }
   // Of all blocks, where they are not packed: [capacity, kv_heads, kBlockTokens, head_dim], a view.

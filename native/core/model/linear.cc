@@ -2,6 +2,7 @@
 
 #include "core/loss/products.h"
 #include "core/model/bf16_kernels.h"
+#include "core/model/f32_kernels.h"
 
 namespace nlac {
 namespace {
@@ -12,6 +13,7 @@ constexpr int64_t few_rows = 64;
 bool has_kernel(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
 }
+bool has_f32_kernel(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 bool has_few_rows_kernel(const at::Tensor& x) { return has_kernel(x) && x.size(0) <= few_rows; }
 
 const bf16::Bits* bits(const at::Tensor& x) {
@@ -72,13 +74,19 @@ void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& 
   }
 }
 
-// The same by the kernel whose rows do not depend on one another, however many there are.
+// The same by kernels whose rows do not depend on one another, however many there are. In float32 the matrices are
+// packed anew for each call: they are thin.
 void add_adapter_by_rows(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y) {
   if (!adapter.a.defined()) return;
-  const at::Tensor down = run_kernel<bf16::Bits>(x, adapter.a, {}, at::kBFloat16).mul_(adapter.scale);
-  for (size_t i = 0; i < adapter.parts.size(); ++i)
+  const bool packs = has_f32_kernel(x);
+  const at::Tensor down =
+      (packs ? PackedMatrix(adapter.a).in_float(x) : run_kernel<bf16::Bits>(x, adapter.a, {}, at::kBFloat16))
+          .mul_(adapter.scale);
+  for (size_t i = 0; i < adapter.parts.size(); ++i) {
+    const at::Tensor h = part_of_down(down, adapter, i), b = adapter.part_b(i);
     part_of_output(y, adapter, i)
-        .add_(run_kernel<float>(part_of_down(down, adapter, i), adapter.part_b(i), {}, at::kFloat));
+        .add_(packs ? PackedMatrix(b).in_float(h) : run_kernel<float>(h, b, {}, at::kFloat));
+  }
 }
 
 // Adds to `grad_x` what reaches x through the adapter, and the gradients at A and B into those of `into`.
@@ -121,17 +129,35 @@ at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
 
 PackedMatrix::PackedMatrix(const at::Tensor& weight) : weight_(weight) {
   const int64_t out = weight.size(0), in = weight.size(1);
-  if (!has_kernel(weight) || in % 2 != 0) return;
   const at::Tensor matrix = weight.contiguous();
-  panels_ = at::empty({bf16::packed_size(out, in)}, weight.options());
-  bf16::pack_weights(bits(matrix), out, in, mutable_bits(panels_));
+  if (has_f32_kernel(weight)) {
+    panels_ = at::empty({f32::packed_size(out, in)}, weight.options());
+    f32::pack_weights(matrix.const_data_ptr<float>(), out, in, panels_.data_ptr<float>());
+  } else if (has_kernel(weight) && in % 2 == 0) {
+    panels_ = at::empty({bf16::packed_size(out, in)}, weight.options());
+    bf16::pack_weights(bits(matrix), out, in, mutable_bits(panels_));
+  }
+}
+
+void PackedMatrix::run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y, bool add) const {
+  const at::Tensor rows = x.contiguous();
+  const int64_t out = weight_.size(0), in = weight_.size(1);
+  if (has_f32_kernel(weight_)) {
+    f32::packed_linear(rows.const_data_ptr<float>(), rows.size(0), panels_.const_data_ptr<float>(),
+                       bias.defined() ? bias.const_data_ptr<float>() : nullptr, out, in, y.data_ptr<float>(),
+                       y.stride(0), add);
+  } else if (y.scalar_type() == at::kFloat) {
+    bf16::packed_linear(bits(rows), rows.size(0), bits(panels_), bits(bias), out, in, y.data_ptr<float>(),
+                        y.stride(0), add);
+  } else {
+    bf16::packed_linear(bits(rows), rows.size(0), bits(panels_), bits(bias), out, in, mutable_bits(y));
+  }
 }
 
 at::Tensor PackedMatrix::forward(const at::Tensor& x, const at::Tensor& bias, const Adapter& adapter) const {
   if (!panels_.defined()) return linear_forward(x, weight_, bias, adapter);
-  const at::Tensor rows = x.contiguous(), y = at::empty({x.size(0), weight_.size(0)}, x.options());
-  bf16::packed_linear(bits(rows), x.size(0), bits(panels_), bits(bias), weight_.size(0), weight_.size(1),
-                      mutable_bits(y));
+  const at::Tensor y = at::empty({x.size(0), weight_.size(0)}, x.options());
+  run(x, bias, y, false);
   add_adapter_by_rows(x, adapter, y);
   return y;
 }
@@ -140,18 +166,14 @@ void PackedMatrix::add(const at::Tensor& x, const at::Tensor& bias, at::Tensor s
                        const Adapter& adapter) const {
   if (!panels_.defined() || sum.scalar_type() != at::kFloat)
     return add_linear(x, weight_, bias, sum, adapter);
-  const at::Tensor rows = x.contiguous();
-  bf16::packed_linear(bits(rows), x.size(0), bits(panels_), bits(bias), weight_.size(0), weight_.size(1),
-                      sum.data_ptr<float>(), sum.stride(0), true);
+  run(x, bias, sum, true);
   add_adapter_by_rows(x, adapter, sum);
 }
 
 at::Tensor PackedMatrix::in_float(const at::Tensor& x) const {
   if (!panels_.defined()) return linear_in_float(x, weight_);
-  const at::Tensor rows = x.contiguous();
-  at::Tensor y = at::empty({x.size(0), weight_.size(0)}, x.options().dtype(at::kFloat));
-  bf16::packed_linear(bits(rows), x.size(0), bits(panels_), nullptr, weight_.size(0), weight_.size(1),
-                      y.data_ptr<float>(), y.stride(0), false);
+  const at::Tensor y = at::empty({x.size(0), weight_.size(0)}, x.options().dtype(at::kFloat));
+  run(x, {}, y, false);
   return y;
 }
 

@@ -22,8 +22,8 @@ void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 // size is made.
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 
-// A matrix as inference multiplies by it: in bfloat16, on a CPU that has the kernel, a packed copy as large as the
-// matrix, else the matrix itself. A row's result is the same to the last bit however many rows there are where
+// A matrix as inference multiplies by it: on a CPU in float32, or in bfloat16 where it has the kernel, a packed copy as
+// large as the matrix, else the matrix itself. A row's result is the same to the last bit however many rows there are where
 // it is packed. Keeps the weight alive; knows nothing of later changes of it.
 class PackedMatrix {
  public:
@@ -36,8 +36,10 @@ class PackedMatrix {
   at::Tensor in_float(const at::Tensor& x) const;
 
  private:
+  // y [rows, out] = or += the product, by the kernels.
+  void run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y, bool add) const;
   at::Tensor weight_;  // [out, in]
-  at::Tensor panels_;  // as bf16::pack_weights packs; undefined: it does not
+  at::Tensor panels_;  // as pack_weights of f32 or bf16 packs; undefined: they do not
 };
 
 // Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others

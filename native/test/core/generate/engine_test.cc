@@ -607,40 +607,44 @@ TEST_CASE("random calls, cancels and budgets: every finished text is what it wou
   CHECK(preemptions > 0);
 }
 
-TEST_CASE("in bfloat16 a text is the same to the last bit alone, in company, cached, and read again") {
+TEST_CASE("a text is the same to the last bit alone, in company, cached, and read again") {
   ModelConfig config = tiny_config(2048);
   config.hidden_size = 128;
   config.heads = 6;
   config.kv_heads = 2;
   config.head_dim = 64;
-  const Weights weights = random_weights(config, 4).copy_as(at::kBFloat16, at::kCPU);
-  Decoder decoder(config);
-  if (!KvStore(config, at::kBFloat16).packed()) {
-    MESSAGE("SKIPPED: this processor has no bfloat16 kernels");
-    return;
-  }
-  const size_t all = size_t{1} << 30;
-  std::vector<GenerateRequest> requests;
-  const std::vector<int64_t> system = random_ids(300, 1);
-  for (uint64_t i = 0; i < 12; ++i)
-    requests.push_back(request_of(joined({system.begin(), system.begin() + static_cast<int64_t>(25 * i)},
-                                         random_ids(1 + static_cast<int64_t>(i * i), i)),
-                                  40, 1, i));
-  Engine together(decoder, all, at::kBFloat16, at::kCPU);
-  const auto expected = together.generate(weights, requests, {});
-  const auto check = [&](const std::vector<GenerateResult>& results, size_t from) {
-    for (size_t i = 0; i < results.size(); ++i) {
-      CAPTURE(i);
-      CHECK(results[i].tokens == expected[from + i].tokens);
-      CHECK(results[i].log_probs == expected[from + i].log_probs);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(std::string(c10::toString(type)));
+    const Weights weights = random_weights(config, 4).copy_as(type, at::kCPU);
+    Decoder decoder(config);
+    if (!KvStore(config, type).packed()) {
+      REQUIRE((type == at::kBFloat16));
+      MESSAGE("SKIPPED: this processor has no bfloat16 kernels");
+      continue;
     }
-  };
-  check(together.generate(weights, requests, {}), 0);  // from the cache
-  for (size_t i = 0; i < requests.size(); ++i)
-    check(Engine(decoder, all, at::kBFloat16, at::kCPU).generate(weights, {requests[i]}, {}), i);
-  Engine small(decoder, 30 * KvStore::block_bytes(config, at::kBFloat16), at::kBFloat16, at::kCPU);
-  check(small.generate(weights, requests, {}), 0);
-  CHECK(small.preemptions() > 0);
+    const size_t all = size_t{1} << 30;
+    std::vector<GenerateRequest> requests;
+    const std::vector<int64_t> system = random_ids(300, 1);
+    for (uint64_t i = 0; i < 12; ++i)
+      requests.push_back(request_of(joined({system.begin(), system.begin() + static_cast<int64_t>(25 * i)},
+                                           random_ids(1 + static_cast<int64_t>(i * i), i)),
+                                    40, 1, i));
+    Engine together(decoder, all, type, at::kCPU);
+    const auto expected = together.generate(weights, requests, {});
+    const auto check = [&](const std::vector<GenerateResult>& results, size_t from) {
+      for (size_t i = 0; i < results.size(); ++i) {
+        CAPTURE(i);
+        CHECK(results[i].tokens == expected[from + i].tokens);
+        CHECK(results[i].log_probs == expected[from + i].log_probs);
+      }
+    };
+    check(together.generate(weights, requests, {}), 0);  // from the cache
+    for (size_t i = 0; i < requests.size(); ++i)
+      check(Engine(decoder, all, type, at::kCPU).generate(weights, {requests[i]}, {}), i);
+    Engine small(decoder, 30 * KvStore::block_bytes(config, type), type, at::kCPU);
+    check(small.generate(weights, requests, {}), 0);
+    CHECK(small.preemptions() > 0);
+  }
 }
 
 TEST_CASE("hidden states are kept where they are asked for") {

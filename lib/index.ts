@@ -19,6 +19,7 @@ export { type SacConfig, type SacConfigInput, type SacOptions, trainSac } from "
 export { type Comparison, type ComparisonInput, defineComparison } from "./compare/comparison.ts";
 export * from "./environments/index.ts";
 export { type ErrorCode, NlacError } from "./errors.ts";
+export type { Grammar } from "./grammar.ts";
 export {
   type AdapterOptions,
   type CreateOptions,

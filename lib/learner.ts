@@ -22,6 +22,7 @@ import {
 } from "./checks.ts";
 import type { Message, ToolSchema } from "./environments/contract.ts";
 import { fromNative, NlacError, throwIfAborted } from "./errors.ts";
+import { grammarText } from "./grammar.ts";
 import type {
   DistilledText,
   GenerateOptions,
@@ -368,11 +369,12 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * order they came, as memory allows. Calls made before a step, or any other change of the weights, see the
    * weights before it, those after it the weights after it. On a CPU, in bfloat16 if it has AVX-512 BF16, a text is the
    * same to the last bit whatever else is written meanwhile. A text ends with one of the model's end-of-turn ids or of
-   * `stopTokenIds`, before one of the `stop` strings, or at `maxNewTokens` or the context's end.
+   * `stopTokenIds`, before one of the `stop` strings, where its grammar has nothing more, or at `maxNewTokens` or the
+   * context's end.
    *
    * @param requests `tokens`: [time] ids, or `messages`
    * @returns one a request, in order; `logProbs`: [new tokens], nats
-   * @throws NlacError ERR_VALUE naming the request, ERR_TOKENIZER, ERR_NOT_FINITE for a broken model,
+   * @throws NlacError ERR_VALUE naming the request, also for a grammar that cannot be compiled, ERR_TOKENIZER, ERR_NOT_FINITE for a broken model,
    *   ERR_ABORTED once the signal fired, within one step's time, ERR_BUSY with `wait: false`
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
@@ -740,7 +742,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       seed: request.seed === undefined ? undefined : checkSeed(request.seed, `requests[${index}].seed`),
       native: this.#nativeRequest(request, `requests[${index}]`),
     }));
-    if (prepared.some(({ native }) => native.stop.length > 0)) this.#giveTokenBytes();
+    if (prepared.some(({ native }) => native.stop.length > 0 || native.grammar !== ""))
+      this.#giveTokenBytes();
     for (const { seed, native } of prepared) {
       native.seed = seed ?? BigInt(derivedSeed(this.seed, streams.learner, this.#requests++));
     }
@@ -775,6 +778,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
         Number.MIN_VALUE,
       ),
       forbidden: this.#idList(request.forbidden, `${where}.forbidden`),
+      grammar: request.grammar === undefined ? "" : grammarText(request.grammar, `${where}.grammar`),
+      forced: this.#idList(request.forced, `${where}.forced`),
       seed: 0n,
       stopTokenIds: Int32Array.from([...this.endOfTurnIds, ...own]),
       stop,
@@ -784,10 +789,17 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
 
   #giveTokenBytes(): void {
     if (this.#tokenBytesGiven) return;
-    const bytes = this.#needTokenizer().tokenBytes();
+    const tokenizer = this.#needTokenizer();
+    const bytes = tokenizer.tokenBytes();
     // Rows of the model that the tokenizer does not know have no text.
     while (bytes.length < this.info.vocabSize) bytes.push(new Uint8Array());
-    callNative(() => this.#native.setTokenBytes(bytes));
+    // Nor control characters but line breaks, which the library would let into JSON strings that have a longest length.
+    const controls = bytes.flatMap((text, id) =>
+      tokenizer.specialIds.has(id) || text.some((byte) => byte < 32 && byte !== 10 && byte !== 13)
+        ? [id]
+        : [],
+    );
+    callNative(() => this.#native.setTokenBytes(bytes, Int32Array.from(controls)));
     this.#tokenBytesGiven = true;
   }
 

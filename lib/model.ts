@@ -4,6 +4,7 @@
  */
 
 import type { Message, ToolSchema } from "./environments/contract.ts";
+import type { Grammar } from "./grammar.ts";
 import type { Tensor } from "./ops.ts";
 import type { Conversation, ConversationJson } from "./tokens/conversation.ts";
 
@@ -33,6 +34,15 @@ export interface GenerateRequest {
   repetitionPenalty?: number;
   /** Ids that are never written. */
   forbidden?: readonly number[];
+  /**
+   * What the text must be. Ids that could not go on with it are not drawn; those that end the text are drawn where it may end,
+   * and nowhere else. Comes before the filters. A text that `maxNewTokens` or a stop string ends is a beginning of what it
+   * must be. Control tokens are no part of
+   * it, nor control characters but line breaks.
+   */
+  grammar?: Grammar;
+  /** Ids that the text begins with, in place of what would be drawn; they count as new, and have to fit the grammar. */
+  forced?: readonly number[];
   /** Strings that end the text; the text is cut before them, the ids are kept. */
   stop?: readonly string[];
   /** Ids that end the text, besides the model's own end-of-turn ids. */
@@ -52,7 +62,8 @@ export interface Generation {
   logProbs: Float32Array;
   /** The decoded text without the stop id or stop string. */
   text: string;
-  finishReason: "stop" | "length";
+  /** "stuck": no token could go on with the grammar, of those that are not forbidden. */
+  finishReason: "stop" | "length" | "stuck";
   /** Prompt tokens whose keys and values were found in the cache. */
   cachedTokens: number;
   /** With `keepHidden`: [new tokens, hidden], in the learner's dtype and on its device. `dispose` it after use. */

@@ -20,6 +20,7 @@ const LAYERS = [
     "models.ts",
     "hub.ts",
     "checks.ts",
+    "grammar.ts",
     "statistics.ts",
     "learner.ts",
     "tensor.ts",

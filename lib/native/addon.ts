@@ -28,6 +28,8 @@ export interface NativeGenerateRequest {
   minP: number;
   repetitionPenalty: number;
   forbidden: Int32Array;
+  grammar: string; // as native/core/generate/grammar.h has it; "": none
+  forced: Int32Array;
   seed: bigint; // unsigned, 64 bits
   stopTokenIds: Int32Array;
   stop: string[];
@@ -37,7 +39,7 @@ export interface NativeGenerateRequest {
 export interface NativeGenerateResult {
   tokens: Int32Array;
   logProbs: Float32Array;
-  finishReason: "stop" | "length" | "cancelled";
+  finishReason: "stop" | "length" | "stuck" | "cancelled";
   cachedTokens: number;
   hidden?: NativeTensor; // [new tokens, hidden], where it was to be kept
 }
@@ -161,8 +163,8 @@ export interface NativeLearner {
     which: Which,
     onToken: ((request: number, token: number) => void) | undefined,
   ): NativeGeneration;
-  /** The bytes each id decodes to; needed once before stop strings are used. */
-  setTokenBytes(bytes: Uint8Array[]): void;
+  /** The bytes each id decodes to, and which ids no grammar may use; needed once before stop strings or grammars are used. */
+  setTokenBytes(bytes: Uint8Array[], controls: Int32Array): void;
   logProbs(
     texts: NativeScoredText[],
     which: Which | "reference",

@@ -3,8 +3,9 @@
  * what stands around it, and in what the arguments are called.
  */
 
-import type { Action } from "../environments/contract.ts";
+import type { Action, ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
+import type { Grammar } from "../grammar.ts";
 import { malformed, type Parsed } from "./parsing.ts";
 
 type Call = Required<Pick<Action, "text" | "tool">>;
@@ -63,6 +64,28 @@ export function argumentsText({ text }: Action): string {
   const key = shapeOf(call.text).keys.find((known) => known.text === "arguments")!;
   const value = call.text.slice(call.text.indexOf("{", key.end));
   return value.slice(0, shapeOf(value).end);
+}
+
+/** What stands before a call's name, between it and the arguments, and after them. */
+export interface CallForm {
+  before: string;
+  between: string;
+  after: string;
+}
+
+const jsonForm: CallForm = { before: '{"name": "', between: '", "arguments": ', after: "}" };
+
+/** What a text must be that is a call of one of `tools` and nothing else. */
+export function callGrammar(tools: readonly ToolSchema[], form: CallForm = jsonForm): Grammar {
+  const calls = tools.map(
+    ({ name, parameters }): Grammar => ({
+      sequence: [
+        { literal: JSON.stringify(name).slice(1, -1) + form.between },
+        { jsonSchema: { type: "object", ...parameters } },
+      ],
+    }),
+  );
+  return { sequence: [{ literal: form.before }, { anyOf: calls }, { literal: form.after }] };
 }
 
 const opening = "<tool_call>";

@@ -6,9 +6,10 @@
 
 import type { Action, Environment, Message, Observation, ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
+import type { Grammar } from "../grammar.ts";
 import type { LanguageModel } from "../model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
-import { argumentsText, parseCall, parseCallTurn } from "./calls.ts";
+import { argumentsText, callGrammar, parseCall, parseCallTurn } from "./calls.ts";
 import { malformed, type Parsed, sections } from "./parsing.ts";
 
 export type ActionFormat = Environment["actionFormat"];
@@ -41,6 +42,26 @@ export function actionFormatText(format: ActionFormat): string {
     case "solution":
       return "Reason step by step, then give the final answer once, in the form \\boxed{answer}.";
   }
+}
+
+/** A line that holds no colon, so that it cannot be taken for a part of the form, and begins with no white space. */
+const thoughtLine =
+  "[^\\t-\\r :\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff][^\\t-\\r:\\u2028\\u2029]*";
+
+/**
+ * What an action must be to be read, and to be a call that fits its tool's schema; of the format "tool" alone, the others say
+ * what they like.
+ */
+export function actionGrammar(tools: readonly ToolSchema[], format: ActionFormat): Grammar | undefined {
+  if (format !== "tool" || tools.length === 0) return undefined;
+  return {
+    sequence: [
+      { literal: "Thought:\n" },
+      { regex: thoughtLine },
+      { literal: "\nAction:\n" },
+      callGrammar(tools),
+    ],
+  };
 }
 
 /** The messages an episode starts with. */

@@ -8,7 +8,7 @@ import type { Environment, Episode, Message, StepResult } from "../environments/
 import { isBudgetSpent, NlacError, throwIfAborted } from "../errors.ts";
 import type { Generation, Which } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import { parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
+import { actionGrammar, parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
@@ -41,6 +41,11 @@ export interface CollectOptions<Task> {
   maxPromptTokens: number;
   temperature: number;
   weights?: Which;
+  /**
+   * Holds actions of the format "tool" to their form and to the schemas of the tools (see `GenerateRequest.grammar`). Log
+   * probabilities stay the model's own, which are not those that the actions were drawn with. Default false.
+   */
+  constrainActions?: boolean;
   /** Unreadable actions in a row that end an episode. Default 3. */
   malformedLimit?: number;
   /** Random stream of the actions. Default `streams.policy`. */
@@ -151,12 +156,15 @@ async function play<Task>(
         cutShort(run, "context-limit", environment);
         break;
       }
+      const { tools = [] } = run.episode!.observation;
+      const grammar = options.constrainActions && actionGrammar(tools, environment.actionFormat);
       const generation = await batches.generate(place, {
         tokens: prompt,
         maxNewTokens: Math.min(options.maxActionTokens, model.maxPositions - prompt.length),
         temperature: options.temperature,
         seed: derivedSeed(seed, options.stream ?? streams.policy, request.id * turnsPerEpisode + turn),
         weights: options.weights ?? "online",
+        ...(grammar && { grammar }),
       });
       await act(run, generation, options);
       onTokens(generation instanceof NlacError ? 0 : generation.tokens.length);

@@ -74,6 +74,8 @@ export interface EvaluateOptions<Task> {
   /** 0 is greedy. */
   temperature: number;
   weights?: Which;
+  /** See `CollectOptions`; a service does not look at it. */
+  constrainActions?: boolean;
   /** Milliseconds that the environment may take to answer. Default: no limit. */
   stepTimeout?: number;
   /** Episodes of the same evaluation that were played before, and are not played again. */

@@ -31,7 +31,7 @@ export function chatChoice(
     index,
     message: { role: "assistant", ...message(said), refusal: null },
     logprobs: request.logprobs ? { content: tokenLogProbs(model, generation), refusal: null } : null,
-    finish_reason: said.call === undefined ? generation.finishReason : "tool_calls",
+    finish_reason: said.call === undefined ? finishReason(generation) : "tool_calls",
     ...(request.return_token_ids ? { token_ids: generation.tokens } : {}),
   };
 }
@@ -56,9 +56,14 @@ export function completionChoice(
             text_offset: [],
           }
         : null,
-    finish_reason: generation?.finishReason ?? null,
+    finish_reason: generation ? finishReason(generation) : null,
     ...(generation && request.return_token_ids ? { token_ids: generation.tokens } : {}),
   };
+}
+
+/** Clients know no "stuck": the text is as cut off as one at its limit. */
+function finishReason({ finishReason }: Generation): "stop" | "length" {
+  return finishReason === "stop" ? "stop" : "length";
 }
 
 function message({ content, call }: Said) {

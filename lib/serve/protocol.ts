@@ -6,6 +6,7 @@
 import { z } from "zod";
 import type { ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
+import type { Grammar } from "../grammar.ts";
 import type { GenerateRequest } from "../model.ts";
 
 /** An answer of another status than 200. */
@@ -145,11 +146,21 @@ export const chatRequest = z
     messages: z.array(message).min(1),
     max_completion_tokens: z.int().min(1).nullish(),
     tools: z.array(tool).nullish(),
-    tool_choice: only(
-      z.enum(["auto", "none"]),
-      'only "auto" and "none" are supported: no call can be forced',
-    ),
-    response_format: only(z.looseObject({ type: z.literal("text") }), "only text is supported"),
+    tool_choice: z
+      .union([
+        z.enum(["auto", "none", "required"]),
+        z.looseObject({ type: z.literal("function"), function: z.looseObject({ name: z.string() }) }),
+      ])
+      .nullish(),
+    response_format: z
+      .union([
+        z.looseObject({ type: z.enum(["text", "json_object"]) }),
+        z.looseObject({
+          type: z.literal("json_schema"),
+          json_schema: z.looseObject({ schema: z.record(z.string(), z.unknown()) }),
+        }),
+      ])
+      .nullish(),
     logprobs: z.boolean().nullish(),
     top_logprobs: only(z.literal(0), "only the tokens that were written have log probabilities"),
     functions: only(z.array(z.never()), "functions are given as tools"),
@@ -227,6 +238,32 @@ export function toolsIn(request: ChatRequest): ToolSchema[] {
     description,
     parameters,
   }));
+}
+
+/** Whether the answer may be a call. */
+export function mayCall({ tools, tool_choice }: ChatRequest): boolean {
+  return (tools ?? []).length > 0 && tool_choice !== "none";
+}
+
+/**
+ * The functions of which one must be called; undefined where none must.
+ *
+ * @throws RequestError of status 400 where there is none of that name
+ */
+export function mustCall(request: ChatRequest): ToolSchema[] | undefined {
+  const { tool_choice: choice } = request;
+  if (choice == null || choice === "auto" || choice === "none") return undefined;
+  const tools = toolsIn(request);
+  const named = choice === "required" ? tools : tools.filter(({ name }) => name === choice.function.name);
+  if (named.length === 0)
+    throw badRequest("tool_choice: there is no such function among the tools.", "tool_choice");
+  return named;
+}
+
+/** What the text of an answer must be by `response_format`. */
+export function formatOf({ response_format: format }: ChatRequest): Grammar | undefined {
+  if (format == null || format.type === "text") return undefined;
+  return format.type === "json_schema" ? { jsonSchema: format.json_schema.schema } : { json: true };
 }
 
 /** How texts are to be sampled; OpenAI's defaults. */

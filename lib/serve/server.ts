@@ -15,8 +15,12 @@ import { type ServerType, serve as serveHttp } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
+import type { ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
+import { type Grammar, grammarText } from "../grammar.ts";
 import type { GenerateRequest, Generation, Which } from "../model.ts";
+import { type CallForm, callGrammar } from "../prompts/calls.ts";
+import type { Conversation } from "../tokens/conversation.ts";
 import { answerOf, chatChoice, completionChoice, usage } from "./answers.ts";
 import { Conversations, nameAfter, namesOf, type ServedModel } from "./conversations.ts";
 import { Episodes } from "./episodes.ts";
@@ -27,6 +31,9 @@ import {
   type CompletionRequest,
   chatRequest,
   completionRequest,
+  formatOf,
+  mayCall,
+  mustCall,
   RequestError,
   readRequest,
   saidIn,
@@ -294,7 +301,7 @@ class Service {
     const tools = toolsIn(request);
     if (tools.length > 0 && !this.#conversations.readsTools)
       throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
-    const calls = tools.length > 0 && request.tool_choice !== "none";
+    const calls = mayCall(request);
     const names = namesOf(messages, tools);
     const asked = names.at(-1)!;
     const place = this.#episodes?.place(c.req.header(episodeHeader), names);
@@ -306,7 +313,10 @@ class Service {
     const opened = this.#conversations.open(messages, tools, names, place?.held);
     const prompt = opened.prompt();
     this.#checkLength(prompt, "messages");
-    const requests = this.#requests(request, prompt, request.max_completion_tokens ?? request.max_tokens);
+    const grammar = grammarOf(request, opened);
+    const requests = this.#requests(request, prompt, request.max_completion_tokens ?? request.max_tokens).map(
+      (asked) => (grammar === undefined ? asked : { ...asked, grammar }),
+    );
 
     /** An answer that is whole: remembered, and recorded. */
     const finish = (generation: Generation) => {
@@ -416,6 +426,34 @@ class Service {
       model: this.#options.name,
     };
   }
+}
+
+/** What the answer must be. Throws a RequestError of status 400 for what it cannot be held to. */
+function grammarOf(request: ChatRequest, conversation: Conversation): Grammar | undefined {
+  const called = mustCall(request);
+  const format = formatOf(request);
+  const held = (parameter: string, grammar: Grammar): Grammar => {
+    try {
+      grammarText(grammar, parameter);
+      return grammar;
+    } catch (error) {
+      throw badRequest((error as Error).message, parameter);
+    }
+  };
+  const call = (tools: readonly ToolSchema[]) => held("tools", callGrammar(tools, callForm(conversation)));
+  if (called !== undefined) return call(called);
+  if (format === undefined) return undefined;
+  const answer = held("response_format", format);
+  return mayCall(request) ? { anyOf: [call(toolsIn(request)), answer] } : answer;
+}
+
+/** What the chat template writes around a call's name and arguments. */
+function callForm(conversation: Conversation): CallForm {
+  const [name, args] = ["nlac-name", "nlac-arguments"];
+  const { text } = conversation.writeCall({ name, arguments: args });
+  const [before, rest] = text.split(name) as [string, string];
+  const [between, after] = rest.split(args) as [string, string];
+  return { before, between, after };
 }
 
 const rewardRequest = z.strictObject({

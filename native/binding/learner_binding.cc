@@ -12,6 +12,7 @@
 #include "binding/addon_data.h"
 #include "binding/convert.h"
 #include "core/error.h"
+#include "core/generate/grammar.h"
 #include "core/learner.h"
 
 namespace nlac::binding {
@@ -23,6 +24,7 @@ struct Generation {
   std::shared_ptr<Worker::Promised<std::vector<GenerateResult>>> promised;
   Worker::Flag cancelled;
   std::shared_ptr<const std::vector<std::string>> token_bytes;
+  std::shared_ptr<GrammarCompiler> grammars;
 };
 
 // The core's learner and what the main thread may know of it.
@@ -192,6 +194,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<Core> core_;
   std::shared_ptr<const std::vector<std::string>> token_bytes_;  // replaced, never written in place
+  std::shared_ptr<GrammarCompiler> grammars_;                    // for those bytes, control tokens without any
   int64_t accounted_ = 0;
 };
 
@@ -233,6 +236,7 @@ GenerateRequest to_request(Napi::Value value, const std::string& where) {
   request.min_p = fields.number("minP");
   request.repetition_penalty = fields.number("repetitionPenalty");
   request.forbidden = fields.ids("forbidden");
+  request.forced = fields.ids("forced");
   request.seed = fields.seed("seed");
   request.stop_token_ids = fields.ids("stopTokenIds");
   request.stop = fields.strings("stop");
@@ -289,14 +293,22 @@ Napi::Value from_rows(Napi::Env env, const std::vector<std::vector<float>>& rows
   return from_vector(env, rows, [env](const std::vector<float>& row) { return from_floats(env, row); });
 }
 
+const char* finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::stuck: return "stuck";
+    case FinishReason::cancelled: return "cancelled";
+  }
+  fail("ERR_INTERNAL", "an unnamed reason to finish");
+}
+
 Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& results) {
   return from_vector(env, results, [env](const GenerateResult& result) {
     Napi::Object object = Napi::Object::New(env);
     object.Set("tokens", from_ids(env, result.tokens));
     object.Set("logProbs", from_floats(env, result.log_probs));
-    object.Set("finishReason", result.finish_reason == FinishReason::stop     ? "stop"
-                               : result.finish_reason == FinishReason::length ? "length"
-                                                                              : "cancelled");
+    object.Set("finishReason", finish_name(result.finish_reason));
     object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
     if (result.hidden.defined()) object.Set("hidden", make_tensor(env, result.hidden));
     return object;
@@ -387,7 +399,13 @@ Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
 Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   return guarded(env, [&]() -> Napi::Value {
-    auto requests = to_vector(info[0], "requests", to_request);
+    auto requests = to_vector(info[0], "requests", [this](Napi::Value value, const std::string& where) {
+      GenerateRequest request = to_request(value, where);
+      const std::string grammar = Fields(value, where).string("grammar");
+      NLAC_REQUIRE(grammar.empty() || grammars_, "ERR_VALUE", "grammars need setTokenBytes first");
+      if (!grammar.empty()) request.grammar = grammars_->compile(grammar);
+      return request;
+    });
     const Which which = to_which(info[1]);
     const bool streamed = info[2].IsFunction();
     NLAC_REQUIRE(streamed || info[2].IsUndefined(), "ERR_VALUE", "onToken must be a function");
@@ -406,7 +424,8 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
         worker->submit_joining<Results>(
             env,
             [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
-             token_bytes = token_bytes_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
+             token_bytes = token_bytes_,
+             grammars = grammars_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
               const at::NoGradGuard no_grad;
               GenerateHooks hooks;
               hooks.cancelled = cancelled.get();
@@ -416,7 +435,7 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
                   worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
                 };
               auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
-              core->generations.push_back({std::move(call), promised, cancelled, token_bytes});
+              core->generations.push_back({std::move(call), promised, cancelled, token_bytes, grammars});
             },
             from_results,
             [worker, streamed, callback](bool) {
@@ -431,14 +450,20 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
 
 void LearnerHandle::set_token_bytes(const Napi::CallbackInfo& info) {
   guarded(info.Env(), [&] {
-    token_bytes_ = std::make_shared<const std::vector<std::string>>(
-        to_vector(info[0], "bytes", [](Napi::Value value, const std::string& where) {
-          NLAC_REQUIRE(
-              value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
-              "ERR_VALUE", where, " must be a Uint8Array");
-          const auto array = value.As<Napi::Uint8Array>();
-          return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
-        }));
+    auto bytes = to_vector(info[0], "bytes", [](Napi::Value value, const std::string& where) {
+      NLAC_REQUIRE(
+          value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
+          "ERR_VALUE", where, " must be a Uint8Array");
+      const auto array = value.As<Napi::Uint8Array>();
+      return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
+    });
+    token_bytes_ = std::make_shared<const std::vector<std::string>>(bytes);
+    for (const int64_t id : to_ids(info[1], "controls")) {
+      NLAC_REQUIRE(id >= 0 && id < static_cast<int64_t>(bytes.size()), "ERR_VALUE", "control id ", id,
+                   " has no bytes");
+      bytes[static_cast<size_t>(id)].clear();
+    }
+    grammars_ = std::make_shared<GrammarCompiler>(std::move(bytes));
   });
 }
 

@@ -6,6 +6,7 @@ import type { ChatService } from "../../lib/environments/service.ts";
 import { openService } from "../../lib/environments/services.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { NlacError } from "../../lib/errors.ts";
+import { actionGrammar } from "../../lib/prompts/policy.ts";
 import { uniform } from "../../lib/random.ts";
 import { type CollectOptions, collectTrajectories } from "../../lib/rollout/collect.ts";
 import { inTime } from "../../lib/rollout/in-time.ts";
@@ -450,4 +451,32 @@ test("success is what the last step says, and a whole reward where it says nothi
   expect(ended(3, { success: true }, { success: false })).toBe(false);
   expect(ended(1, { success: false }, {})).toBe(true);
   expect(ended(0, { success: "yes" })).toBe(false);
+});
+
+test("actions are held to their tools' schemas where that is asked for, of the format that is a call alone", async () => {
+  const tools = [{ name: "bring", description: "", parameters: { type: "object", properties: {} } }];
+  const environment = (actionFormat: Environment["actionFormat"]): Environment<Errand> => {
+    const errand = errandEnvironment();
+    const start: typeof errand.start = async (task, options) => {
+      const episode = await errand.start(task, options);
+      return { ...episode, observation: { ...episode.observation, tools } };
+    };
+    return { ...errand, actionFormat, start };
+  };
+  for (const [format, constrainActions, held] of [
+    ["tool", true, true],
+    ["tool", undefined, false],
+    ["text", true, false],
+  ] as const) {
+    const model = new ScriptedModel(reply);
+    const grammars = new Set<unknown>();
+    const generate = model.generate.bind(model);
+    model.generate = (requests, options) => {
+      for (const { grammar } of requests) grammars.add(grammar);
+      return generate(requests, options);
+    };
+    await play({ model, environment: environment(format), ...(constrainActions && { constrainActions }) });
+    const expected = held ? [JSON.stringify(actionGrammar(tools, "tool"))] : [undefined];
+    expect([...new Set([...grammars].map((grammar) => JSON.stringify(grammar)))]).toEqual(expected);
+  }
 });

@@ -25,6 +25,17 @@ parts = list(streamed)
 called = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather?"}], tools=tools)
 (call,) = called.choices[0].message.tool_calls
 completed = client.completions.create(model=model, prompt="Once", n=2)
+answered = client.chat.completions.create(
+    model=model,
+    messages=[{"role": "user", "content": "JSON?"}],
+    response_format={
+        "type": "json_schema",
+        "json_schema": {
+            "name": "one",
+            "schema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+        },
+    },
+)
 try:
     client.chat.completions.create(model="other", messages=hello)
     refused = None
@@ -47,6 +58,7 @@ print(
             "usage": parts[-1].usage.completion_tokens,
             "call": [call.function.name, json.loads(call.function.arguments), called.choices[0].finish_reason],
             "completed": [choice.text for choice in completed.choices],
+            "parsed": json.loads(answered.choices[0].message.content),
             "refused": refused,
             "wrong": wrong,
         }

@@ -4,15 +4,16 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
+import { generateObject, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
+import { Ajv2020 } from "ajv/dist/2020.js";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it } from "vitest";
 import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
 import { expectFailure } from "../native/helpers.ts";
-import { CallingModel } from "../support/calling-model.ts";
+import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
-import { tinyLearner } from "../support/tiny.ts";
+import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 const open: { close(): Promise<void> }[] = [];
 afterEach(async () => {
@@ -213,9 +214,26 @@ describe("the openai client", () => {
     [{ temperature: 3 }, /temperature/],
     [{ n: 0 }, /^400 n: /],
     [{ top_logprobs: 5 }, /top_logprobs: only the tokens/],
-    [{ response_format: { type: "json_object" } }, /response_format: only text/],
+    [{ response_format: { type: "xml" } }, /response_format/],
+    [
+      { response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "strin" } } } },
+      /response_format\.jsonSchema has a "type" that is none: "strin"/,
+    ],
+    [
+      { response_format: { type: "json_schema", json_schema: { schema: { not: {} } } } },
+      /response_format\.jsonSchema has "not", which texts cannot be held to/,
+    ],
     [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
-    [{ tool_choice: "required" }, /tool_choice: .*no call can be forced/],
+    [{ tool_choice: "required" }, /tool_choice: there is no such function/],
+    [
+      {
+        tools: [
+          { type: "function", function: { name: "a", parameters: { uniqueItems: true, type: "array" } } },
+        ],
+        tool_choice: { type: "function", function: { name: "a" } },
+      },
+      /uniqueItems/,
+    ],
     [{ seed: "x" }, /seed/],
     [{ functions: [{ name: "f" }] }, /functions: .*as tools/],
     [{ function_call: { name: "f" } }, /function_call: .*as tools/],
@@ -310,6 +328,117 @@ describe("the openai client", () => {
   });
 });
 
+/** A learner of random weights that is told of tools, behind a server. */
+async function startLearner() {
+  const config = { ...tinyConfig, max_position_embeddings: 2048 };
+  const learner = await tinyLearner({ tokenizer: callingTokenizer() }, config);
+  const server = await serve({ learner, name: "tiny", port: 0 });
+  open.push(server, { close: () => learner.dispose() });
+  return new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+}
+
+describe("answers of a form", () => {
+  const request = { model: "tiny", messages: hello.messages, temperature: 1.5, max_tokens: 400 };
+  const schema = {
+    type: "object",
+    properties: {
+      city: { enum: ["Bonn", "Köln"] },
+      degrees: { type: "integer", minimum: -20, maximum: 40 },
+      rain: { type: ["boolean", "null"] },
+    },
+    required: ["city", "degrees", "rain"],
+    additionalProperties: false,
+  };
+  const isValid = new Ajv2020({ allowUnionTypes: true }).compile(schema);
+  const tools = [
+    { type: "function" as const, function: { ...weather, parameters: schema } },
+    {
+      type: "function" as const,
+      function: { name: "wait", parameters: { type: "object", properties: {}, additionalProperties: false } },
+    },
+  ];
+
+  it("are values of the schema, streamed or not, whatever the model is", async () => {
+    const client = await startLearner();
+    const response_format = { type: "json_schema" as const, json_schema: { name: "weather", schema } };
+    for (const seed of [1, 2, 3]) {
+      const { choices } = await client.chat.completions.create({ ...request, seed, response_format });
+      const text = choices[0]!.message.content!;
+      expect([choices[0]!.finish_reason, isValid(JSON.parse(text))]).toEqual(["stop", true]);
+      let streamed = "";
+      for await (const part of await client.chat.completions.create({
+        ...request,
+        seed,
+        response_format,
+        stream: true,
+      }))
+        streamed += part.choices[0]?.delta.content ?? "";
+      expect(streamed).toBe(text);
+    }
+    const any = await client.chat.completions.create({
+      ...request,
+      n: 4,
+      response_format: { type: "json_object" },
+    });
+    for (const { message, finish_reason } of any.choices)
+      if (finish_reason === "stop") expect(JSON.parse(message.content!)).toBeTypeOf("object");
+      else expect(message.content).toMatch(/^\{/);
+  });
+
+  it("are calls that fit their function's schema, where a call must be made", async () => {
+    const client = await startLearner();
+    const named = { type: "function" as const, function: { name: "weather" } };
+    for (const tool_choice of ["required", named] as const)
+      for (const seed of [1, 2, 3]) {
+        const asked = { ...request, seed, tools, tool_choice };
+        const { choices } = await client.chat.completions.create(asked);
+        expect(choices[0]!.finish_reason).toBe("tool_calls");
+        const [made] = choices[0]!.message.tool_calls as OpenAI.ChatCompletionMessageFunctionToolCall[];
+        const { name, arguments: text } = made!.function;
+        expect(
+          name === "wait" ? text === "{}" && tool_choice === "required" : isValid(JSON.parse(text)),
+        ).toBe(true);
+        const parts: OpenAI.ChatCompletionChunk.Choice.Delta.ToolCall[] = [];
+        for await (const part of await client.chat.completions.create({ ...asked, stream: true }))
+          parts.push(...(part.choices[0]?.delta.tool_calls ?? []));
+        expect(parts).toMatchObject([{ index: 0, function: { name, arguments: text } }]);
+      }
+  });
+
+  it("are a call or of the format where both are asked for, and refused where the schema cannot be compiled", async () => {
+    const client = await startLearner();
+    const format = (inner: Record<string, unknown>) => ({
+      response_format: { type: "json_schema" as const, json_schema: { name: "a", schema: inner } },
+    });
+    const { choices } = await client.chat.completions.create({
+      ...request,
+      n: 6,
+      tools,
+      ...format({ enum: ["said"] }),
+    });
+    for (const { message } of choices)
+      if (message.tool_calls === undefined) expect(message.content).toBe('"said"');
+    const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/none" }) });
+    await expect(wrong).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
+  });
+
+  it("reach the ai SDK as objects", async () => {
+    const client = await startLearner();
+    const provider = createOpenAICompatible({
+      name: "nlac",
+      baseURL: client.baseURL,
+      supportsStructuredOutputs: true,
+    });
+    const { object } = await generateObject({
+      model: provider.chatModel("tiny"),
+      schema: jsonSchema<object>(schema as never),
+      prompt: "Weather?",
+      temperature: 1.5,
+    });
+    expect(isValid(object)).toBe(true);
+  });
+});
+
 describe("the ai SDK", () => {
   it("generates, streams, and runs a loop of tool calls", async () => {
     const { server, client } = await start((prompt) =>
@@ -350,7 +479,9 @@ describe("Python's openai client", () => {
     const python = join(cache, "nlac", "peers", "bin", "python");
     const installed = existsSync(python) && spawnSync(python, ["-c", "import openai"]).status === 0;
     if (!installed) skip("scripts/peers.sh has not run");
-    const { client } = await start((prompt) => (prompt.includes("Weather?") ? call("Bonn") : "Grüße 👋"));
+    const { client, model } = await start((prompt) =>
+      prompt.includes("Weather?") ? call("Bonn") : prompt.includes("JSON?") ? '{"a": 1}' : "Grüße 👋",
+    );
     const script = join(import.meta.dirname, "client.py");
     const { stdout } = await promisify(execFile)(python, [script, client.baseURL, "scripted"]);
     expect(JSON.parse(stdout)).toEqual({
@@ -358,8 +489,11 @@ describe("Python's openai client", () => {
       ...{ text: "Grüße 👋", reason: "stop", tokens: 13, streamed: "Grüße 👋", usage: 13 },
       call: ["weather", { city: "Bonn" }, "tool_calls"],
       completed: ["Grüße 👋", "Grüße 👋"],
+      parsed: { a: 1 },
       ...{ refused: "model_not_found", wrong: "temperature" },
     });
+    const grammars = model.calls.flatMap(({ request }) => request.grammar ?? []);
+    expect(grammars).toEqual([{ jsonSchema: expect.objectContaining({ required: ["a"] }) }]);
   });
 });
 

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Learner, type LearnerOptions } from "../../lib/learner.ts";
+import { type CreateOptions, Learner } from "../../lib/learner.ts";
 import { byteTokenizer } from "./scripted-model.ts";
 
 /** 258 ids have text; the rows after them are padding, as many models have. */
@@ -24,7 +24,7 @@ export const tinyConfig = {
   eos_token_id: 257,
 };
 
-export function tinyLearner(options: LearnerOptions = {}, config: object = tinyConfig): Promise<Learner> {
+export function tinyLearner(options: CreateOptions = {}, config: object = tinyConfig): Promise<Learner> {
   return Learner.create(config, { dtype: "float32", tokenizer: byteTokenizer(), ...options });
 }
 

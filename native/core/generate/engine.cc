@@ -3,17 +3,22 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "core/error.h"
+#include "core/generate/logit_kernels.h"
 
 namespace nlac {
 namespace {
 
 // Float32 logits that exist at once.
 constexpr int64_t kLogitBytes = int64_t{64} << 20;
+// How long a step waits for a grammar where there is nothing else to do: others may join, or be cancelled, meanwhile.
+constexpr auto kGrammarWait = std::chrono::milliseconds(5);
 
 void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& config,
               const GenerateHooks& hooks) {
@@ -44,9 +49,21 @@ void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& c
     require(std::set<int64_t>(request.forbidden.begin(), request.forbidden.end()).size() <
                 static_cast<size_t>(config.vocab_size),
             "every id is forbidden");
+    for (int64_t id : request.forced) {
+      require(id >= 0 && id < config.vocab_size, "forced id ", id, " is outside the vocabulary of ",
+              config.vocab_size);
+    }
     require(request.stop.empty() || hooks.token_bytes, "stop strings need the bytes of the tokens");
     for (const std::string& stop : request.stop) require(!stop.empty(), "a stop string is empty");
   }
+}
+
+// What was thrown for a request's grammar, with the request's index.
+std::exception_ptr named(size_t index, const std::exception& error) {
+  const auto* coded = dynamic_cast<const Error*>(&error);
+  std::ostringstream message;
+  message << "generate request " << index << ": the grammar cannot be used: " << error.what();
+  return std::make_exception_ptr(Error(coded ? coded->code() : "ERR_INTERNAL", message.str()));
 }
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
@@ -56,6 +73,8 @@ int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlock
 // A text under way. Some of its tokens have been read, their keys and values are in its blocks; the next token is drawn
 // once all have been.
 struct Engine::Sequence {
+  static constexpr int64_t kNoToken = -1;
+
   std::shared_ptr<GenerateCall> call;
   size_t index;                 // of its request
   int64_t limit;                // most new tokens
@@ -68,6 +87,8 @@ struct Engine::Sequence {
   bool naming = true;  // false: another text is about to read what the next block would be named by
   // Reads the same tokens into the same blocks for this one too; the last one's hidden state serves both.
   Sequence* leader = nullptr;
+  // Where there is a grammar: where the new tokens stand in it. Stays when the blocks are given up.
+  std::unique_ptr<GrammarMatcher> matcher;
   std::string text;                // bytes of the new tokens, kept only where stop strings are asked for
   std::vector<at::Tensor> hidden;  // [hidden] each, where they are kept
   int64_t row = 0;                 // of the step's hidden states, that the next token is drawn from
@@ -81,6 +102,7 @@ struct Engine::Sequence {
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   int32_t parent() const { return named == 0 ? BlockPool::none : blocks[static_cast<size_t>(named - 1)]; }
   bool writing() const { return read > 0 && length() - read == 1; }
+  bool waits_for_grammar() const { return request().grammar.valid() && !matcher; }
   bool cancelled() const { return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed); }
 
   // Takes the token that was drawn; whether it ends the text.
@@ -109,6 +131,12 @@ struct Engine::Sequence {
       const size_t from = before >= stop.size() ? before - stop.size() + 1 : 0;
       return text.find(stop, from) != std::string::npos;
     });
+  }
+
+  // Ends where no token may come.
+  void end() {
+    result().finish_reason = matcher->complete() ? FinishReason::stop : FinishReason::stuck;
+    finish();
   }
 
   void finish() {
@@ -160,8 +188,13 @@ bool Engine::step(const Weights& weights) {
   c10::InferenceMode inference;
   try {
     end_cancelled();
+    open_grammars();
     admit();
-    if (!running_.empty()) advance(weights);
+    if (!running_.empty()) {
+      advance(weights);
+    } else if (!waiting_.empty()) {
+      waiting_.front()->request().grammar.wait_for(kGrammarWait);
+    }
   } catch (...) {
     // Nobody knows what the blocks hold now.
     const std::exception_ptr failure = std::current_exception();
@@ -197,9 +230,33 @@ void Engine::end_cancelled() {
 // --- blocks ---------------------------------------------------------------------------------------------
 
 void Engine::admit() {
-  while (!waiting_.empty() && take_blocks(*waiting_.front())) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+  for (size_t i = 0; i < waiting_.size();) {
+    if (waiting_[i]->waits_for_grammar()) {
+      ++i;
+      continue;
+    }
+    if (!take_blocks(*waiting_[i])) return;
+    running_.push_back(std::move(waiting_[i]));
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+// Texts whose grammars are compiled by now need not wait for them any more.
+void Engine::open_grammars() {
+  for (size_t i = 0; i < waiting_.size();) {
+    Sequence& sequence = *waiting_[i];
+    const PendingGrammar& grammar = sequence.request().grammar;
+    if (!sequence.waits_for_grammar() ||
+        grammar.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+      ++i;
+      continue;
+    }
+    try {
+      sequence.matcher = std::make_unique<GrammarMatcher>(grammar.get(), sequence.request().stop_token_ids);
+    } catch (const std::exception& error) {
+      fail(sequence.call, named(sequence.index, error));
+      i = 0;  // others of the call were before it, perhaps
+    }
   }
 }
 
@@ -411,6 +468,11 @@ void Engine::advance(const Weights& weights) {
       fail(sequence->call, sequence->failure);
       continue;
     }
+    if (sequence->token == Sequence::kNoToken) {
+      sequence->end();
+      leave(*sequence);
+      continue;
+    }
     if (sequence->request().keep_hidden) sequence->hidden.push_back(drawn[sequence->row].clone());
     name_blocks(*sequence);
     if (sequence->append()) {
@@ -423,16 +485,31 @@ void Engine::advance(const Weights& weights) {
 // Draws a sequence's next token from its logits [vocab].
 void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
   const GenerateRequest& request = sequence.request();
-  const int64_t step = static_cast<int64_t>(sequence.result().tokens.size());
-  if (!constrained(request)) {
-    sequence.token = sample_token(logits, vocab, request, step, &sequence.log_prob);
+  const size_t step = sequence.result().tokens.size();
+  if (step < request.forced.size()) {
+    sequence.token = request.forced[step];
+    sequence.log_prob = log_probability(logits, vocab, sequence.token);
+  } else if (!constrained(request)) {
+    sequence.token = sample_token(logits, vocab, request, static_cast<int64_t>(step), &sequence.log_prob);
     return;
+  } else {
+    thread_local std::vector<float> changed;
+    changed.assign(logits, logits + vocab);
+    constrain(request, sequence.tokens, changed.data());
+    if (sequence.matcher) {
+      const auto allowed = sequence.matcher->allowed(request.forbidden);
+      sequence.token = Sequence::kNoToken;
+      if (allowed.empty()) return;
+      NLAC_REQUIRE(static_cast<int64_t>(allowed.size()) == (vocab + 31) / 32, "ERR_INTERNAL",
+                   "the grammar is compiled for another vocabulary");
+      kernels::keep_allowed(changed.data(), vocab, allowed.data());
+    }
+    sequence.token = sample_token(changed.data(), vocab, request, static_cast<int64_t>(step), nullptr);
+    sequence.log_prob = log_probability(logits, vocab, sequence.token);
   }
-  thread_local std::vector<float> changed;
-  changed.assign(logits, logits + vocab);
-  constrain(request, sequence.tokens, changed.data());
-  sequence.token = sample_token(changed.data(), vocab, request, step, nullptr);
-  sequence.log_prob = log_probability(logits, vocab, sequence.token);
+  NLAC_REQUIRE(!sequence.matcher || sequence.matcher->accept(sequence.token), "ERR_VALUE",
+               "generate request ", sequence.index, ": forced id ", sequence.token,
+               " does not fit the grammar");
 }
 
 // Draws the next token of each from `hidden` [rows, hidden].

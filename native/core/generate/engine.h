@@ -1,5 +1,6 @@
 // Generation with continuous batching. Requests wait in line, are admitted in the order they came as soon as there are
-// blocks for their prompts, and advance together, a step at a time: every text that is being written by one token, and
+// blocks for their prompts (only one whose grammar is still being compiled lets others pass), and advance together, a
+// step at a time: every text that is being written by one token, and
 // beside them as many tokens of prompts as do not keep the writing waiting. A text leaves with its last token; another
 // may join at the next step.
 //
@@ -35,7 +36,8 @@ struct GenerateCall {
   GenerateHooks hooks;                  // what they point to outlives the call's end
   std::vector<GenerateResult> results;  // in the order of the requests
   size_t unfinished = 0;
-  std::exception_ptr failure;  // ERR_NOT_FINITE, or what the decoder threw; the results then mean nothing
+  // ERR_NOT_FINITE, a grammar's ERR_VALUE, or what the decoder threw; the results then mean nothing.
+  std::exception_ptr failure;
 
   bool done() const { return unfinished == 0; }
 };
@@ -50,7 +52,8 @@ class Engine {
   ~Engine();
 
   // Puts a call's requests in line. Throws ERR_VALUE for a bad request (empty prompt, id outside the vocabulary, prompt
-  // longer than the context, a sampling parameter out of range), naming its index; then none is in line.
+  // longer than the context, a sampling parameter out of range), naming its index; then none is in line. A grammar may be
+  // refused later, once it is compiled: then the call fails so.
   std::shared_ptr<GenerateCall> submit(std::vector<GenerateRequest> requests, GenerateHooks hooks);
   // Calls that were cancelled are done, and every other text goes on by a step. False when none is left. The weights
   // must be the same until then.
@@ -70,6 +73,7 @@ class Engine {
   using Sequences = std::deque<std::unique_ptr<Sequence>>;
 
   void end_cancelled();
+  void open_grammars();
   void admit();
   bool take_blocks(Sequence& sequence);
   bool make_room(Sequence& sequence);

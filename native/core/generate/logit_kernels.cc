@@ -154,6 +154,20 @@ NLAC_INLINE void select_body(const float* x, int64_t n, float threshold, std::ve
   }
 }
 
+template <int W>
+NLAC_INLINE void allowed_body(float* x, int64_t n, const uint32_t* allowed) {
+  Int<W> lanes;
+  for (int i = 0; i < W; ++i) lanes[i] = int32_t{1} << i;
+  const Float<W> nothing = splat<W>(kNegativeInfinity);
+  const Int<W> none{};
+  for (int64_t i = 0; i < n; i += W) {
+    const uint32_t bits = allowed[i / 32] >> (i % 32);
+    const Float<W> v = load<W>(x + i, n - i);
+    const Float<W> kept = ((none + static_cast<int32_t>(bits)) & lanes) != none ? v : nothing;
+    std::memcpy(x + i, &kept, static_cast<size_t>(std::min<int64_t>(W, n - i)) * sizeof(float));
+  }
+}
+
 struct Table {
   float (*max_value)(const float*, int64_t);
   void (*exp_block_sums)(const float*, int64_t, float, float, double*);
@@ -161,6 +175,7 @@ struct Table {
   double (*exp_mass_at_least)(const float*, int64_t, float, float, float);
   void (*block_maxima)(const float*, int64_t, float*);
   void (*select_at_least)(const float*, int64_t, float, std::vector<int32_t>&);
+  void (*keep_allowed)(float*, int64_t, const uint32_t*);
 };
 
 #define NLAC_KERNELS(name, W, target)                                                                      \
@@ -179,7 +194,10 @@ struct Table {
     target static void select(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) { \
       select_body<W>(x, n, threshold, indices);                                                            \
     }                                                                                                      \
-    static constexpr Table table{max, sums, exps, mass, maxima, select};                                   \
+    target static void keep(float* x, int64_t n, const uint32_t* allowed) {                                \
+      allowed_body<W>(x, n, allowed);                                                                      \
+    }                                                                                                      \
+    static constexpr Table table{max, sums, exps, mass, maxima, select, keep};                             \
   };
 
 NLAC_KERNELS(Baseline, 4, )
@@ -221,5 +239,7 @@ void block_maxima(const float* x, int64_t n, float* maxima) { table().block_maxi
 void select_at_least(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) {
   table().select_at_least(x, n, threshold, indices);
 }
+
+void keep_allowed(float* x, int64_t n, const uint32_t* allowed) { table().keep_allowed(x, n, allowed); }
 
 }  // namespace nlac::kernels

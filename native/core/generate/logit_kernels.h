@@ -30,4 +30,7 @@ void block_maxima(const float* x, int64_t n, float* maxima);
 // Appends the indices of x_i ≥ threshold, ascending.
 void select_at_least(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices);
 
+// x_i becomes -inf where bit i % 32 of allowed[i / 32] is 0.
+void keep_allowed(float* x, int64_t n, const uint32_t* allowed);
+
 }  // namespace nlac::kernels

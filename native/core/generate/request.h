@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/generate/grammar.h"
+
 namespace nlac {
 
 struct GenerateRequest {
@@ -22,6 +24,9 @@ struct GenerateRequest {
   // al., "CTRL", 2019). 1: off
   double repetition_penalty = 1.0;
   std::vector<int64_t> forbidden;  // ids that are never written
+  // What the text must be, the forced ids too. A text that its grammar does not let go on ends. Not valid: anything.
+  PendingGrammar grammar;
+  std::vector<int64_t> forced;  // what is written first, in place of what would be drawn
   uint64_t seed = 0;                    // this request's own stream: independent of what else is in the batch
   std::vector<int64_t> stop_token_ids;  // ends the text; the id is kept as the last token
   // Stop strings are matched on the decoded bytes of the new tokens: token_bytes[id], may be null when no
@@ -30,7 +35,8 @@ struct GenerateRequest {
   bool keep_hidden = false;  // the result has the hidden states that its tokens were drawn from
 };
 
-enum class FinishReason { stop, length, cancelled };  // stop: an id or a string; length: limit or context
+// stop: an id, a string or the end of its grammar; length: limit or context; stuck: no id could follow in its grammar
+enum class FinishReason { stop, length, stuck, cancelled };
 
 struct GenerateResult {
   std::vector<int64_t> tokens;   // new ids, the stop id included
@@ -53,8 +59,9 @@ struct GenerateHooks {
 int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& request, int64_t step,
                      float* log_prob);
 
-// Whether the request draws from other logits than the model's; constrain() makes them in place. `tokens`: the prompt
-// and what was written. Comes before the filters; what a token is worth, its log probability, stays the model's.
+// Whether the request draws from other logits than the model's; constrain() makes them in place, but for the grammar's
+// part. `tokens`: the prompt and what was written. Comes before the filters; what a token is worth, its log
+// probability, stays the model's.
 bool constrained(const GenerateRequest& request);
 void constrain(const GenerateRequest& request, const std::vector<int64_t>& tokens, float* logits);
 float log_probability(const float* logits, int64_t vocab, int64_t id);

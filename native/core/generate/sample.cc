@@ -219,7 +219,7 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
 }
 
 bool constrained(const GenerateRequest& request) {
-  return request.repetition_penalty != 1 || !request.forbidden.empty();
+  return request.repetition_penalty != 1 || !request.forbidden.empty() || request.grammar.valid();
 }
 
 void constrain(const GenerateRequest& request, const std::vector<int64_t>& tokens, float* logits) {

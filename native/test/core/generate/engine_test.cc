@@ -726,3 +726,69 @@ TEST_CASE("on a GPU texts are the CPU's, recorded as CUDA graphs or not" *
     }
   }
 }
+
+TEST_CASE("a text keeps to its grammar through preemption and in any company") {
+  Model model;
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  const auto digits_and_letters = compiler.compile(R"({"regex": "([0-9]{2}[A-Z]{3})*"})");
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) {
+    requests.push_back(request_of(random_ids(20, 30 + i), 60, 1.5, i));
+    requests.back().grammar = digits_and_letters;
+  }
+  Engine engine = model.engine(8 * kBlockBytes);
+  const auto crowded = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    check_same(crowded[i], model.fresh({requests[i]})[0]);
+    REQUIRE(crowded[i].tokens.size() == 60);
+    for (size_t t = 0; t < 60; ++t) {
+      const int64_t id = crowded[i].tokens[t];
+      CHECK((t % 5 < 2 ? id < 10 : id >= 17 && id < 43));
+    }
+    // What a token is worth stays the model's.
+    const at::Tensor last = at::log_softmax(model.last_logits(requests[i].tokens), 0);
+    CHECK(crowded[i].log_probs[0] ==
+          doctest::Approx(last[crowded[i].tokens[0]].item<float>()).epsilon(1e-4));
+  }
+  SUBCASE("one that is refused fails its own call") {
+    GenerateRequest refused = requests[0];
+    refused.grammar = compiler.compile(R"({"regex": "(?=a)b"})");
+    const auto good = engine.submit({requests[1]}, {});
+    const auto bad = engine.submit({requests[2], refused}, {});
+    drain(engine, model.weights);
+    check_same(good->results[0], crowded[1]);
+    REQUIRE(bad->failure);
+    CHECK(code_of([&] { std::rethrow_exception(bad->failure); }) == "ERR_VALUE");
+  }
+  SUBCASE("an end, and no way on, are told apart") {
+    GenerateRequest request = requests[0];
+    request.grammar = compiler.compile(R"({"literal": "A1"})");
+    CHECK(model.fresh({request})[0].tokens == std::vector<int64_t>{17, 1});
+    CHECK(model.fresh({request})[0].finish_reason == FinishReason::stop);
+    request.forbidden = {1};
+    CHECK(model.fresh({request})[0].tokens == std::vector<int64_t>{17});
+    CHECK(model.fresh({request})[0].finish_reason == FinishReason::stuck);
+  }
+}
+
+TEST_CASE("forced ids come first, worth what the model gives them, and the text goes on from them") {
+  Model model;
+  GenerateRequest request = request_of(random_ids(9, 4), 12, 1, 7);
+  request.forced = random_ids(5, 8);
+  const GenerateResult result = model.fresh({request})[0];
+  REQUIRE(result.tokens.size() == 12);
+  std::vector<int64_t> ids = request.tokens;
+  for (size_t t = 0; t < 12; ++t) {
+    if (t < 5) CHECK(result.tokens[t] == request.forced[t]);
+    const at::Tensor row = model.last_logits(ids);
+    if (t >= 5)
+      CHECK(result.tokens[t] == sample_token(row.const_data_ptr<float>(), model.config.vocab_size, request,
+                                             static_cast<int64_t>(t), nullptr));
+    CHECK(result.log_probs[t] ==
+          doctest::Approx(at::log_softmax(row, 0)[result.tokens[t]].item<float>()).epsilon(1e-4));
+    ids.push_back(result.tokens[t]);
+  }
+}

@@ -254,3 +254,21 @@ TEST_CASE("extreme logits") {
     CHECK_THROWS_AS(sample_token(masked.data(), 9, with(0, 0, 1, 0), 0, &log_prob), Error);
   }
 }
+
+TEST_CASE("what is not allowed gets no weight, and all else stays") {
+  for (const int64_t vocab : {1, 15, 16, 31, 32, 33, 1000, 49152}) {
+    const std::vector<float> logits = normal_logits(vocab, 3, static_cast<uint64_t>(vocab));
+    std::mt19937 numbers(static_cast<uint32_t>(vocab));
+    std::vector<uint32_t> allowed(static_cast<size_t>((vocab + 31) / 32));
+    for (uint32_t& word : allowed) word = numbers() % 4 ? numbers() : numbers() % 2 ? 0 : ~0u;
+    std::vector<float> kept = logits;
+    kernels::keep_allowed(kept.data(), vocab, allowed.data());
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < vocab; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      const bool is_allowed = allowed[at / 32] >> (at % 32) & 1;
+      wrong += kept[at] != (is_allowed ? logits[at] : -std::numeric_limits<float>::infinity());
+    }
+    CHECK(wrong == 0);
+  }
+}

@@ -1,0 +1,296 @@
+#include "core/generate/grammar.h"
+
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/io/json.h"
+
+// --- what the library says ------------------------------------------------------------------------------
+
+namespace {
+
+// A warning says that a part of the grammar was passed over: then it could not be held to.
+thread_local std::string passed_over;
+
+constexpr int kWarning = 2;  // XGRAMMAR_LOG_LEVEL_WARNING
+
+}  // namespace
+
+// The library's own hooks; it is built with XGRAMMAR_LOG_CUSTOMIZE.
+namespace xgrammar {
+
+void LogFatalImpl(const std::string&, int, const std::string& message) {
+  throw nlac::Error("ERR_VALUE", message);
+}
+
+void LogMessageImpl(const std::string&, int, int level, const std::string& message) {
+  if (level == kWarning && passed_over.empty()) passed_over = message;
+}
+
+}  // namespace xgrammar
+
+namespace nlac {
+namespace {
+
+// Time and memory that a grammar takes grow with its length, its depth and what it lets repeat.
+constexpr size_t kLongestGrammar = size_t{64} << 10;  // bytes of JSON
+constexpr size_t kDeepestGrammar = 64;                // grammars in grammars, schemas in schemas
+constexpr size_t kLargestAutomata = size_t{2} << 20;  // bytes
+constexpr double kLongestCompile = 16, kLongestStep = 0.25;  // seconds of the processor; a step: a token
+
+using Json = nlohmann::json;
+
+bool is_too_deep(const std::string& schema) {
+  size_t depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < schema.size(); ++i) {
+    const char c = schema[i];
+    if (c == '"') quoted = !quoted;
+    if (c == '\\' && quoted) ++i;
+    if (quoted) continue;
+    if ((c == '{' || c == '[') && ++depth > kDeepestGrammar) return true;
+    if (c == '}' || c == ']') --depth;
+  }
+  return false;
+}
+
+xgrammar::Grammar from_schema(const std::string& schema, bool strict) {
+  NLAC_REQUIRE(!is_too_deep(schema), "ERR_VALUE", "the schema is nested deeper than ", kDeepestGrammar,
+               " levels");
+  return xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/false, /*indent=*/std::nullopt,
+                                           /*separators=*/std::nullopt, strict);
+}
+
+// An EBNF string that is `text`, byte by byte.
+xgrammar::Grammar from_literal(const std::string& text) {
+  std::string rule = "root ::= \"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') rule += '\\';
+    if (c == '\n') {
+      rule += "\\n";
+    } else if (c == '\r') {
+      rule += "\\r";
+    } else {
+      rule += c;
+    }
+  }
+  return xgrammar::Grammar::FromEBNF(rule + "\"");
+}
+
+xgrammar::Grammar build(const Json& grammar, size_t depth) {
+  NLAC_REQUIRE(depth <= kDeepestGrammar, "ERR_VALUE", "it is nested deeper than ", kDeepestGrammar,
+               " levels");
+  NLAC_REQUIRE(grammar.is_object() && grammar.size() == 1, "ERR_VALUE", "it must be an object of one key");
+  const auto only = grammar.begin();
+  const std::string& kind = only.key();
+  const Json& value = only.value();
+  if (kind == "json") return from_schema(R"({"type": "object"})", false);
+  if (kind == "sequence" || kind == "anyOf") {
+    NLAC_REQUIRE(value.is_array() && !value.empty(), "ERR_VALUE", kind, " must be a list that is not empty");
+    std::vector<xgrammar::Grammar> parts;
+    for (const Json& part : value) parts.push_back(build(part, depth + 1));
+    if (parts.size() == 1) return parts.front();
+    return kind == "sequence" ? xgrammar::Grammar::Concat(parts) : xgrammar::Grammar::Union(parts);
+  }
+  NLAC_REQUIRE(value.is_string(), "ERR_VALUE", kind, " must be a text");
+  const std::string& text = value.get_ref<const std::string&>();
+  if (kind == "jsonSchema") return from_schema(text, true);
+  if (kind == "regex") return xgrammar::Grammar::FromRegex(text);
+  if (kind == "ebnf") return xgrammar::Grammar::FromEBNF(text);
+  if (kind == "literal") return from_literal(text);
+  fail("ERR_VALUE", "there is no grammar ", printable(kind));
+}
+
+xgrammar::TokenizerInfo vocabulary_of(const std::vector<std::string>& bytes) {
+  return {bytes, xgrammar::VocabType::RAW, std::nullopt, /*stop_token_ids=*/std::vector<int32_t>{}};
+}
+
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// A text's own way through its grammar can be long, where it may be read in many ways; it grows with the text.
+template <typename Step>
+auto in_time(Step step) {
+  const double begun = thread_seconds();
+  auto result = step();
+  NLAC_REQUIRE(thread_seconds() - begun <= kLongestStep, "ERR_VALUE",
+               "the grammar takes too long to follow: texts can be read in too many ways");
+  return result;
+}
+
+}  // namespace
+
+class Grammar {
+ public:
+  xgrammar::CompiledGrammar compiled;
+};
+
+// --- compiling ------------------------------------------------------------------------------------------
+
+struct GrammarCompiler::Vocabulary {
+  explicit Vocabulary(std::vector<std::string> token_bytes) : bytes(std::move(token_bytes)) {}
+
+  std::shared_ptr<const Grammar> compile(const std::string& text) {
+    NLAC_REQUIRE(text.size() <= kLongestGrammar, "ERR_VALUE", "it is longer than ", kLongestGrammar,
+                 " bytes");
+    passed_over.clear();
+    const xgrammar::Grammar grammar = build(Json::parse(text), 0);
+    if (!compiler) prepare();
+    const auto require = [](bool quick) {
+      NLAC_REQUIRE(quick, "ERR_VALUE",
+                   "it takes too long to compile: it has too many parts, or lets them repeat too often");
+    };
+    // Nothing can stop the library once it compiles. Without tokens it is quick, and tells how large the automata are;
+    // with all it takes as much longer than with every kFewer-th as there are more of them.
+    require(without_tokens.CompileGrammar(grammar).MemorySizeBytes() <= kLargestAutomata);
+    for (xgrammar::GrammarCompiler& sample : samples) {
+      const double begun = thread_seconds();
+      sample.CompileGrammar(grammar);
+      require((thread_seconds() - begun) * kFewer <= kLongestCompile);
+    }
+    auto made = std::make_shared<Grammar>(Grammar{compiler->CompileGrammar(grammar)});
+    NLAC_REQUIRE(passed_over.empty(), "ERR_VALUE", passed_over);
+    GrammarMatcher matcher(made, {});
+    NLAC_REQUIRE(matcher.complete() || !matcher.allowed({}).empty(), "ERR_VALUE", "no text fits it");
+    return made;
+  }
+
+  void prepare() {
+    for (size_t stride = kFewer * kFewer * kFewer; stride > 1; stride /= kFewer) {
+      std::vector<std::string> some;
+      for (size_t id = 0; id < bytes.size(); id += stride) some.push_back(bytes[id]);
+      samples.emplace_back(vocabulary_of(some), /*max_threads=*/1, /*cache_enabled=*/false);
+    }
+    compiler.emplace(vocabulary_of(bytes), /*max_threads=*/1, /*cache_enabled=*/true, int64_t{kKeptBytes} / 2);
+  }
+
+  static constexpr size_t kFewer = 16;
+  const std::vector<std::string> bytes;
+  xgrammar::GrammarCompiler without_tokens{vocabulary_of({}), /*max_threads=*/1, /*cache_enabled=*/false};
+  std::vector<xgrammar::GrammarCompiler> samples;     // of ever more tokens
+  std::optional<xgrammar::GrammarCompiler> compiler;  // of all; made by the first grammar
+};
+
+GrammarCompiler::GrammarCompiler(std::vector<std::string> token_bytes)
+    : vocabulary_(std::make_unique<Vocabulary>(std::move(token_bytes))) {}
+
+GrammarCompiler::~GrammarCompiler() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+PendingGrammar GrammarCompiler::compile(const std::string& grammar) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = by_grammar_.find(grammar); found != by_grammar_.end()) {
+    kept_.splice(kept_.begin(), kept_, found->second);
+    return kept_.front().compiled;
+  }
+  std::promise<std::shared_ptr<const Grammar>> promise;
+  kept_.push_front({grammar, promise.get_future().share()});
+  by_grammar_[grammar] = kept_.begin();
+  waiting_.emplace_back(grammar, std::move(promise));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+  return kept_.front().compiled;
+}
+
+size_t GrammarCompiler::kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_.size();
+}
+
+void GrammarCompiler::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+    if (closing_) return;
+    auto [text, promise] = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    std::shared_ptr<const Grammar> grammar;
+    std::exception_ptr refusal;
+    try {
+      grammar = vocabulary_->compile(text);
+    } catch (const Error&) {
+      refusal = std::current_exception();
+    } catch (const std::exception& error) {
+      refusal = std::make_exception_ptr(Error("ERR_VALUE", error.what()));
+    }
+    lock.lock();
+    by_grammar_.at(text)->bytes = text.size() + (grammar ? grammar->compiled.MemorySizeBytes() : 0);
+    drop_oldest();
+    if (refusal) {
+      promise.set_exception(refusal);
+    } else {
+      promise.set_value(std::move(grammar));
+    }
+  }
+}
+
+// All that do not fit behind newer ones; what is in line stays.
+void GrammarCompiler::drop_oldest() {
+  size_t bytes = 0;
+  for (auto kept = kept_.begin(); kept != kept_.end();) {
+    bytes += kept->bytes;
+    if (kept->bytes > 0 && bytes > kKeptBytes) {
+      by_grammar_.erase(kept->grammar);
+      kept = kept_.erase(kept);
+    } else {
+      ++kept;
+    }
+  }
+}
+
+// --- following ------------------------------------------------------------------------------------------
+
+struct GrammarMatcher::State {
+  std::shared_ptr<const Grammar> grammar;
+  xgrammar::GrammarMatcher matcher;
+  std::vector<uint32_t> mask;
+};
+
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, const std::vector<int64_t>& stop_ids) {
+  std::optional<std::vector<int>> stops;
+  if (!stop_ids.empty()) stops.emplace(stop_ids.begin(), stop_ids.end());
+  xgrammar::GrammarMatcher matcher(grammar->compiled, std::move(stops));
+  const int64_t vocab = grammar->compiled.GetTokenizerInfo().GetVocabSize();
+  const auto words = static_cast<size_t>((vocab + 31) / 32);
+  state_ = std::make_unique<State>(
+      State{std::move(grammar), std::move(matcher), std::vector<uint32_t>(words)});
+}
+
+GrammarMatcher::~GrammarMatcher() = default;
+
+std::span<const uint32_t> GrammarMatcher::allowed(const std::vector<int64_t>& forbidden) {
+  std::vector<uint32_t>& mask = state_->mask;
+  std::fill(mask.begin(), mask.end(), 0);
+  int64_t words = static_cast<int64_t>(mask.size());
+  DLTensor bits{mask.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &words, nullptr, 0};
+  in_time([&] { return state_->matcher.FillNextTokenBitmask(&bits); });
+  const int64_t vocab = state_->grammar->compiled.GetTokenizerInfo().GetVocabSize();
+  if (vocab % 32 != 0) mask.back() &= (uint32_t{1} << (vocab % 32)) - 1;
+  for (const int64_t id : forbidden) mask[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
+  if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; })) return {};
+  return mask;
+}
+
+bool GrammarMatcher::accept(int64_t id) {
+  return in_time([&] { return state_->matcher.AcceptToken(static_cast<int32_t>(id)); });
+}
+
+bool GrammarMatcher::complete() const { return state_->matcher.IsCompleted(); }
+
+}  // namespace nlac

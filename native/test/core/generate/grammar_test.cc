@@ -1,0 +1,258 @@
+// Masks against a naive one: of every token, whether some text that fits begins with what is written and the token.
+#include "core/generate/grammar.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <random>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+using nlac::Error;
+using nlac::GrammarCompiler;
+using nlac::GrammarMatcher;
+
+namespace {
+
+// A language as a finite list of texts.
+using Language = std::set<std::string>;
+
+std::shared_ptr<const nlac::Grammar> compiled(const std::vector<std::string>& tokens,
+                                              const std::string& grammar) {
+  return GrammarCompiler(tokens).compile(grammar).get();
+}
+
+std::string refusal(const std::string& grammar) {
+  try {
+    compiled({"a", "b"}, grammar);
+  } catch (const Error& error) {
+    CHECK(std::string(error.code()) == "ERR_VALUE");
+    return error.what();
+  }
+  return "";
+}
+
+bool is_allowed(std::span<const uint32_t> mask, int64_t id) {
+  return !mask.empty() && (mask[static_cast<size_t>(id / 32)] >> (id % 32) & 1);
+}
+
+bool begins_some(const Language& language, const std::string& text) {
+  const auto next = language.lower_bound(text);
+  return next != language.end() && next->starts_with(text);
+}
+
+// Follows `grammar` along random texts and holds every mask against the language.
+void check_masks(const std::vector<std::string>& tokens, const std::string& grammar, const Language& language,
+                 uint64_t seed) {
+  CAPTURE(grammar);
+  const int64_t stop = 0;  // tokens[0] has no bytes
+  const auto shared = compiled(tokens, grammar);
+  std::mt19937_64 numbers(seed);
+  for (int text_number = 0; text_number < 8; ++text_number) {
+    GrammarMatcher matcher(shared, {stop});
+    std::string text;
+    for (;;) {
+      CAPTURE(text);
+      const bool complete = language.contains(text);
+      CHECK(matcher.complete() == complete);
+      const auto mask = matcher.allowed({});
+      std::vector<int64_t> next;
+      for (int64_t id = 0; id < static_cast<int64_t>(tokens.size()); ++id) {
+        CAPTURE(id);
+        const std::string& bytes = tokens[static_cast<size_t>(id)];
+        const bool fits = id == stop ? complete : !bytes.empty() && begins_some(language, text + bytes);
+        CHECK(is_allowed(mask, id) == fits);
+        if (fits) next.push_back(id);
+      }
+      if (next.empty()) break;
+      const int64_t id = next[numbers() % next.size()];
+      REQUIRE(matcher.accept(id));
+      if (id == stop) break;
+      text += tokens[static_cast<size_t>(id)];
+    }
+  }
+}
+
+// All texts over `letters` of up to `longest` that `fits` holds of.
+Language texts(const std::string& letters, size_t longest, const std::function<bool(const std::string&)>& fits) {
+  Language language;
+  std::vector<std::string> layer{""};
+  for (size_t length = 0;; ++length) {
+    for (const std::string& text : layer)
+      if (fits(text)) language.insert(text);
+    if (length == longest) return language;
+    std::vector<std::string> longer;
+    for (const std::string& text : layer)
+      for (const char letter : letters) longer.push_back(text + letter);
+    layer = std::move(longer);
+  }
+}
+
+// The stop id, and words over the letters; with `bytes` every letter is a token by itself.
+std::vector<std::string> vocabulary(const std::string& letters, bool bytes, uint64_t seed) {
+  std::mt19937_64 numbers(seed);
+  std::vector<std::string> tokens{""};
+  if (bytes)
+    for (const char letter : letters) tokens.emplace_back(1, letter);
+  while (tokens.size() < letters.size() + 40) {
+    std::string token;
+    for (size_t length = 1 + numbers() % 4; length > 0; --length) token += letters[numbers() % letters.size()];
+    tokens.push_back(token);
+  }
+  tokens.emplace_back();  // a row of padding
+  return tokens;
+}
+
+}  // namespace
+
+TEST_CASE("a mask has the tokens that some text goes on with, and no others") {
+  // Each matches texts of 7 letters at most, so that the list of them is complete.
+  const std::vector<std::string> patterns = {
+      "a",
+      "(a|b){0,7}",
+      "a{2,5}b?",
+      "(ab|ba){1,3}",
+      "[ab]{3}c?(ab)?",
+      "(a|ab)(c|bca)?",
+      "a{0,3}b{0,3}",
+      "(abc|acb|bac){2}",
+      "(a(b(c)?)?)?",
+  };
+  const std::string letters = "abc";
+  for (const std::string& pattern : patterns) {
+    const std::regex expected(pattern);
+    const Language language =
+        texts(letters, 7, [&](const std::string& text) { return std::regex_match(text, expected); });
+    for (uint64_t seed = 0; seed < 6; ++seed)
+      check_masks(vocabulary(letters, seed % 2 == 0, seed), R"({"regex": ")" + pattern + "\"}", language, seed);
+  }
+}
+
+TEST_CASE("a token is judged by itself, not by one that it holds") {
+  const Language language = {"acab", "acaba"};
+  check_masks({"", "ab", "acab", "ba", "a"}, R"({"regex": "acaba?"})", language, 1);
+}
+
+TEST_CASE("a mask of a schema has the tokens that some value goes on with") {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> schemas = {
+      {R"({"enum": ["ab", "abc", "b"]})", {"\"ab\"", "\"abc\"", "\"b\""}},
+      {R"({"type": "array", "items": {"const": 1}, "minItems": 1, "maxItems": 3})", {"[1]", "[1, 1]", "[1, 1, 1]"}},
+      {R"({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "null"}}, "required": ["a"]})",
+       {R"({"a": true})", R"({"a": false})", R"({"a": true, "b": null})", R"({"a": false, "b": null})"}},
+      {R"({"type": "integer", "minimum": 8, "maximum": 12})", {"8", "9", "10", "11", "12"}},
+  };
+  for (const auto& [schema, values] : schemas) {
+    std::string quoted;
+    for (const char c : schema) quoted += c == '"' ? "\\\"" : std::string(1, c);
+    const Language language(values.begin(), values.end());
+    for (uint64_t seed = 0; seed < 6; ++seed)
+      check_masks(vocabulary("ab1:, \"{}[]truefalsn0289", true, seed),
+                  R"({"jsonSchema": ")" + quoted + "\"}", language, seed);
+  }
+}
+
+TEST_CASE("grammars stand one after another, or beside each other, and a text stands for itself") {
+  const std::string grammar =
+      R"({"sequence": [{"literal": "a\"b\\\n"}, {"anyOf": [{"regex": "c{1,2}"}, {"ebnf": "root ::= \"x\" | \"y\""}]}]})";
+  const Language language = {"a\"b\\\nc", "a\"b\\\ncc", "a\"b\\\nx", "a\"b\\\ny"};
+  for (uint64_t seed = 0; seed < 6; ++seed)
+    check_masks(vocabulary("ab\"\\\ncxy", true, seed), grammar, language, seed);
+}
+
+TEST_CASE("a grammar that cannot be held to is refused") {
+  const auto nested = [](int times, const std::string& open, const std::string& close) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += open;
+    text += "{}";
+    for (int i = 0; i < times; ++i) text += close;
+    return text;
+  };
+  CHECK(refusal(R"({"regex": "a"})").empty());
+  CHECK(refusal("nonsense").find("parse") != std::string::npos);
+  CHECK(refusal("[]").find("one key") != std::string::npos);
+  CHECK(refusal(R"({"grammar": "a"})").find("no grammar \"grammar\"") != std::string::npos);
+  CHECK(refusal(R"({"regex": 3})").find("must be a text") != std::string::npos);
+  CHECK(refusal(R"({"sequence": []})").find("list") != std::string::npos);
+  CHECK(refusal(R"({"regex": "(a"})").find("not closed") != std::string::npos);
+  CHECK(refusal(R"({"regex": "a^b"})").find("ignored") != std::string::npos);  // would be passed over
+  CHECK(refusal(R"({"regex": "(?=a)b"})").find("ookahead") != std::string::npos);
+  CHECK(refusal(R"({"ebnf": "root ::= other"})").find("not defined") != std::string::npos);
+  CHECK(refusal(R"({"ebnf": "root ::= root"})").find("no text fits") != std::string::npos);
+  CHECK(refusal(R"({"regex": "c"})").find("no text fits") != std::string::npos);  // no token spells it
+  CHECK(refusal(R"({"jsonSchema": "false"})").find("cannot accept") != std::string::npos);
+  CHECK(refusal(R"({"jsonSchema": "{\"allOf\": [{\"type\": \"string\"}, {\"maxLength\": 3}]}"})").find("allOf") !=
+        std::string::npos);
+  CHECK(refusal(R"({"jsonSchema": "{\"required\": [3]}"})").empty() == false);
+  CHECK(refusal(R"({"jsonSchema": ")" + nested(200, R"({\"items\":)", "}") + "\"}").find("deeper") !=
+        std::string::npos);
+  CHECK(refusal(nested(200, R"({"sequence":[)", "]}")).find("deeper") != std::string::npos);
+  CHECK(refusal(R"({"regex": ")" + std::string(70'000, 'a') + "\"}").find("longer") != std::string::npos);
+}
+
+TEST_CASE("ids that are forbidden, or that end the text, are not part of it") {
+  const auto grammar = compiled({"", "a", "b", "ab"}, R"({"regex": "(ab)*"})");
+  GrammarMatcher matcher(grammar, {2});
+  CHECK(is_allowed(matcher.allowed({}), 1));
+  CHECK(is_allowed(matcher.allowed({}), 2));  // the empty text may end
+  CHECK_FALSE(is_allowed(matcher.allowed({1}), 1));
+  CHECK(matcher.allowed({1, 2, 3}).empty());
+  CHECK_FALSE(matcher.accept(0));
+  REQUIRE(matcher.accept(1));
+  CHECK(matcher.allowed({}).empty());  // "b" is the only way on, and it may only end a text
+  CHECK_FALSE(matcher.accept(2));
+  CHECK_FALSE(matcher.complete());
+}
+
+TEST_CASE("a compiler keeps what it compiled, the refused too, and drops the oldest") {
+  GrammarCompiler compiler({"", "a"});
+  const auto first = compiler.compile(R"({"regex": "a"})");
+  CHECK(compiler.compile(R"({"regex": "a"})").get() == first.get());
+  CHECK_THROWS_AS(compiler.compile(R"({"regex": "("})").get(), Error);
+  CHECK_THROWS_AS(compiler.compile(R"({"regex": "("})").get(), Error);
+  CHECK(compiler.kept() == 2);
+  // Each counts at least its own length.
+  const std::string filler(60'000, 'a');
+  const size_t enough = GrammarCompiler::kKeptBytes / filler.size() + 9;
+  for (size_t i = 0; i < enough; ++i) {
+    const auto compiled = compiler.compile("[\"" + std::to_string(i) + filler + "\"]");
+    CHECK_THROWS_AS(compiled.get(), Error);
+  }
+  CHECK(compiler.kept() < enough);
+  CHECK(compiler.compile(R"({"regex": "a"})").get() != first.get());
+}
+
+TEST_CASE("hostile grammars are compiled or refused, whatever they are") {
+  // Pieces of regular expressions, EBNF and schemas in any order.
+  const std::vector<std::string> pieces = {
+      "a", "b", "(", ")", "[", "]", "{", "}", "*", "+", "?", "|", "^", "$", ".", ",", "1", "9", "-", "#", "/",
+      "=", "!", ":", "é", "\\\\", "\\n", "\\\"", "{2,3}", "{0}", "{9,99}", "[^a]", "[a-z]", "(?:", "(?=", "(?<n>",
+      "\\\\d", "\\\\u0061", "\\\\x", "root ::= ", "x ::= ", "root", "x", "TagDispatch(", "Token(1)",
+      "\\\"type\\\"", "\\\"string\\\"", "\\\"$ref\\\"", "\\\"#\\\"", "\\\"enum\\\"", "\\\"items\\\""};
+  std::mt19937_64 numbers(7);
+  GrammarCompiler compiler({"", "a", "b", "ab", "\"", "{", "}", ":"});
+  for (int i = 0; i < 2'000; ++i) {
+    static const char* const kinds[] = {"regex", "ebnf", "jsonSchema"};
+    const char* const kind = kinds[numbers() % 3];
+    std::string text = kind[0] == 'e' && numbers() % 2 ? "root ::= " : "";
+    for (size_t count = 1 + numbers() % 12; count > 0; --count) text += pieces[numbers() % pieces.size()];
+    const std::string grammar = std::string("{\"") + kind + "\": \"" + text + "\"}";
+    CAPTURE(grammar);
+    try {
+      GrammarMatcher matcher(compiler.compile(grammar).get(), {0});
+      for (int step = 0; step < 20; ++step) {
+        const auto mask = matcher.allowed({});
+        if (mask.empty()) break;
+        int64_t id = static_cast<int64_t>(numbers() % 8);
+        while (!is_allowed(mask, id)) id = (id + 1) % 8;
+        REQUIRE(matcher.accept(id));
+        if (id == 0) break;
+      }
+    } catch (const Error& error) {
+      CHECK(std::string(error.code()) == "ERR_VALUE");
+    }
+  }
+}

@@ -1,0 +1,59 @@
+import fc from "fast-check";
+import { afterAll, describe, expect, it } from "vitest";
+import type { Learner } from "../../lib/learner.ts";
+import { actionGrammar, parseAction } from "../../lib/prompts/policy.ts";
+import { tinyConfig, tinyLearner } from "../support/tiny.ts";
+
+const learning: Promise<Learner> = tinyLearner({}, { ...tinyConfig, max_position_embeddings: 2048 });
+afterAll(async () => (await learning).dispose());
+
+const tools = [
+  {
+    name: 'say "hi"',
+    description: "",
+    parameters: { type: "object", properties: { to: { enum: ["a", "b"] } }, required: ["to"] },
+  },
+  {
+    name: "count",
+    description: "",
+    parameters: {
+      properties: { n: { $ref: "#/$defs/n" } },
+      required: ["n"],
+      $defs: { n: { type: "integer" } },
+    },
+  },
+];
+
+describe("actions held to their tools' schemas", () => {
+  it("are read, whatever the model would write", { timeout: 120_000 }, async () => {
+    const learner = await learning;
+    const grammar = actionGrammar(tools, "tool")!;
+    let read = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.nat(1e6), async (seed) => {
+        const [written] = await learner.generate([
+          { tokens: [65], grammar, temperature: 1.5, maxNewTokens: 1500, seed },
+        ]);
+        if (written!.finishReason === "length") return;
+        const action = parseAction(written!.text, "tool");
+        expect([written!.text, action.ok]).toEqual([written!.text, true]);
+        if (!action.ok) return;
+        read++;
+        const { name, arguments: given } = action.action.tool!;
+        expect(
+          name === "count"
+            ? Number.isInteger(given.n)
+            : name === tools[0]!.name && "ab".includes(given.to as string),
+        ).toBe(true);
+      }),
+      { numRuns: 30 },
+    );
+    expect(read).toBeGreaterThan(10);
+  });
+
+  it("are only those of the format that is a call and nothing else", () => {
+    for (const format of ["text", "call", "solution"] as const)
+      expect(actionGrammar(tools, format)).toBeUndefined();
+    expect(actionGrammar([], "tool")).toBeUndefined();
+  });
+});

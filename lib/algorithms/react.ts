@@ -38,6 +38,8 @@ export const reactConfig = z.strictObject({
   concurrency: count.default(16),
   /** Softmax temperature at which actions are written; 0 is greedy. Default 0. */
   temperature: z.number().min(0).default(0),
+  /** Holds a learner's actions of the format "tool" to their form and their tools' schemas. Default false. */
+  constrainActions: z.boolean().default(false),
   /** Longest prompt, tokens. Default: the player's context. */
   maxPromptTokens: count.optional(),
   /** Longest action, tokens. Default 128. */
@@ -88,6 +90,7 @@ export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<
     maxActionTokens: config.maxActionTokens,
     maxPromptTokens: config.maxPromptTokens ?? model.maxPositions,
     temperature: config.temperature,
+    constrainActions: config.constrainActions,
     played,
     ...(config.stepTimeout === undefined ? {} : { stepTimeout: config.stepTimeout }),
     ...(weights === undefined ? {} : { weights }),

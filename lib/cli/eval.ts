@@ -45,6 +45,7 @@ interface EvalFlags extends ModelFlags {
   trials: number;
   concurrency: number;
   temperature: number;
+  constrainActions?: boolean;
   maxActionTokens?: number;
   stepTimeout?: number;
   weights: "online" | "target";
@@ -99,6 +100,7 @@ export function registerEval(program: Command): void {
     .option("--concurrency <number>", "episodes at once", wholeNumber(1), 16)
     .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0)
     .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
+    .option("--constrain-actions", "hold actions of the format tool to their form and their tools' schemas")
     .option("--step-timeout <ms>", "longest wait for the environment (default: no limit)", wholeNumber(1))
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
     .option("--floor", `also play ${doNothing} on the tasks (default: where that asks no service)`)
@@ -267,11 +269,18 @@ async function evaluatePlay(
   flags: EvalFlags,
   record: RecordWriter | undefined,
 ): Promise<void> {
-  const { split, episodes, trials, concurrency, temperature, stepTimeout, seed, weights } = flags;
+  const { split, episodes, trials, concurrency, temperature, constrainActions, stepTimeout, seed, weights } =
+    flags;
+  if (constrainActions && (agent.learner === undefined || environment.actionFormat !== "tool"))
+    throw new NlacError(
+      "ERR_VALUE",
+      "--constrain-actions needs a model that is loaded here, and an environment whose actions have the format " +
+        `tool; those of ${environment.name} have the format ${environment.actionFormat}.`,
+    );
   const of = agent.recipe?.config;
   const maxActionTokens = flags.maxActionTokens ?? of?.maxActionTokens;
   const config = {
-    ...{ split, episodes, trials, concurrency, temperature, stepTimeout, seed },
+    ...{ split, episodes, trials, concurrency, temperature, constrainActions, stepTimeout, seed },
     ...{ maxActionTokens, maxPromptTokens: of?.maxPromptTokens },
   };
   const diagnosed = flags.diagnose ? { ...criticConfig(agent.recipe, "--diagnose"), seed } : undefined;

@@ -1,7 +1,7 @@
 /**
- * A language model in this process as a service: offline, and the same every time. Each request is a call of its own; the
- * learner writes those of episodes that run side by side together, as far as its memory allows. A text depends on its own
- * request alone.
+ * A language model in this process as a service: offline. Each request is a call of its own; the learner writes those of
+ * episodes that run side by side together, as far as its memory allows. A text depends on its own request alone, as far
+ * as generation's do (Learner.generate): elsewhere than on a CPU a near tie may fall otherwise in other company.
  */
 
 import { createHash } from "node:crypto";
@@ -29,9 +29,8 @@ export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dt
   /** Most tokens of a reply. Default 512. */
   maxTokens?: number;
   /**
-   * Bytes for the keys and values of requests under way and of past ones. With room for them requests are written side by
-   * side and a conversation that grew is not read again; other than in bfloat16 on a CPU with AVX-512 BF16, a rare token may
-   * then depend on what else was asked. Default 0: one request at a time, each read anew.
+   * Bytes for the keys and values of requests under way and of past ones: what is written side by side, and how much of a
+   * conversation that grew is not read again. Default: the learner's. 0: one request at a time, each read anew.
    */
   cacheBytes?: number;
 }
@@ -45,7 +44,7 @@ const optionsSchema = z.strictObject({
   dtype: z.enum(["bfloat16", "float32"]).optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
-  cacheBytes: z.int().nonnegative().default(0),
+  cacheBytes: z.int().nonnegative().optional(),
 });
 
 /** Opens a service; nothing is loaded yet. Throws ERR_CONFIG for options that do not validate. */

@@ -283,6 +283,7 @@ test("options that do not go together, and files that are no records, are refuse
   for (const [code, named, ...argv] of [
     ["ERR_VALUE", "--record", "eval", "do-nothing", ...errands, "--resume"],
     ["ERR_IO", none, "eval", "do-nothing", ...errands, "--record", none, "--resume"],
+    ["ERR_VALUE", "--constrain-actions", "eval", "do-nothing", ...errands, "--constrain-actions"],
     ["ERR_VALUE", "--report", "eval", "do-nothing", ...errands, "--critic", "x", "--report", "y.html"],
     ["ERR_IO", "none", "eval", "do-nothing", ...errands, "--report", join(root, "none", "x.html")],
     ["ERR_EMPTY", empty, "view", empty],

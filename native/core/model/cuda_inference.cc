@@ -20,11 +20,6 @@
 #include "cuda/attention.h"
 #include "cuda/elementwise.h"
 
-// Where the kernels run. The tests compile this file and the kernels' sources for the CPU.
-#ifndef NLAC_KERNEL_DEVICE
-#define NLAC_KERNEL_DEVICE at::kCUDA
-#endif
-
 namespace nlac {
 namespace {
 

@@ -23,7 +23,8 @@ void KvStore::reserve(int64_t count, int64_t limit) {
 void KvStore::copy(int32_t from, int32_t to) { blocks_[to].copy_(blocks_[from]); }
 
 bool KvStore::packed() const {
-  if (!options_.device().is_cpu()) return false;
+  const at::Device device = options_.device();
+  if (!device.is_cpu() || device.type() == NLAC_KERNEL_DEVICE) return false;
   return options_.dtype() == at::kFloat ||
          (options_.dtype() == at::kBFloat16 && config_.head_dim % 64 == 0 && bf16::available());
 }

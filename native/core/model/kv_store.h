@@ -11,6 +11,11 @@
 #include "core/model/bf16_kernels.h"
 #include "core/model/config.h"
 
+// Where the kernels of native/cuda run. A test compiles them, and what knows of them here, for the CPU.
+#ifndef NLAC_KERNEL_DEVICE
+#define NLAC_KERNEL_DEVICE at::kCUDA
+#endif
+
 namespace nlac {
 
 using bf16::kBlockTokens;

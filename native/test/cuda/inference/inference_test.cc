@@ -46,7 +46,6 @@ struct Recorded {
 TEST_CASE("cuda: inference is a whole forward, read at once, in pieces or token by token") {
   for (const ModelConfig& config : shapes_for_gpu()) {
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 0.03}}) {
-      if (KvStore(config, dtype).packed()) continue;  // the CPU has its own kernels for that
       CAPTURE(config.head_dim);
       CAPTURE(std::string(c10::toString(dtype)));
       const Model model(config, dtype);

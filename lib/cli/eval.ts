@@ -290,6 +290,7 @@ async function evaluatePlay(
   const played = flags.resume ? playedBefore(flags.record!) : [];
   const finished: Trajectory[] = [];
   let stopped = true;
+  let stage = "";
   let spent: string | undefined;
   let people: Usage | undefined;
   let floor: Interval | undefined;
@@ -310,7 +311,6 @@ async function evaluatePlay(
     }).finally(() => {
       people = environment.usage?.();
     });
-    stopped = false;
     if (idle !== undefined) {
       const onProgress = showing("floor", progress, false);
       // A limit in the agent's tokens is none in the ids of this player, which are bytes.
@@ -321,21 +321,28 @@ async function evaluatePlay(
       });
       floor = success;
     }
-    if (diagnosed === undefined) return;
-    progress.phase("diagnose", 1);
-    const { transitions, branches } = flags;
-    diagnosis = await diagnose({
-      ...{ model: agent.learner!, environment, tasks: await environment.tasks(split), number: 0 },
-      trajectories: finished.sort((a, b) => a.id - b.id),
-      // Branches go on as the episodes were played.
-      config: {
-        ...diagnosed,
-        actionTemperature: temperature,
-        maxActionTokens: reactConfig.parse(config).maxActionTokens,
-        diagnostics: { every: 1, transitions, branches },
-      },
-      run: { signal },
-    });
+    if (diagnosed !== undefined) {
+      stage = ", in the diagnosis";
+      progress.phase("diagnose", 1);
+      const { transitions, branches } = flags;
+      diagnosis = await diagnose({
+        ...{ model: agent.learner!, environment, tasks: await environment.tasks(split), number: 0 },
+        trajectories: finished.sort((a, b) => a.id - b.id),
+        playing: {
+          concurrency,
+          ...(constrainActions === undefined ? {} : { constrainActions }),
+          ...(stepTimeout === undefined ? {} : { stepTimeout }),
+        },
+        config: {
+          ...diagnosed,
+          actionTemperature: temperature,
+          maxActionTokens: reactConfig.parse(config).maxActionTokens,
+          diagnostics: { every: 1, transitions, branches },
+        },
+        run: { signal },
+      });
+    }
+    stopped = false;
   })
     .catch((error: unknown) => {
       if (!(error instanceof NlacError && (error.code === "ERR_ABORTED" || isBudgetSpent(error))))
@@ -368,9 +375,9 @@ async function evaluatePlay(
     if (all.every(isFaulty)) process.exitCode = 1;
   }
   if (stopped) {
-    const go = record === undefined ? "" : "; the same command with --resume goes on";
+    const go = record === undefined || flags.diagnose ? "" : "; the same command with --resume goes on";
     const why = spent === undefined ? "" : ` (${spent})`;
-    process.stderr.write(`nlac: stopped after ${all.length} episodes${why}${go}\n`);
+    process.stderr.write(`nlac: stopped after ${all.length} episodes${stage}${why}${go}\n`);
     process.exitCode = spent === undefined ? 130 : 1;
   }
 }

@@ -10,6 +10,7 @@ import { isBudgetSpent, throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { policyConversation } from "../prompts/policy.ts";
 import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
+import { inTime, type Patience } from "./in-time.ts";
 import { isFaulty, type Trajectory } from "./trajectory.ts";
 
 /** Another action in the place of a recorded one. */
@@ -34,8 +35,8 @@ export async function playBranches<Task>(
   branches: readonly Branch<Task>[],
   options: Omit<CollectOptions<Task>, "episodes" | "model"> & { model: LanguageModel },
 ): Promise<(number | undefined)[]> {
-  const { model, environment, signal } = options;
-  const opened = await Promise.all(branches.map((branch) => takeAction(branch, model, environment, signal)));
+  const { model, environment } = options;
+  const opened = await Promise.all(branches.map((branch) => takeAction(branch, model, environment, options)));
   const running = opened.flatMap((result, i) =>
     result?.from === undefined ? [] : [{ id: i, task: branches[i]!.task, from: result.from }],
   );
@@ -53,19 +54,24 @@ async function takeAction<Task>(
   { task, trajectory, turn, response, action }: Branch<Task>,
   model: LanguageModel,
   environment: Environment<Task>,
-  signal: AbortSignal | undefined,
+  { stepTimeout, signal }: Patience,
 ): Promise<{ reward: number; from?: EpisodeRequest<Task>["from"] } | undefined> {
+  const patience: Patience = {
+    ...(stepTimeout === undefined ? {} : { stepTimeout }),
+    ...(signal === undefined ? {} : { signal }),
+  };
   let episode: Episode | undefined;
   try {
-    episode = await environment.start(task, {
-      seed: trajectory.seed,
-      ...(signal === undefined ? {} : { signal }),
-    });
-    if (!(await repeats(episode, trajectory, turn, model, environment))) {
+    episode = await inTime(
+      () => environment.start(task, { seed: trajectory.seed, ...(signal === undefined ? {} : { signal }) }),
+      patience,
+    );
+    if (!(await repeats(episode, trajectory, turn, model, environment, patience))) {
       await episode.close();
       return undefined;
     }
-    const result = await episode.step(action);
+    const here = episode;
+    const result = await inTime(() => here.step(action), patience);
     const before = trajectory.turns.slice(0, turn).reduce((sum, { reward }) => sum + reward, 0);
     const reward = before + result.reward;
     if (result.done || turn + 1 === environment.maxTurns) {
@@ -91,12 +97,13 @@ async function repeats<Task>(
   turn: number,
   model: LanguageModel,
   environment: Environment<Task>,
+  patience: Patience,
 ): Promise<boolean> {
   const opening = policyConversation(model, episode.observation, environment.actionFormat);
   if (!isDeepStrictEqual(opening.tokens, trajectory.turns[0]!.state.tokens)) return false;
   for (const { action, observation, reward } of trajectory.turns.slice(0, turn)) {
     if (action === undefined) continue; // it could not be read, so the environment never saw it
-    const result = await episode.step(action);
+    const result = await inTime(() => episode.step(action), patience);
     const same = result.reward === reward && isDeepStrictEqual(result.observation, observation);
     if (!same || result.done) return false;
   }

@@ -11,6 +11,7 @@ import type { LanguageModel } from "../model.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 import { playBranches } from "./branch.ts";
+import type { CollectOptions } from "./collect.ts";
 import { foresee } from "./futures.ts";
 import { grouped, meanInterval } from "./intervals.ts";
 import { mean } from "./losses.ts";
@@ -38,6 +39,8 @@ export interface DiagnoseOptions<Task> {
   /** Episodes that the policy has just played, and that no update has seen. */
   trajectories: readonly Trajectory[];
   config: RolesConfig & { diagnostics: z.infer<typeof diagnosticsConfig> };
+  /** How the episodes were played, as far as the configuration does not say; branches go on so. */
+  playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout">;
   /** Determines, with the configuration's seed, every random choice. */
   number: number;
   run: Pick<TrainingRun, "signal">;
@@ -182,7 +185,7 @@ function success(reward: number): number {
 /** Episodes that go on with the refined action, against the recorded ones, which went on with the original. */
 async function gain<Task>(
   cases: readonly Case[],
-  { model, environment, tasks, config, seed, run }: DiagnoseOptions<Task> & { seed: number },
+  { model, environment, tasks, config, playing, seed, run }: DiagnoseOptions<Task> & { seed: number },
 ) {
   const { branches: repeats } = config.diagnostics;
   const byId = new Map(tasks.map((task) => [environment.taskId(task), task]));
@@ -193,6 +196,7 @@ async function gain<Task>(
     return Array.from({ length: repeats }, () => branch);
   });
   const rewards = await playBranches(branches, {
+    ...playing,
     model,
     environment,
     seed,

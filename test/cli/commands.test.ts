@@ -105,6 +105,35 @@ describe("every command on a run that train left", () => {
     expect(readFileSync(join(run, "metrics.jsonl"))).toEqual(before);
   });
 
+  test("a budget that ends in the diagnosis is told, and the evaluation before it is kept", async () => {
+    const environment = join(root, "spent.mjs");
+    writeFileSync(
+      environment,
+      `import { environments, NlacError } from "nlac";
+      const errands = environments.errands();
+      let started = 0;
+      export default { ...errands, name: "spent", start: (task, options) => {
+        if (++started > 2) throw new NlacError("ERR_BUDGET", "All is spent.");
+        return errands.start(task, options);
+      } };`,
+    );
+    const evaluation = [
+      "eval",
+      "errands-base",
+      "--environment",
+      environment,
+      "--episodes",
+      "2",
+      "--no-floor",
+    ];
+    const stopped = await nlac(...evaluation, "--diagnose", "--json");
+    expect(stopped.code).toBe(1);
+    expect(stopped.errors).toContain(
+      "nlac: stopped after 2 episodes, in the diagnosis (ERR_BUDGET: All is spent.)",
+    );
+    expect(JSON.parse(stopped.output)).toMatchObject({ episodes: 2, stopped: true });
+  });
+
   test("eval plays no task twice unless it is told to, and then spreads them evenly", async () => {
     const many = await nlac("eval", run, "--episodes", "9999");
     expect(many.code).toBe(1);

@@ -64,7 +64,7 @@ export const sacConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Episodes a step. Paper: not given. */
+  /** Episodes a step. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
   batchSize: count.default(64),
   /** Episodes kept, the newest. Paper: not given. */
   replayCapacity: count.default(10_000),

@@ -99,9 +99,10 @@ function remediesOf(
 /** What saves memory, the least costly first, adapters last: they train less. Of each kind, smaller and smaller values. */
 function changesFor(recipe: Recipe): string[][] {
   const { algorithm, config, learner } = recipe;
-  // What is written together: NLAC's batch, elsewhere a round's episodes, which come in GRPO's groups.
-  const field = algorithm === "nlac" ? "batchSize" : "episodesPerIteration";
-  const texts = algorithm === "nlac" ? config.batchSize : config.episodesPerIteration;
+  // What is written together: a round's episodes, which come in GRPO's groups, or NLAC's batch.
+  const batch = algorithm === "nlac" && config.batchSize > config.episodesPerIteration;
+  const field = batch ? "batchSize" : "episodesPerIteration";
+  const texts = config[field];
   const group = algorithm === "grpo" ? config.groupSize : 1;
   const fewer: string[] = [];
   for (let count = texts >> 1; count >= group; count >>= 1)

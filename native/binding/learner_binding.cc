@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -101,10 +102,18 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
 
   // Collected without dispose(): the worker still ends, in its own time.
   ~LearnerHandle() override {
-    if (worker_) worker_->close_silently([core = core_] { core->learner.reset(); });
+    if (worker_) worker_->close_silently(last_job());
   }
 
   void Finalize(Napi::Env env) override { account(env, -accounted_); }
+
+  // The worker waits for a grammar that is being compiled, so that the event loop does not.
+  std::function<void()> last_job() {
+    return [core = core_, grammars = std::move(grammars_)]() mutable {
+      core->learner.reset();
+      grammars.reset();
+    };
+  }
 
   // Runs `make` on a new worker and resolves with a handle.
   template <typename Make>
@@ -643,7 +652,7 @@ Napi::Value LearnerHandle::export_adapter(const Napi::CallbackInfo& info) {
 Napi::Value LearnerHandle::dispose(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     account(info.Env(), -accounted_);
-    return worker_->close(info.Env(), [core = core_] { core->learner.reset(); });
+    return worker_->close(info.Env(), last_job());
   });
 }
 

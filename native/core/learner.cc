@@ -864,7 +864,12 @@ void Learner::target_moved() {
 void Learner::update_target(double tau) {
   guarded([&] {
     const TargetUpdate update = target_update(tau);
-    ema_update(update.target, master_.list(), update.shadow, tau, 0, static_cast<uint64_t>(target_updates_));
+    try {
+      ema_update(update.target, master_.list(), update.shadow, tau, 0, static_cast<uint64_t>(target_updates_));
+    } catch (...) {
+      changed(Which::target);  // some of it may have moved
+      throw;
+    }
     target_moved();
   });
 }

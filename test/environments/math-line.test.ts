@@ -1,7 +1,6 @@
 import { EventEmitter } from "node:events";
 import { expect, it, vi } from "vitest";
-import { gradeMath } from "../../lib/environments/math/grade.ts";
-import { mostWaiting } from "../../lib/environments/math/library.ts";
+import { gradeEpisode, gradeMath, mostWaiting } from "../../lib/environments/math/grade.ts";
 
 // A thread that takes every answer for right, at once.
 vi.mock("node:worker_threads", () => ({
@@ -24,7 +23,8 @@ it("takes so many questions at once that need the thread, refuses more, and take
   for (let i = 0; i < 3; i++)
     await expect(ask()).rejects.toMatchObject({ code: "ERR_BUSY", message: expect.stringContaining("4096") });
   expect(await gradeMath("1/2", "0.5")).toBe(true); // which needs no thread
-  await first[0];
+  const episode = gradeEpisode("\\sqrt{8}", "2\\sqrt{2}"); // is never refused
+  await first[1];
   const next = ask();
-  expect(await Promise.all([...first, next])).toEqual(Array(mostWaiting + 1).fill(true));
+  expect(await Promise.all([...first, next, episode])).toEqual(Array(mostWaiting + 2).fill(true));
 });

@@ -13,7 +13,7 @@ import { permutation, streams } from "../../random.ts";
 import type { Action, Environment, Episode, Observation, ResetOptions, StepResult } from "../contract.ts";
 import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { hasBox } from "./extract.ts";
-import { gradeMath } from "./grade.ts";
+import { gradeEpisode } from "./grade.ts";
 import { ownProblems } from "./problems.ts";
 
 export interface MathProblem {
@@ -66,7 +66,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     if (!known.has(key)) throw new NlacError("ERR_CONFIG", `math: there is no option "${key}".`);
   }
   if (options.hard !== undefined) checkInteger(options.hard, "math: hard", 1);
-  const grade = options.grade ?? gradeMath;
+  const grade = options.grade ?? gradeEpisode;
   const requireBox = options.requireBox ?? true;
   const loaded = new Map<string, Promise<MathProblem[]>>();
 

@@ -1,7 +1,11 @@
 /** The grader of mathematical answers. */
 
+import { NlacError } from "../../errors.ts";
 import { judge } from "./judge.ts";
-import { judgeWithLibrary } from "./library.ts";
+import { judgeWithLibrary, waiting } from "./library.ts";
+
+/** Pairs that may wait for the thread, the one that is being judged among them. */
+export const mostWaiting = 4096;
 
 /**
  * Whether a prediction gives the gold answer.
@@ -15,5 +19,17 @@ import { judgeWithLibrary } from "./library.ts";
  * values, in a thread of its own that is given up on after a second and then means no. See docs/environments/math.md.
  */
 export async function gradeMath(gold: string, prediction: string): Promise<boolean> {
+  const verdict = judge(gold, prediction);
+  if (verdict !== undefined) return verdict;
+  if (waiting() >= mostWaiting)
+    throw new NlacError(
+      "ERR_BUSY",
+      `gradeMath: ${mostWaiting} answers wait to be judged. Await some of them before you ask for more.`,
+    );
+  return judgeWithLibrary(gold, prediction);
+}
+
+/** The same, however many wait: an episode asks for one verdict at a time. */
+export async function gradeEpisode(gold: string, prediction: string): Promise<boolean> {
   return judge(gold, prediction) ?? judgeWithLibrary(gold, prediction);
 }

@@ -11,27 +11,25 @@ import { NlacError } from "../../errors.ts";
 export const limit = 1000;
 /** Megabytes the thread may hold. */
 const mostMemory = 256;
-/** Questions that may wait, the one that is being judged among them. */
-export const mostWaiting = 4096;
 
 let thread: Promise<Worker> | undefined;
 let line: Promise<unknown> = Promise.resolve();
-let waiting = 0;
+let inLine = 0;
 
 /**
  * Whether `prediction` gives `gold`; false also where it takes longer than `limit`.
- * @throws NlacError ERR_BUSY where `mostWaiting` wait already; ERR_INTERNAL if mathjs does not load
+ * @throws NlacError ERR_INTERNAL if mathjs does not load
  */
 export async function judgeWithLibrary(gold: string, prediction: string): Promise<boolean> {
-  if (waiting === mostWaiting)
-    throw new NlacError(
-      "ERR_BUSY",
-      `gradeMath: ${mostWaiting} answers wait to be judged. Await some of them before you ask for more.`,
-    );
-  waiting++;
-  const answer = line.then(() => ask(gold, prediction)).finally(() => waiting--);
+  inLine++;
+  const answer = line.then(() => ask(gold, prediction)).finally(() => inLine--);
   line = answer.catch(() => {});
   return answer;
+}
+
+/** Questions without an answer, the one that is being judged among them. */
+export function waiting(): number {
+  return inLine;
 }
 
 async function ask(gold: string, prediction: string): Promise<boolean> {

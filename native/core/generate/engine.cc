@@ -507,9 +507,10 @@ void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
     sequence.token = sample_token(changed.data(), vocab, request, static_cast<int64_t>(step), nullptr);
     sequence.log_prob = log_probability(logits, vocab, sequence.token);
   }
-  NLAC_REQUIRE(!sequence.matcher || sequence.matcher->accept(sequence.token), "ERR_VALUE",
-               "generate request ", sequence.index, ": forced id ", sequence.token,
-               " does not fit the grammar");
+  if (!sequence.matcher || sequence.matcher->accept(sequence.token)) return;
+  NLAC_REQUIRE(step >= request.forced.size(), "ERR_VALUE", "generate request ", sequence.index, ": forced id ",
+               sequence.token, " does not fit the grammar");
+  nlac::fail("ERR_INTERNAL", "an id that the grammar allowed does not fit it");
 }
 
 // Draws the next token of each from `hidden` [rows, hidden].

@@ -60,9 +60,34 @@ bool is_too_deep(const std::string& schema) {
   return false;
 }
 
+// The library reads groups in groups by recursion, and what stands in them anew at every level.
+void require_shallow(const std::string& pattern) {
+  size_t depth = 0;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\') ++i;
+    if (c == '[' || c == ']') in_class = c == '[';
+    if (in_class) continue;
+    if (c == '(') ++depth;
+    if (c == ')' && depth > 0) --depth;
+    NLAC_REQUIRE(depth <= kDeepestGrammar, "ERR_VALUE", "a regular expression's groups are nested deeper than ",
+                 kDeepestGrammar, " levels");
+  }
+}
+
+void require_shallow_patterns(const Json& schema) {
+  for (const auto& [key, value] : schema.items()) {
+    if (key == "pattern" && value.is_string()) require_shallow(value.get_ref<const std::string&>());
+    if (value.is_structured()) require_shallow_patterns(value);
+  }
+}
+
 xgrammar::Grammar from_schema(const std::string& schema, bool strict) {
   NLAC_REQUIRE(!is_too_deep(schema), "ERR_VALUE", "the schema is nested deeper than ", kDeepestGrammar,
                " levels");
+  const Json parsed = Json::parse(schema);
+  if (parsed.is_structured()) require_shallow_patterns(parsed);
   return xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/false, /*indent=*/std::nullopt,
                                            /*separators=*/std::nullopt, strict);
 }
@@ -101,7 +126,10 @@ xgrammar::Grammar build(const Json& grammar, size_t depth) {
   NLAC_REQUIRE(value.is_string(), "ERR_VALUE", kind, " must be a text");
   const std::string& text = value.get_ref<const std::string&>();
   if (kind == "jsonSchema") return from_schema(text, true);
-  if (kind == "regex") return xgrammar::Grammar::FromRegex(text);
+  if (kind == "regex") {
+    require_shallow(text);
+    return xgrammar::Grammar::FromRegex(text);
+  }
   if (kind == "ebnf") return xgrammar::Grammar::FromEBNF(text);
   if (kind == "literal") return from_literal(text);
   fail("ERR_VALUE", "there is no grammar ", printable(kind));
@@ -149,8 +177,9 @@ struct GrammarCompiler::Vocabulary {
       NLAC_REQUIRE(quick, "ERR_VALUE",
                    "it takes too long to compile: it has too many parts, or lets them repeat too often");
     };
-    // Nothing can stop the library once it compiles. Without tokens it is quick, and tells how large the automata are;
-    // with all it takes as much longer than with every kFewer-th as there are more of them.
+    // Nothing can stop the library once it compiles. Without tokens it takes seconds at most, by the limits above, and
+    // tells how large the automata are; with all it takes as much longer than with every kFewer-th as there are more of
+    // them.
     require(without_tokens.CompileGrammar(grammar).MemorySizeBytes() <= kLargestAutomata);
     for (xgrammar::GrammarCompiler& sample : samples) {
       const double begun = thread_seconds();
@@ -198,11 +227,11 @@ PendingGrammar GrammarCompiler::compile(const std::string& grammar) {
     kept_.splice(kept_.begin(), kept_, found->second);
     return kept_.front().compiled;
   }
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   std::promise<std::shared_ptr<const Grammar>> promise;
   kept_.push_front({grammar, promise.get_future().share()});
   by_grammar_[grammar] = kept_.begin();
   waiting_.emplace_back(grammar, std::move(promise));
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   changed_.notify_all();
   return kept_.front().compiled;
 }
@@ -282,7 +311,8 @@ std::span<const uint32_t> GrammarMatcher::allowed(const std::vector<int64_t>& fo
   in_time([&] { return state_->matcher.FillNextTokenBitmask(&bits); });
   const int64_t vocab = state_->grammar->compiled.GetTokenizerInfo().GetVocabSize();
   if (vocab % 32 != 0) mask.back() &= (uint32_t{1} << (vocab % 32)) - 1;
-  for (const int64_t id : forbidden) mask[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
+  for (const int64_t id : forbidden)
+    if (id < vocab) mask[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
   if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; })) return {};
   return mask;
 }

@@ -40,7 +40,7 @@ class GrammarCompiler {
 
   // Of every id its bytes. An id without any is never part of a text that has a grammar.
   explicit GrammarCompiler(std::vector<std::string> token_bytes);
-  // Waits for the grammar that is being compiled; those in line are never ready.
+  // Waits for the grammar that is being compiled; those in line are never compiled.
   ~GrammarCompiler();
 
   PendingGrammar compile(const std::string& grammar);

@@ -63,16 +63,7 @@ int64_t panels(int64_t columns) { return (columns + panel_columns - 1) / panel_c
 
 }  // namespace
 
-const std::vector<const Kernels*>& all_kernels() {
-  static const auto all = runnable<Kernels>({
-#ifdef NLAC_X86_VARIANTS
-      {InstructionSet::avx512, &avx512::table},
-      {InstructionSet::avx2, &avx2::table},
-#endif
-      {InstructionSet::baseline, &baseline::table},
-  });
-  return all;
-}
+NLAC_ALL_KERNELS
 
 int64_t packed_size(int64_t out, int64_t in) { return panels(out) * panel_columns * in; }
 

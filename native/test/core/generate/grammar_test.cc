@@ -26,9 +26,9 @@ std::shared_ptr<const nlac::Grammar> compiled(const std::vector<std::string>& to
   return GrammarCompiler(tokens).compile(grammar).get();
 }
 
-std::string refusal(const std::string& grammar) {
+std::string refusal(const std::string& grammar, const std::vector<std::string>& tokens = {"a", "b"}) {
   try {
-    compiled({"a", "b"}, grammar);
+    compiled(tokens, grammar);
   } catch (const Error& error) {
     CHECK(std::string(error.code()) == "ERR_VALUE");
     return error.what();
@@ -223,6 +223,33 @@ TEST_CASE("a compiler keeps what it compiled, the refused too, and drops the old
   }
   CHECK(compiler.kept() < enough);
   CHECK(compiler.compile(R"({"regex": "a"})").get() != first.get());
+}
+
+TEST_CASE("groups in groups are refused where the library would recurse without end") {
+  const std::vector<std::string> tokens = {"a", "(", "[", "]", "\""};
+  const auto nested = [](size_t levels, const std::string& close) {
+    std::string pattern(levels, '(');
+    pattern += "a";
+    for (size_t i = 0; i < levels; ++i) pattern += close;
+    return pattern;
+  };
+  for (const std::string& close : {std::string(")"), std::string(")?")}) {
+    for (const size_t levels : {60, 65, 15'000}) {
+      CAPTURE(levels);
+      const std::string pattern = nested(levels, close);
+      const std::string refused = levels > 64 ? "nested deeper" : "";
+      for (const std::string& grammar :
+           {R"({"regex": ")" + pattern + R"("})",
+            R"({"jsonSchema": "{\"type\": \"array\", \"items\": {\"type\": \"string\", \"pattern\": \")" + pattern +
+                R"(\"}}"})"}) {
+        const std::string message = refusal(grammar, tokens);
+        CHECK(message.empty() == refused.empty());
+        CHECK(message.find(refused) != std::string::npos);
+      }
+    }
+  }
+  // Neither a class nor an escape is a group.
+  CHECK(refusal(R"({"regex": "[)" + std::string(100, '(') + R"(]\\(*"})", tokens).empty());
 }
 
 TEST_CASE("hostile grammars are compiled or refused, whatever they are") {

@@ -1,8 +1,12 @@
 /**
  * What a text must be: grammars as callers write them, checked. The core holds texts to them (native/core/generate/grammar.h).
  * A schema that says more than texts can be held to is refused, not watered down: every text that ends by itself is valid.
+ * Two exceptions are too common to be refused. Where `properties` stands beside an `additionalProperties` that is not false, a
+ * key of `properties` may come a second time, spelled with escapes ("\u0061" for "a"), and there has only the value that other
+ * keys have. And formats are held to by their spelling alone: a date may be the 30th of February, a time in the 60th second.
  */
 
+import { isDeepStrictEqual } from "node:util";
 import { shown } from "./checks.ts";
 import { NlacError } from "./errors.ts";
 
@@ -10,6 +14,7 @@ export type Grammar =
   /**
    * The value that a JSON Schema describes, on one line, with a space after every comma and colon, its keys in the order
    * of the schema. Where `additionalProperties` does not say otherwise, objects have no keys that `properties` does not name.
+   * A `format` beside a `pattern` is taken for a note.
    */
   | { jsonSchema: Readonly<Record<string, unknown>> | boolean }
   /** Any JSON object, on one line. */
@@ -58,8 +63,7 @@ function checked(grammar: unknown, where: string, depth: number): object {
   const inner = `${where}.${kind}`;
   switch (kind) {
     case "jsonSchema":
-      checkSchema(value, inner, 0);
-      return { jsonSchema: JSON.stringify(value) };
+      return { jsonSchema: JSON.stringify(checkedSchema(value, inner, 0)) };
     case "json":
       if (value !== true) throw new NlacError("ERR_VALUE", `${inner} must be true; it is ${shown(value)}.`);
       return { json: true };
@@ -91,9 +95,9 @@ function checkRegex(pattern: string, where: string): void {
 }
 
 /** Keywords that a schema is held to by one of these stand alone: beside it the others would not be looked at. */
-const alone = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"] as const;
+export const alone = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"] as const;
 const keywordsOf = {
-  string: ["minLength", "maxLength", "pattern"],
+  string: ["minLength", "maxLength", "pattern", "format"],
   integer: ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
   number: ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
   boolean: [],
@@ -129,11 +133,32 @@ const assertions: Record<TypeName | "any", readonly string[]> = {
   any: ["type", ...alone, "not", "if", "then", "else", "$dynamicRef", "$recursiveRef"],
 };
 
-function checkSchema(schema: unknown, where: string, depth: number): void {
+/**
+ * Formats that the library holds texts to. With its email and its pointers to JSON they may not be JSON, with its addresses and
+ * hostnames not what others take for those, and any further format it passes over.
+ */
+const formats: readonly unknown[] = [
+  "date",
+  "time",
+  "date-time",
+  "duration",
+  "uuid",
+  "uri",
+  "uri-reference",
+  "uri-template",
+];
+
+/** The schema as the library is to read it. */
+function checkedSchema(asked: unknown, where: string, depth: number): unknown {
   const wrong = (what: string) => new NlacError("ERR_VALUE", `${where} ${what}.`);
-  if (typeof schema === "boolean") return;
-  if (!isObject(schema)) throw wrong(`must be a JSON Schema; it is ${shown(schema)}`);
+  if (typeof asked === "boolean") return asked;
+  if (!isObject(asked)) throw wrong(`must be a JSON Schema; it is ${shown(asked)}`);
   if (depth > maxDepth) throw wrong(`is nested deeper than ${maxDepth} levels`);
+  const schema = { ...asked };
+  // The library would hold to the format instead of the pattern.
+  if (schema.pattern !== undefined) delete schema.format;
+  // Names are texts anyway; zod says so of every record.
+  if (isDeepStrictEqual(schema.propertyNames, { type: "string" })) delete schema.propertyNames;
   const given = (keywords: readonly string[]) => keywords.filter((keyword) => schema[keyword] !== undefined);
 
   const types = typesOf(schema);
@@ -158,24 +183,51 @@ function checkSchema(schema: unknown, where: string, depth: number): void {
     if (other !== undefined) throw wrong(`has a value that is not of its "type": ${shown(other)}`);
   }
 
-  const inner = (value: unknown, path: string) => checkSchema(value, `${where}.${path}`, depth + 1);
+  const inner = (value: unknown, path: string) => checkedSchema(value, `${where}.${path}`, depth + 1);
   for (const keyword of given(["properties", "$defs", "definitions"])) {
     const members = schema[keyword];
     if (!isObject(members)) throw wrong(`must have an object as its "${keyword}"`);
-    for (const [name, member] of Object.entries(members)) inner(member, `${keyword}.${name}`);
+    schema[keyword] = Object.fromEntries(
+      Object.entries(members).map(([name, member]) => [name, inner(member, `${keyword}.${name}`)]),
+    );
   }
   for (const keyword of given(["anyOf", "oneOf", "allOf", "prefixItems"])) {
     const members = schema[keyword];
     if (!Array.isArray(members)) throw wrong(`must have a list as its "${keyword}"`);
-    for (const [i, member] of members.entries()) inner(member, `${keyword}[${i}]`);
+    schema[keyword] = members.map((member, i) => inner(member, `${keyword}[${i}]`));
   }
-  for (const keyword of given(["items", "additionalProperties"])) inner(schema[keyword], keyword);
-  if (schema.pattern === undefined || !types.includes("string")) return;
-  if (typeof schema.pattern !== "string") throw wrong('must have a text as its "pattern"');
-  checkRegex(schema.pattern, `${where}.pattern`);
+  for (const keyword of given(["items", "additionalProperties"]))
+    schema[keyword] = inner(schema[keyword], keyword);
+  if (types.includes("object")) checkKeys(schema, wrong);
+  if (types.includes("string")) checkString(schema, where, wrong);
+  return schema;
+}
+
+type Wrong = (what: string) => NlacError;
+
+function checkKeys({ properties, ...schema }: Record<string, unknown>, wrong: Wrong): void {
+  const { required = [], additionalProperties = false, minProperties = 0 } = schema;
+  if (!Array.isArray(required)) throw wrong('must have a list as its "required"');
+  // The library would pass over such names.
+  const unknown = required.find(
+    (name) => !isObject(properties) || typeof name !== "string" || !Object.hasOwn(properties, name),
+  );
+  if (unknown !== undefined) throw wrong(`requires ${shown(unknown)}, which "properties" does not name`);
+  // The library would count a key that comes again.
+  if (additionalProperties !== false && (minProperties as number) > 1)
+    throw wrong('has a "minProperties" above 1 beside "additionalProperties", which texts cannot be held to');
+}
+
+function checkString(schema: Record<string, unknown>, where: string, wrong: Wrong): void {
+  const { pattern, format } = schema;
+  if (format !== undefined && !formats.includes(format))
+    throw wrong(`has the format ${shown(format)}, which texts cannot be held to; say it as a "pattern"`);
+  if (pattern === undefined) return;
+  if (typeof pattern !== "string") throw wrong('must have a text as its "pattern"');
+  checkRegex(pattern, `${where}.pattern`);
   // The library matches what stands between the quotes, where these are written as two characters.
-  if (/"|\\\\/.test(schema.pattern))
-    throw wrong("has a pattern with a quote or a backslash, which texts cannot be held to");
+  if (/"|\\\\/.test(pattern))
+    throw wrong('has a "pattern" with a quote or a backslash, which texts cannot be held to');
 }
 
 /** The types whose values a schema speaks of: all where it names none, undefined where it names another. */

@@ -3,6 +3,7 @@
 import { Ajv2020 } from "ajv/dist/2020.js";
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { type Grammar, grammarText } from "../lib/grammar.ts";
 import type { Learner } from "../lib/learner.ts";
 import { expectFailure } from "./native/helpers.ts";
@@ -50,6 +51,9 @@ const schemas = fc.letrec<{ schema: object }>((tie) => ({
       .constantFrom("^[a-z]{2,5}$", "\\d+-\\d\\d", "^(yes|no)$", "^[^a-y]{1,3}$", "ä|ö|[α-ω]")
       .map((pattern) => ({ type: "string", pattern })),
     fc
+      .constantFrom("email", "json-pointer", "date", "of our own")
+      .map((format) => ({ type: "string", format, pattern: "^[a-z]{1,4}@[a-z]{2}$" })),
+    fc
       .array(fc.jsonValue({ maxDepth: 2 }), { minLength: 1, maxLength: 4 })
       .map((values) => ({ enum: values })),
     fc.string().map((value) => ({ const: value, type: "string" })),
@@ -77,7 +81,7 @@ const schemas = fc.letrec<{ schema: object }>((tie) => ({
 
 describe("a text under a JSON schema", () => {
   it("is a value that ajv finds valid", { timeout: 300_000 }, async () => {
-    const ajv = new Ajv2020({ strict: false, ownProperties: true });
+    const ajv = new Ajv2020({ strict: false, ownProperties: true, validateFormats: false });
     let ended = 0;
     await fc.assert(
       fc.asyncProperty(schemas.schema, fc.nat(1e6), async (schema, seed) => {
@@ -93,6 +97,42 @@ describe("a text under a JSON schema", () => {
       { numRuns: Number(process.env.NLAC_GRAMMAR_RUNS ?? 60) },
     );
     expect(ended).toBeGreaterThan(100);
+  });
+
+  it.each([
+    ["date", /^\d{4}-(0[1-9]|1[0-2])-([0-2]\d|3[01])$/],
+    ["time", /^[0-2]\d(:[0-6]\d){2}(\.\d+)?(Z|[+-][0-2]\d:[0-5]\d)$/],
+    ["date-time", /^\d{4}(-\d\d){2}T[0-2]\d(:[0-6]\d){2}(\.\d+)?(Z|[+-][0-2]\d:[0-5]\d)$/],
+    ["duration", /^P(?!$)(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?)$/],
+    ["uuid", /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i],
+    ["uri", /^[a-z][a-z\d+.-]*:([\w.~:/?#@!$&'()*+,;=-]|%[\da-f]{2})*$/i],
+    ["uri-reference", /^([\w.~:/?#@!$&'()*+,;=-]|%[\da-f]{2})*$/i],
+    ["uri-template", /^([^\s"'<>\\^`{|}]|\{[^\s"\\{}]+\})*$/],
+  ])("is JSON of the format %s", async (format, expected) => {
+    let ended = 0;
+    for (const { text, finishReason } of await write({ jsonSchema: { type: "string", format } }, 12)) {
+      if (finishReason === "length") continue;
+      ended++;
+      expect(JSON.parse(text)).toMatch(expected);
+    }
+    expect(ended).toBeGreaterThan(0);
+  });
+
+  it("is what zod describes", async () => {
+    const schema = z.object({
+      mail: z.email(),
+      id: z.uuid(),
+      day: z.iso.date(),
+      shares: z.record(z.string(), z.boolean()),
+    });
+    const jsonSchema = z.toJSONSchema(schema) as Record<string, unknown>;
+    let ended = 0;
+    for (const { text, finishReason } of await write({ jsonSchema }, 8, 0, { maxNewTokens: 1500 })) {
+      if (finishReason === "length" || text.includes("\ufffd")) continue;
+      ended++;
+      expect([text, schema.safeParse(JSON.parse(text)).success]).toEqual([text, true]);
+    }
+    expect(ended).toBeGreaterThan(0);
   });
 
   it("follows references, also to the schema itself", async () => {
@@ -228,6 +268,24 @@ describe("grammars", () => {
     [{ jsonSchema: { type: "array", uniqueItems: true } }, /"uniqueItems", which texts cannot be held to/],
     [{ jsonSchema: { anyOf: [{}], type: "object" } }, /has "type" beside "anyOf"/],
     [{ jsonSchema: { type: "string", enum: ["a", 1] } }, /not of its "type": 1/],
+    [
+      { jsonSchema: { type: "object", properties: { a: true }, required: ["a", "b"] } },
+      /requires "b", which "properties" does not name/,
+    ],
+    [{ jsonSchema: { type: "object", required: ["toString"] } }, /requires "toString"/],
+    [{ jsonSchema: { type: "object", required: "a" } }, /a list as its "required"/],
+    [
+      { jsonSchema: { type: "object", additionalProperties: { type: "null" }, minProperties: 2 } },
+      /"minProperties" above 1 beside "additionalProperties"/,
+    ],
+    [{ jsonSchema: { type: "object", propertyNames: { type: "string", maxLength: 1 } } }, /"propertyNames"/],
+    [{ jsonSchema: { type: "string", format: "email" } }, /the format "email", .* as a "pattern"/],
+    [
+      { jsonSchema: { type: "array", items: { type: "string", format: "json-pointer" } } },
+      /items has the format/,
+    ],
+    [{ jsonSchema: { type: "string", format: "relative-json-pointer" } }, /has the format/],
+    [{ jsonSchema: { type: "string", format: 3 } }, /the format 3/],
     [{ jsonSchema: { type: "string", pattern: "(" } }, /pattern is no regular expression/],
     [{ jsonSchema: { type: "string", pattern: 'a"' } }, /a quote or a backslash/],
     [{ jsonSchema: { type: "string", pattern: "[\\\\]" } }, /a quote or a backslash/],

@@ -5,7 +5,7 @@
 
 import type { Action, ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
-import type { Grammar } from "../grammar.ts";
+import { alone, type Grammar, grammarText } from "../grammar.ts";
 import { malformed, type Parsed } from "./parsing.ts";
 
 type Call = Required<Pick<Action, "text" | "tool">>;
@@ -75,16 +75,18 @@ export interface CallForm {
 
 const jsonForm: CallForm = { before: '{"name": "', between: '", "arguments": ', after: "}" };
 
-/** What a text must be that is a call of one of `tools` and nothing else. */
+/**
+ * What a text must be that is a call of one of `tools` and nothing else.
+ * @throws NlacError ERR_VALUE that names the tool whose schema texts cannot be held to
+ */
 export function callGrammar(tools: readonly ToolSchema[], form: CallForm = jsonForm): Grammar {
-  const calls = tools.map(
-    ({ name, parameters }): Grammar => ({
-      sequence: [
-        { literal: JSON.stringify(name).slice(1, -1) + form.between },
-        { jsonSchema: { type: "object", ...parameters } },
-      ],
-    }),
-  );
+  const calls = tools.map(({ name, parameters }): Grammar => {
+    const quoted = JSON.stringify(name);
+    const standsAlone = alone.some((keyword) => parameters[keyword] !== undefined);
+    const args: Grammar = { jsonSchema: standsAlone ? parameters : { type: "object", ...parameters } };
+    grammarText(args, `the tool ${quoted}`);
+    return { sequence: [{ literal: quoted.slice(1, -1) + form.between }, args] };
+  });
   return { sequence: [{ literal: form.before }, { anyOf: calls }, { literal: form.after }] };
 }
 

@@ -95,7 +95,8 @@ const closingPatience = 1000;
  * nothing about an episode but the last bits of its probabilities.
  *
  * @throws NlacError ERR_ABORTED when the signal fires, ERR_BUDGET when a service's budget is spent: all further episodes would
- *   end so. The running episodes are closed, and no other begins
+ *   end so; with `constrainActions` ERR_VALUE for a tool whose schema actions cannot be held to. The running episodes are
+ *   closed, and no other begins
  */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
   const { model, environment, episodes } = options;

@@ -117,7 +117,7 @@ export interface Evaluation extends Figures {
  * Plays an episode on each task.
  *
  * @throws NlacError ERR_CONFIG for a played episode of another task or seed; ERR_ABORTED, and `onEpisode` has been given
- *   what was over
+ *   what was over; what `collectTrajectories` throws
  */
 export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Evaluation> {
   const { environment, tasks, seed, played = [], onProgress } = options;

@@ -164,7 +164,10 @@ export const chatRequest = z
     logprobs: z.boolean().nullish(),
     top_logprobs: only(z.literal(0), "only the tokens that were written have log probabilities"),
     functions: only(z.array(z.never()), "functions are given as tools"),
-    function_call: only(z.enum(["auto", "none"]), "functions are given as tools, and no call can be forced"),
+    function_call: only(
+      z.enum(["auto", "none"]),
+      "functions are given as tools, and calls are asked for by tool_choice",
+    ),
   })
   .refine(noneIsLeftOut, allAreGiven);
 

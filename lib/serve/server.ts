@@ -320,13 +320,19 @@ class Service {
 
     /** An answer that is whole: remembered, and recorded. */
     const finish = (generation: Generation) => {
-      const said = answerOf(generation, calls);
+      const read = answerOf(generation, calls);
+      // A value of the format may look like a call.
+      const isValue = formatOf(request) !== undefined && !tools.some(({ name }) => name === read.call?.name);
+      const said = isValue ? answerOf(generation, false) : read;
       const key = nameAfter(asked, said);
       const conversation = opened.fork().appendGeneration(generation);
       this.#conversations.keep(key, conversation);
       const state = opened.length;
       if (place !== undefined)
-        this.#episodes!.add(place, { messages, asked, state, generation, calls, conversation, key });
+        this.#episodes!.add(place, {
+          ...{ messages, asked, state, generation, conversation, key },
+          calls: calls && !isValue,
+        });
       return { said, generation };
     };
     const write = (onToken?: OnToken) => {
@@ -432,18 +438,20 @@ class Service {
 function grammarOf(request: ChatRequest, conversation: Conversation): Grammar | undefined {
   const called = mustCall(request);
   const format = formatOf(request);
-  const held = (parameter: string, grammar: Grammar): Grammar => {
+  const held = (parameter: string, make: () => Grammar): Grammar => {
     try {
+      const grammar = make();
       grammarText(grammar, parameter);
       return grammar;
     } catch (error) {
       throw badRequest((error as Error).message, parameter);
     }
   };
-  const call = (tools: readonly ToolSchema[]) => held("tools", callGrammar(tools, callForm(conversation)));
+  const call = (tools: readonly ToolSchema[]) =>
+    held("tools", () => callGrammar(tools, callForm(conversation)));
   if (called !== undefined) return call(called);
   if (format === undefined) return undefined;
-  const answer = held("response_format", format);
+  const answer = held("response_format", () => format);
   return mayCall(request) ? { anyOf: [call(toolsIn(request)), answer] } : answer;
 }
 

@@ -22,6 +22,17 @@ const tools = [
       $defs: { n: { type: "integer" } },
     },
   },
+  {
+    name: "turn",
+    description: "",
+    parameters: {
+      oneOf: ["left", "right"].map((side) => ({
+        type: "object",
+        properties: { side: { const: side } },
+        required: ["side"],
+      })),
+    },
+  },
 ];
 
 describe("actions held to their tools' schemas", () => {
@@ -40,15 +51,23 @@ describe("actions held to their tools' schemas", () => {
         if (!action.ok) return;
         read++;
         const { name, arguments: given } = action.action.tool!;
-        expect(
-          name === "count"
-            ? Number.isInteger(given.n)
-            : name === tools[0]!.name && "ab".includes(given.to as string),
-        ).toBe(true);
+        const fits: Record<string, boolean> = {
+          count: Number.isInteger(given.n),
+          turn: given.side === "left" || given.side === "right",
+          [tools[0]!.name]: given.to === "a" || given.to === "b",
+        };
+        expect(fits[name]).toBe(true);
       }),
       { numRuns: 30 },
     );
     expect(read).toBeGreaterThan(10);
+  });
+
+  it("are refused with the name of the tool whose schema they cannot be held to", () => {
+    const wrong = { name: "sort", description: "", parameters: { properties: { by: { not: {} } } } };
+    expect(() => actionGrammar([...tools, wrong], "tool")).toThrow(
+      /^the tool "sort"\.jsonSchema\.properties\.by has "not"/,
+    );
   });
 
   it("are only those of the format that is a call and nothing else", () => {

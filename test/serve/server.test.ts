@@ -232,11 +232,11 @@ describe("the openai client", () => {
         ],
         tool_choice: { type: "function", function: { name: "a" } },
       },
-      /uniqueItems/,
+      /the tool "a"\.jsonSchema has "uniqueItems"/,
     ],
     [{ seed: "x" }, /seed/],
     [{ functions: [{ name: "f" }] }, /functions: .*as tools/],
-    [{ function_call: { name: "f" } }, /function_call: .*as tools/],
+    [{ function_call: { name: "f" } }, /function_call: .*by tool_choice/],
     [{ n: 2, best_of: 3 }, /best_of: .*with n/],
     [{ messages: [{ role: "user", content: null }] }, /messages\[0\]\.content: must be a text/],
   ])("is told what is wrong with %j", async (change, message) => {
@@ -420,6 +420,20 @@ describe("answers of a form", () => {
       if (message.tool_calls === undefined) expect(message.content).toBe('"said"');
     const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/none" }) });
     await expect(wrong).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
+  });
+
+  it("are values of the format, though they look like calls, unless there is such a function", async () => {
+    const value = (name: string) => `{"name": "${name}", "arguments": {}}`;
+    const response_format = { type: "json_object" as const };
+    for (const [name, reason] of [
+      ["Ada", "stop"],
+      ["wait", "tool_calls"],
+    ] as const) {
+      const { client } = await start(() => value(name));
+      const { choices } = await client.chat.completions.create({ ...hello, tools, response_format });
+      expect(choices[0]!.finish_reason).toBe(reason);
+      expect(choices[0]!.message.content).toBe(name === "Ada" ? value(name) : null);
+    }
   });
 
   it("reach the ai SDK as objects", async () => {

@@ -183,6 +183,10 @@ function checkedSchema(asked: unknown, where: string, depth: number): unknown {
     if (other !== undefined) throw wrong(`has a value that is not of its "type": ${shown(other)}`);
   }
 
+  // Elsewhere might stand what is looked at by nobody.
+  if (schema.$ref !== undefined && !/^#(\/(\$defs|definitions)\/[^/]+)?$/.test(String(schema.$ref)))
+    throw wrong(`refers to ${shown(schema.$ref)}; it must be "#", "#/$defs/NAME" or "#/definitions/NAME"`);
+
   const inner = (value: unknown, path: string) => checkedSchema(value, `${where}.${path}`, depth + 1);
   for (const keyword of given(["properties", "$defs", "definitions"])) {
     const members = schema[keyword];

@@ -272,6 +272,10 @@ describe("grammars", () => {
       { jsonSchema: { type: "object", properties: { a: true }, required: ["a", "b"] } },
       /requires "b", which "properties" does not name/,
     ],
+    [
+      { jsonSchema: { $ref: "#/x", x: { type: "array", uniqueItems: true } } },
+      /refers to "#\/x"; it must be/,
+    ],
     [{ jsonSchema: { type: "object", required: ["toString"] } }, /requires "toString"/],
     [{ jsonSchema: { type: "object", required: "a" } }, /a list as its "required"/],
     [

@@ -418,7 +418,7 @@ describe("answers of a form", () => {
     });
     for (const { message } of choices)
       if (message.tool_calls === undefined) expect(message.content).toBe('"said"');
-    const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/none" }) });
+    const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/$defs/none" }) });
     await expect(wrong).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
   });
 

@@ -41,15 +41,16 @@ def transformers(job):
                 model.generate(
                     batch,
                     attention_mask=torch.ones_like(batch),
-                    max_new_tokens=written,
-                    min_new_tokens=written,
-                    do_sample=True,
-                    top_k=0,
-                    pad_token_id=0,
+                    **sampled(written),
                 )
         common.finish(job)
 
     return common.Subject(call)
+
+
+def sampled(written):
+    """Exactly so many tokens a text, drawn from the whole distribution."""
+    return dict(max_new_tokens=written, min_new_tokens=written, do_sample=True, top_k=0, pad_token_id=0)
 
 
 def transformers_written(job):
@@ -86,11 +87,7 @@ def transformers_written(job):
                 ids,
                 attention_mask=torch.ones_like(ids),
                 past_key_values=kept["cache"],
-                max_new_tokens=written,
-                min_new_tokens=written,
-                do_sample=True,
-                top_k=0,
-                pad_token_id=0,
+                **sampled(written),
             )
         common.finish(job)
 

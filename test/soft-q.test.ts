@@ -93,8 +93,13 @@ test("one weight stands for all tokens, and none for 1", async () => {
     [{ prompt, response, rewards }, { prompt, response, rewards, weight: 1 }, recorded.texts[0]!],
     options,
   );
-  expect(one!.q).toEqual(none!.q);
-  expect(list!.q).toEqual(none!.q);
+  // The same numbers, up to what a product rounds by the row's place in it.
+  for (const { q } of [one!, list!]) {
+    expect(q.length).toBe(none!.q.length);
+    none!.q.forEach((value, i) => {
+      expect(q[i]).toBeCloseTo(value, 6);
+    });
+  }
 });
 
 test("heads that are reset hold the policy, after other losses have moved it too", async () => {

@@ -132,6 +132,7 @@ describe("every command on a run that train left", () => {
       "nlac: stopped after 2 episodes, in the diagnosis (ERR_BUDGET: All is spent.)",
     );
     expect(JSON.parse(stopped.output)).toMatchObject({ episodes: 2, stopped: true });
+    process.exitCode = undefined; // the commands of a test are one process
   });
 
   test("eval plays no task twice unless it is told to, and then spreads them evenly", async () => {

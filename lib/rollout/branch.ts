@@ -54,12 +54,9 @@ async function takeAction<Task>(
   { task, trajectory, turn, response, action }: Branch<Task>,
   model: LanguageModel,
   environment: Environment<Task>,
-  { stepTimeout, signal }: Patience,
+  patience: Patience,
 ): Promise<{ reward: number; from?: EpisodeRequest<Task>["from"] } | undefined> {
-  const patience: Patience = {
-    ...(stepTimeout === undefined ? {} : { stepTimeout }),
-    ...(signal === undefined ? {} : { signal }),
-  };
+  const { signal } = patience;
   let episode: Episode | undefined;
   try {
     episode = await inTime(

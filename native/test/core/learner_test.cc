@@ -19,6 +19,7 @@
 
 using namespace nlac;
 using nlac::test::code_of;
+using nlac::test::Scratch;
 namespace fs = std::filesystem;
 
 namespace {
@@ -171,17 +172,6 @@ GenerateRequest request_of(Ids tokens, int64_t max_new, double temperature = 0, 
   request.seed = seed;
   return request;
 }
-
-struct TemporaryDirectory {
-  fs::path path;
-  TemporaryDirectory() {
-    std::string name = (fs::temp_directory_path() / "nlac-learner-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TemporaryDirectory() { fs::remove_all(path); }
-  std::string string() const { return path.string(); }
-};
 
 }  // namespace
 
@@ -443,9 +433,9 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   const auto unused = tiny_learner();
   step(*unused);
   CHECK(unused->target_masters() == nullptr);
-  TemporaryDirectory directory;
-  unused->save(directory.string());
-  const auto resumed = Learner::resume(directory.string(), options_of());
+  Scratch directory;
+  unused->save(directory.path());
+  const auto resumed = Learner::resume(directory.path(), options_of());
   for (Learner* learner : {unused.get(), resumed.get()}) {
     const GenerateRequest request = request_of(random_ids(5, 1), 3);
     const std::function<void()> uses[] = {
@@ -533,9 +523,9 @@ TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
     learner->step(quick_step(), "");
     learner->update_target(0.5);
 
-    TemporaryDirectory directory;
-    learner->save(directory.string());
-    const auto fresh = Learner::resume(directory.string(), options_of(dtype));
+    Scratch directory;
+    learner->save(directory.path());
+    const auto fresh = Learner::resume(directory.path(), options_of(dtype));
     for (const Which which : {Which::online, Which::target}) {
       const auto after = learner->generate({request}, which, {})[0];
       CHECK(after.cached_tokens == 0);
@@ -617,10 +607,10 @@ TEST_CASE("a resumed learner continues bit for bit") {
       const auto learner = Learner::create(tiny_config(Family::qwen2), 3, options_of(dtype));
       train(*learner, 0, 2);
       if (pending) learner->token_nll(some_texts(), true);
-      TemporaryDirectory directory;
-      learner->save(directory.string());
-      CHECK(fs::exists(directory.path / "gradients.safetensors") == pending);
-      const auto resumed = Learner::resume(directory.string(), options_of(dtype));
+      Scratch directory;
+      learner->save(directory.path());
+      CHECK(fs::exists(directory / "gradients.safetensors") == pending);
+      const auto resumed = Learner::resume(directory.path(), options_of(dtype));
       CHECK(equal(resumed->masters().list(), learner->masters().list()));
       CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
       train(*learner, 2, 5);
@@ -638,12 +628,12 @@ TEST_CASE("a resumed learner continues bit for bit") {
 
 TEST_CASE("a checkpoint holds a target only once there is one") {
   const auto learner = tiny_learner();
-  TemporaryDirectory directory;
-  learner->save(directory.string());
-  CHECK_FALSE(fs::exists(directory.path / "target.safetensors"));
-  CHECK(Learner::resume(directory.string(), options_of())->target_masters() == nullptr);
+  Scratch directory;
+  learner->save(directory.path());
+  CHECK_FALSE(fs::exists(directory / "target.safetensors"));
+  CHECK(Learner::resume(directory.path(), options_of())->target_masters() == nullptr);
   // The same directory is a model like any other.
-  CHECK(equal(Learner::load(directory.string(), options_of())->masters().list(), learner->masters().list()));
+  CHECK(equal(Learner::load(directory.path(), options_of())->masters().list(), learner->masters().list()));
 }
 
 TEST_CASE("a damaged checkpoint is refused") {
@@ -651,29 +641,29 @@ TEST_CASE("a damaged checkpoint is refused") {
   learner->update_target(1);
   learner->token_nll(some_texts(), true);
   learner->step(quick_step(), "");
-  TemporaryDirectory directory;
-  learner->save(directory.string());
-  const auto resume = [&] { return code_of([&] { Learner::resume(directory.string(), options_of()); }); };
+  Scratch directory;
+  learner->save(directory.path());
+  const auto resume = [&] { return code_of([&] { Learner::resume(directory.path(), options_of()); }); };
   REQUIRE(resume() == "none");
   const auto write = [&](const char* name, const std::string& text) {
-    std::ofstream(directory.path / name, std::ios::binary | std::ios::trunc) << text;
+    std::ofstream(directory / name, std::ios::binary | std::ios::trunc) << text;
   };
   for (const char* name : {"learner.json", "config.json", "model.safetensors", "target.safetensors",
                            "optimizer-0.safetensors"}) {
     CAPTURE(name);
-    fs::copy_file(directory.path / name, directory.path / "kept");
-    fs::remove(directory.path / name);
+    fs::copy_file(directory / name, directory / "kept");
+    fs::remove(directory / name);
     CHECK(resume() == "ERR_CHECKPOINT");
     write(name, "torn");
     CHECK(resume() == "ERR_CHECKPOINT");
-    fs::copy_file(directory.path / "kept", directory.path / name, fs::copy_options::overwrite_existing);
-    fs::resize_file(directory.path / name, fs::file_size(directory.path / name) / 2);
+    fs::copy_file(directory / "kept", directory / name, fs::copy_options::overwrite_existing);
+    fs::resize_file(directory / name, fs::file_size(directory / name) / 2);
     CHECK(resume() == "ERR_CHECKPOINT");
-    fs::remove(directory.path / name);
-    fs::rename(directory.path / "kept", directory.path / name);
+    fs::remove(directory / name);
+    fs::rename(directory / "kept", directory / name);
   }
   // Tensors of another model.
-  fs::copy_file(directory.path / "target.safetensors", directory.path / "optimizer-0.safetensors",
+  fs::copy_file(directory / "target.safetensors", directory / "optimizer-0.safetensors",
                 fs::copy_options::overwrite_existing);
   CHECK(resume() == "ERR_CHECKPOINT");
   // A name that leads out of the directory.
@@ -688,9 +678,9 @@ TEST_CASE("a damaged checkpoint is refused") {
 
 TEST_CASE("an exported model scores like the learner") {
   const auto learner = tiny_learner(options_of(), Family::qwen3);
-  TemporaryDirectory directory;
-  learner->export_huggingface(directory.string());
-  const auto loaded = Learner::load(directory.string(), options_of());
+  Scratch directory;
+  learner->export_huggingface(directory.path());
+  const auto loaded = Learner::load(directory.path(), options_of());
   CHECK(loaded->log_probs(some_texts(), Which::online) == learner->log_probs(some_texts(), Which::online));
 }
 
@@ -945,9 +935,9 @@ TEST_CASE("neither micro batches nor recomputation change what the surrogate giv
 
 TEST_CASE("in bfloat16 the value head is float32 over bfloat16 hidden states") {
   const auto exact = tiny_critic();
-  TemporaryDirectory directory;
-  exact->save(directory.string());
-  const auto learner = Learner::load(directory.string(), with_value_head(at::kBFloat16));
+  Scratch directory;
+  exact->save(directory.path());
+  const auto learner = Learner::load(directory.path(), with_value_head(at::kBFloat16));
   auto texts = some_episodes(*exact);
   // The value part alone.
   for (SurrogateText& text : texts) text.advantages.assign(text.response.size(), 0);
@@ -1076,10 +1066,10 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     learner->update_target(0);
     train(*learner);
     learner->token_surrogate(texts, ppo_settings());  // left pending
-    TemporaryDirectory directory;
-    learner->save(directory.string());
+    Scratch directory;
+    learner->save(directory.path());
     // The heads are those that were saved, whatever the options say.
-    const auto resumed = Learner::resume(directory.string(), options_of(dtype));
+    const auto resumed = Learner::resume(directory.path(), options_of(dtype));
     CHECK((resumed->options().heads == Heads::value));
     CHECK(equal(resumed->gradients()->list(), learner->gradients()->list()));
     CHECK(resumed->log_probs(scored, Which::reference) == learner->log_probs(scored, Which::reference));
@@ -1091,33 +1081,33 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
 
     // The reference is written as it is held: a float32 copy of a large model would not fit beside it.
     const auto size = [&](const char* name) {
-      return static_cast<double>(fs::file_size(directory.path / name));
+      return static_cast<double>(fs::file_size(directory / name));
     };
     CHECK(size("reference.safetensors") / size("model.safetensors") ==
           doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));
-    const auto wider = Learner::resume(directory.string(), options_of(at::kFloat));
+    const auto wider = Learner::resume(directory.path(), options_of(at::kFloat));
     CHECK(wider->log_probs(scored, Which::reference).size() == scored.size());
-    fs::resize_file(directory.path / "reference.safetensors", 100);
-    CHECK(code_of([&] { Learner::resume(directory.string(), options_of()); }) == "ERR_CHECKPOINT");
+    fs::resize_file(directory / "reference.safetensors", 100);
+    CHECK(code_of([&] { Learner::resume(directory.path(), options_of()); }) == "ERR_CHECKPOINT");
   }
 }
 
 TEST_CASE("a directory loads with heads or without, whether it has them or not") {
   const auto critic = tiny_critic();
   const auto plain = tiny_learner();
-  TemporaryDirectory with, without, exported;
-  critic->save(with.string());
-  plain->save(without.string());
-  critic->export_huggingface(exported.string());
-  const auto same = Learner::load(with.string(), with_value_head());
+  Scratch with, without, exported;
+  critic->save(with.path());
+  plain->save(without.path());
+  critic->export_huggingface(exported.path());
+  const auto same = Learner::load(with.path(), with_value_head());
   CHECK(equal(same->masters().list(), critic->masters().list()));
-  const auto bare = Learner::load(with.string(), options_of());
+  const auto bare = Learner::load(with.path(), options_of());
   CHECK(equal(bare->masters().list(), plain->masters().list()));
-  for (const TemporaryDirectory* directory : {&without, &exported}) {
-    const auto fresh = Learner::load(directory->string(), with_value_head());
+  for (const Scratch* directory : {&without, &exported}) {
+    const auto fresh = Learner::load(directory->path(), with_value_head());
     CHECK(fresh->masters().value.eq(0).all().item<bool>());
     CHECK(fresh->masters().value_bias.eq(0).all().item<bool>());
-    CHECK(equal(Learner::load(directory->string(), options_of())->masters().list(), plain->masters().list()));
+    CHECK(equal(Learner::load(directory->path(), options_of())->masters().list(), plain->masters().list()));
   }
 }
 
@@ -1125,17 +1115,17 @@ TEST_CASE("a training goes on with the heads that were saved, never with new one
   for (const Heads heads : {Heads::value, Heads::q}) {
     LearnerOptions options = options_of();
     options.heads = heads;
-    TemporaryDirectory with, without;
-    tiny_learner(options)->save(with.string());
-    tiny_learner()->save(without.string());
-    REQUIRE(code_of([&] { Learner::resume(with.string(), options_of()); }) == "none");
-    fs::copy_file(without.path / "model.safetensors", with.path / "model.safetensors",
+    Scratch with, without;
+    tiny_learner(options)->save(with.path());
+    tiny_learner()->save(without.path());
+    REQUIRE(code_of([&] { Learner::resume(with.path(), options_of()); }) == "none");
+    fs::copy_file(without / "model.safetensors", with / "model.safetensors",
                   fs::copy_options::overwrite_existing);
     std::string message;
-    CHECK(code_of([&] { Learner::resume(with.string(), options_of()); }, &message) == "ERR_CHECKPOINT");
+    CHECK(code_of([&] { Learner::resume(with.path(), options_of()); }, &message) == "ERR_CHECKPOINT");
     CAPTURE(message);
     const std::string missing = heads == Heads::value ? "value_head.weight" : "q_heads.0.advantage";
-    const std::string file = (with.path / "model.safetensors").string();
+    const std::string file = with / "model.safetensors";
     CHECK(message.find(file + ": tensor " + missing + " is missing") == 0);
   }
 }
@@ -1353,17 +1343,17 @@ TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or 
         }
         learner.token_nll(some_texts(), true);
       };
-      TemporaryDirectory base, directory;
-      Learner::create(tiny_config(Family::qwen2), 3, options_of())->export_huggingface(base.string());
-      const auto learner = loaded ? Learner::load(base.string(), adapted_options(dtype))
+      Scratch base, directory;
+      Learner::create(tiny_config(Family::qwen2), 3, options_of())->export_huggingface(base.path());
+      const auto learner = loaded ? Learner::load(base.path(), adapted_options(dtype))
                                   : Learner::create(tiny_config(Family::qwen2), 3, adapted_options(dtype));
       learner->update_target(1);
       train(*learner, 2);
-      learner->save(directory.string());
-      CHECK(fs::exists(directory.path / "base") != loaded);
-      CHECK_FALSE(fs::exists(directory.path / "model.safetensors"));
+      learner->save(directory.path());
+      CHECK(fs::exists(directory / "base") != loaded);
+      CHECK_FALSE(fs::exists(directory / "model.safetensors"));
       const auto resumed =
-          Learner::resume(directory.string(), options_of(dtype), loaded ? base.string() : std::string());
+          Learner::resume(directory.path(), options_of(dtype), loaded ? base.path() : std::string());
       CHECK(resumed->options().adapter->rank == 3);
       for (int round = 0; round < 2; ++round) {
         CHECK(equal(resumed->masters().list(), learner->masters().list()));
@@ -1375,10 +1365,10 @@ TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or 
         train(*resumed, 2);
       }
       // What was resumed can be saved and resumed again.
-      TemporaryDirectory second;
-      resumed->save(second.string());
+      Scratch second;
+      resumed->save(second.path());
       const auto again =
-          Learner::resume(second.string(), adapted_options(dtype), loaded ? base.string() : std::string());
+          Learner::resume(second.path(), adapted_options(dtype), loaded ? base.path() : std::string());
       CHECK(equal(again->masters().list(), learner->masters().list()));
     }
   }
@@ -1416,14 +1406,14 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
     CHECK(learner->log_probs(texts, Which::online) != before);
     CHECK(learner->log_probs(texts, Which::reference) == before);
 
-    TemporaryDirectory directory, exported;
-    learner->save(directory.string());
-    const auto resumed = Learner::resume(directory.string(), options_of(dtype));
+    Scratch directory, exported;
+    learner->save(directory.path());
+    const auto resumed = Learner::resume(directory.path(), options_of(dtype));
     CHECK(equal(resumed->masters().list(), learner->masters().list()));
     CHECK(resumed->values(texts) == learner->values(texts));
     CHECK(resumed->log_probs(texts, Which::reference) == before);
-    learner->export_huggingface(exported.string());
-    CHECK(Learner::load(exported.string(), options_of(dtype))->parameters() ==
+    learner->export_huggingface(exported.path());
+    CHECK(Learner::load(exported.path(), options_of(dtype))->parameters() ==
           learner->parameters() - learner->trainable_parameters());
   }
 }
@@ -1441,70 +1431,70 @@ TEST_CASE("heads keep their float32 beside an adapter on a bfloat16 model") {
                                                              weights.q[1].advantage, weights.q[1].value};
     };
     for (const at::Tensor& tensor : heads_of(learner->masters())) tensor.copy_(at::randn_like(tensor));
-    TemporaryDirectory directory;
-    learner->save(directory.string());
-    const auto beside = Learner::load(directory.string(), adapted);
+    Scratch directory;
+    learner->save(directory.path());
+    const auto beside = Learner::load(directory.path(), adapted);
     CHECK(equal(heads_of(beside->masters()), heads_of(learner->masters())));
     // Neither does the learner's own checkpoint round them.
-    TemporaryDirectory second;
-    beside->save(second.string());
-    const auto resumed = Learner::resume(second.string(), options_of(at::kBFloat16));
+    Scratch second;
+    beside->save(second.path());
+    const auto resumed = Learner::resume(second.path(), options_of(at::kBFloat16));
     CHECK(equal(resumed->masters().list(), beside->masters().list()));
   }
 }
 
 TEST_CASE("an adapter's checkpoint is refused without its base, with another, and where it is damaged") {
-  TemporaryDirectory base, other, directory, plain;
-  Learner::create(tiny_config(), 3, options_of())->export_huggingface(base.string());
-  Learner::create(tiny_config(), 4, options_of())->export_huggingface(other.string());
-  const auto learner = Learner::load(base.string(), adapted_options());
-  learner->save(directory.string());
+  Scratch base, other, directory, plain;
+  Learner::create(tiny_config(), 3, options_of())->export_huggingface(base.path());
+  Learner::create(tiny_config(), 4, options_of())->export_huggingface(other.path());
+  const auto learner = Learner::load(base.path(), adapted_options());
+  learner->save(directory.path());
   const auto resume = [&](const std::string& model, const LearnerOptions& options = options_of()) {
-    return code_of([&] { Learner::resume(directory.string(), options, model); });
+    return code_of([&] { Learner::resume(directory.path(), options, model); });
   };
-  REQUIRE(resume(base.string()) == "none");
+  REQUIRE(resume(base.path()) == "none");
   CHECK(resume("") == "ERR_CHECKPOINT");
-  CHECK(resume(other.string()) == "ERR_CHECKPOINT");
-  CHECK(resume((base.path / "nowhere").string()) == "ERR_CHECKPOINT");
+  CHECK(resume(other.path()) == "ERR_CHECKPOINT");
+  CHECK(resume(base / "nowhere") == "ERR_CHECKPOINT");
 
   LearnerOptions differing = adapted_options();
-  CHECK(resume(base.string(), differing) == "none");
+  CHECK(resume(base.path(), differing) == "none");
   differing.adapter->rank = 4;
-  CHECK(resume(base.string(), differing) == "ERR_CONFIG");
-  Learner::load(base.string(), options_of())->save(plain.string());
-  CHECK(code_of([&] { Learner::resume(plain.string(), adapted_options()); }) == "ERR_CONFIG");
+  CHECK(resume(base.path(), differing) == "ERR_CONFIG");
+  Learner::load(base.path(), options_of())->save(plain.path());
+  CHECK(code_of([&] { Learner::resume(plain.path(), adapted_options()); }) == "ERR_CONFIG");
 
   // The same tensors under another configuration.
   ModelConfig turned = tiny_config();
   turned.rope_theta = 5;
   const std::string config = turned.to_json("float32");
-  fs::rename(base.path / "config.json", base.path / "kept");
-  std::ofstream(base.path / "config.json") << config;
-  CHECK(resume(base.string()) == "ERR_CHECKPOINT");
-  fs::rename(base.path / "kept", base.path / "config.json");
-  REQUIRE(resume(base.string()) == "none");
+  fs::rename(base / "config.json", base / "kept");
+  std::ofstream(base / "config.json") << config;
+  CHECK(resume(base.path()) == "ERR_CHECKPOINT");
+  fs::rename(base / "kept", base / "config.json");
+  REQUIRE(resume(base.path()) == "none");
 
   // A checkpoint is not a model.
-  CHECK(code_of([&] { Learner::load(directory.string(), options_of()); }) == "ERR_MODEL_FORMAT");
-  const fs::path manifest = directory.path / "learner.json";
+  CHECK(code_of([&] { Learner::load(directory.path(), options_of()); }) == "ERR_MODEL_FORMAT");
+  const fs::path manifest = directory / "learner.json";
   std::string text;
   std::getline(std::ifstream(manifest), text, '\0');
   const size_t rank = text.find("\"rank\": 3");
   REQUIRE(rank != std::string::npos);
   std::ofstream(manifest, std::ios::trunc) << std::string(text).replace(rank, 9, "\"rank\": 0");
-  CHECK(resume(base.string()) == "ERR_CHECKPOINT");
+  CHECK(resume(base.path()) == "ERR_CHECKPOINT");
   std::ofstream(manifest, std::ios::trunc) << text;
-  REQUIRE(resume(base.string()) == "none");
-  fs::resize_file(directory.path / "adapter_model.safetensors", 100);
-  CHECK(resume(base.string()) == "ERR_CHECKPOINT");
+  REQUIRE(resume(base.path()) == "none");
+  fs::resize_file(directory / "adapter_model.safetensors", 100);
+  CHECK(resume(base.path()) == "ERR_CHECKPOINT");
 }
 
 TEST_CASE("an exported adapted model scores like the learner") {
   for (Family family : {Family::llama, Family::qwen2}) {
     const auto learner = adapted_learner(adapted_options(), family);
-    TemporaryDirectory directory;
-    learner->export_huggingface(directory.string());
-    const auto loaded = Learner::load(directory.string(), options_of());
+    Scratch directory;
+    learner->export_huggingface(directory.path());
+    const auto loaded = Learner::load(directory.path(), options_of());
     const auto expected = learner->log_probs(some_texts(), Which::online),
                scores = loaded->log_probs(some_texts(), Which::online);
     for (size_t i = 0; i < scores.size(); ++i)
@@ -1799,9 +1789,9 @@ TEST_CASE("a resumed learner with Q heads continues bit for bit, and its model i
     const auto learner = q_learner(q_options(dtype));
     train(*learner, 2);
     learner->soft_q(some_episodes(), some_soft_q());  // pending
-    TemporaryDirectory directory;
-    learner->save(directory.string());
-    const auto resumed = Learner::resume(directory.string(), options_of(dtype));  // heads as saved
+    Scratch directory;
+    learner->save(directory.path());
+    const auto resumed = Learner::resume(directory.path(), options_of(dtype));  // heads as saved
     CHECK((resumed->options().heads == Heads::q));
     CHECK(equal(resumed->masters().list(), learner->masters().list()));
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
@@ -1812,12 +1802,12 @@ TEST_CASE("a resumed learner with Q heads continues bit for bit, and its model i
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
 
     // The checkpoint is a model with heads or without; an export is without, and gets new ones where asked.
-    TemporaryDirectory exported;
-    resumed->export_huggingface(exported.string());
-    for (const TemporaryDirectory* model : {&exported, &directory})
-      CHECK((Learner::load(model->string(), options_of())->masters().heads() == Heads::none));
-    const auto kept = Learner::load(directory.string(), q_options()),
-               fresh = Learner::load(exported.string(), q_options());
+    Scratch exported;
+    resumed->export_huggingface(exported.path());
+    for (const Scratch* model : {&exported, &directory})
+      CHECK((Learner::load(model->path(), options_of())->masters().heads() == Heads::none));
+    const auto kept = Learner::load(directory.path(), q_options()),
+               fresh = Learner::load(exported.path(), q_options());
     CHECK_FALSE(at::equal(kept->masters().q[0].advantage, kept->masters().head));
     CHECK(at::equal(fresh->masters().q[0].advantage, fresh->masters().head));
   }

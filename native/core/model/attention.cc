@@ -250,21 +250,17 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
 
 namespace {
 
-// Queries of the last q.size(0) tokens against all keys and values of their sequence, by libtorch.
-void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
+// What libtorch's flash kernel on a GPU takes.
+bool takes_flash(const at::Tensor& q) {
+  return !q.is_cpu() && q.scalar_type() == at::kBFloat16 && q.size(2) % 8 == 0 && q.size(2) <= 256;
+}
+
+// Queries of the last q.size(0) tokens against all keys and values of their sequence.
+void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, at::Tensor output) {
   const int64_t fresh = q.size(0), length = keys.size(1), past = length - fresh;
   const int64_t kv_heads = keys.size(0), group = q.size(1) / kv_heads;
   if (!q.is_cpu()) {
-    if (q.scalar_type() != at::kBFloat16 || q.size(2) % 8 != 0 || q.size(2) > 256) {
-      output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys)).output);
-      return;
-    }
-    // As CUDA's flash kernel means it, the last query is beside the last key.
-    const auto batch = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
-    const auto attended =
-        at::_flash_attention_forward(q.unsqueeze(0), batch(keys), batch(values), {}, {}, fresh, length, 0.0, true,
-                                     false, score_scale(q));
-    output.copy_(std::get<0>(attended).squeeze(0));
+    output.copy_(blockwise_attention(q, keys, values, queries_at_once(q, keys)).output);
     return;
   }
   if (fresh == 1) {
@@ -295,13 +291,45 @@ void attend_cached(const at::Tensor& q, const at::Tensor& keys, const at::Tensor
 
 }  // namespace
 
-void attend_blocks(const KvStore& store, int64_t layer, const at::Tensor& blocks, int64_t length,
-                   const at::Tensor& q, at::Tensor output) {
-  // [blocks, kv_heads, kBlockTokens, head_dim] → [kv_heads, length, head_dim]
-  const auto gathered = [&](const at::Tensor& all) {
-    return all.index_select(0, blocks).transpose(0, 1).flatten(1, 2).narrow(1, 0, length);
+PlainAttention::PlainAttention(const std::vector<KvSlice>& slices, at::Device device)
+    : first_row_{0}, first_key_{0} {
+  std::vector<int64_t> blocks, slots;
+  for (const KvSlice& slice : slices) {
+    const int64_t length = slice.past + slice.fresh;
+    for (int64_t position = 0; position < length; ++position) {
+      blocks.push_back((*slice.blocks)[static_cast<size_t>(position / kBlockTokens)]);
+      slots.push_back(position % kBlockTokens);
+    }
+    first_row_.push_back(first_row_.back() + static_cast<int32_t>(slice.fresh));
+    first_key_.push_back(first_key_.back() + static_cast<int32_t>(length));
+    most_rows_ = std::max(most_rows_, slice.fresh);
+    most_keys_ = std::max(most_keys_, length);
+  }
+  row_starts_ = at::tensor(first_row_, at::kInt).to(device);
+  key_starts_ = at::tensor(first_key_, at::kInt).to(device);
+  blocks_ = at::tensor(blocks, at::kLong).to(device);
+  slots_ = at::tensor(slots, at::kLong).to(device);
+}
+
+void PlainAttention::run(const KvStore& store, int64_t layer, const at::Tensor& q, at::Tensor output) const {
+  const auto gathered = [&](const at::Tensor& all) {  // [keys, kv_heads, head_dim]
+    return all.index({blocks_, at::indexing::Slice(), slots_});
   };
-  attend_cached(q, gathered(store.plain_keys(layer)), gathered(store.plain_values(layer)), output);
+  const at::Tensor keys = gathered(store.plain_keys(layer)), values = gathered(store.plain_values(layer));
+  if (takes_flash(q)) {
+    // As CUDA's flash kernel means it, a text's last query is beside its last key.
+    const auto attended = at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, most_rows_,
+                                                       most_keys_, 0.0, true, false, score_scale(q));
+    output.copy_(std::get<0>(attended));
+    return;
+  }
+  for (size_t i = 0; i + 1 < first_row_.size(); ++i) {
+    const auto rows = [&](const at::Tensor& x) { return x.slice(0, first_row_[i], first_row_[i + 1]); };
+    const auto own = [&](const at::Tensor& x) {
+      return x.slice(0, first_key_[i], first_key_[i + 1]).transpose(0, 1);
+    };
+    attend_text(rows(q), own(keys), own(values), rows(output));
+  }
 }
 
 // --- cached attention ------------------------------------------------------------------------------------
@@ -309,31 +337,29 @@ void attend_blocks(const KvStore& store, int64_t layer, const at::Tensor& blocks
 CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice>& slices, at::Device device)
     : store_(store), slices_(slices) {
   constexpr int64_t stretch = 16;  // queries whose scores are held at a time
-  std::vector<int64_t> blocks, slots;
   int64_t start = 0;
   for (size_t s = 0; s < slices.size(); ++s) {
     const KvSlice& slice = slices[s];
-    const auto end = slice.blocks->begin() + (slice.past + slice.fresh + kBlockTokens - 1) / kBlockTokens;
     for (int64_t position = slice.past; position < slice.past + slice.fresh; ++position)
       places_.push_back({s, position});
     if (store.packed()) {
+      const auto end = slice.blocks->begin() + (slice.past + slice.fresh + kBlockTokens - 1) / kBlockTokens;
       std::vector<const void*>& of_slice = starts_.emplace_back();
       for (auto block = slice.blocks->begin(); block != end; ++block) of_slice.push_back(store.block(*block));
       for (int64_t first = 0; first < slice.fresh; first += stretch)
         stretches_.push_back({s, start, first, std::min(stretch, slice.fresh - first)});
-    } else {
-      slice_blocks_.push_back(
-          at::tensor(std::vector<int64_t>(slice.blocks->begin(), end), at::kLong).to(device));
     }
     start += slice.fresh;
   }
   if (store.packed()) return;
+  std::vector<int64_t> blocks, slots;
   for (const auto& [s, position] : places_) {
     blocks.push_back((*slices[s].blocks)[static_cast<size_t>(position / kBlockTokens)]);
     slots.push_back(position % kBlockTokens);
   }
   row_blocks_ = at::tensor(blocks, at::kLong).to(device);
   row_slots_ = at::tensor(slots, at::kLong).to(device);
+  plain_.emplace(slices, device);
 }
 
 void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -382,13 +408,7 @@ void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Te
   at::Tensor keys = store_.plain_keys(layer), values = store_.plain_values(layer);
   keys.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, k);
   values.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, v);
-  int64_t start = 0;
-  for (size_t s = 0; s < slices_.size(); ++s) {
-    const int64_t fresh = slices_[s].fresh, length = slices_[s].past + fresh;
-    attend_blocks(store_, layer, slice_blocks_[s], length, q.narrow(0, start, fresh),
-                  output.narrow(0, start, fresh));
-    start += fresh;
-  }
+  plain_->run(store_, layer, q, output);
 }
 
 }  // namespace nlac

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/model/kv_store.h"
@@ -32,6 +33,22 @@ struct KvSlice {
   const BlockTable* blocks;  // room for past + fresh tokens; not owned
   int64_t past;              // tokens whose keys and values are there, or are another slice's of this step
   int64_t fresh;             // rows of the packed step that are this text's
+};
+
+// Causal attention of the slices' rows over plain blocks that hold their keys and values, by libtorch's operators: in
+// bfloat16 on a GPU one call of its flash kernel for all slices, else slice by slice, on a GPU by blockwise_attention.
+class PlainAttention {
+ public:
+  PlainAttention(const std::vector<KvSlice>& slices, at::Device device);
+
+  // q and output as in CachedAttention::run.
+  void run(const KvStore& store, int64_t layer, const at::Tensor& q, at::Tensor output) const;
+
+ private:
+  std::vector<int32_t> first_row_, first_key_;  // [slices + 1], of q and of what is gathered
+  at::Tensor row_starts_, key_starts_;          // the same on the device, i32
+  at::Tensor blocks_, slots_;                   // [keys] i64: where a key lies
+  int64_t most_rows_ = 0, most_keys_ = 0;       // of a slice
 };
 
 // The attention of a packed inference step, in any layer. What it is made of must stay as it is meanwhile.
@@ -65,15 +82,9 @@ class CachedAttention {
   std::vector<Place> places_;       // of every row
   std::vector<Stretch> stretches_;  // packed: what a thread attends at a time, for each key-value head
   std::vector<std::vector<const void*>> starts_;  // packed: where each slice's blocks begin
-  at::Tensor row_blocks_, row_slots_;                   // plain: [rows] i64, where a row's keys and values go
-  std::vector<at::Tensor> slice_blocks_;                // plain: [blocks] i64 of each slice
+  at::Tensor row_blocks_, row_slots_;             // plain: [rows] i64, where a row's keys and values go
+  std::optional<PlainAttention> plain_;
 };
-
-// Causal attention of the last q.size(0) tokens of a text over its `blocks` [blocks] i64, which hold `length` tokens of
-// plain keys and values, by libtorch's operators: on a CPU and, in bfloat16, on a GPU by its flash kernels, else by
-// blockwise_attention. q and output as in CachedAttention::run.
-void attend_blocks(const KvStore& store, int64_t layer, const at::Tensor& blocks, int64_t length,
-                   const at::Tensor& q, at::Tensor output);
 
 // The same arithmetic by libtorch's operators, which any device has: `block` queries at a time, whose scores
 // exist alone; backward makes them again from the logsumexp. Memory is linear in the length, and the heads of

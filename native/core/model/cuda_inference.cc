@@ -12,6 +12,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "core/error.h"
@@ -44,17 +45,13 @@ int64_t blocks_of(const KvSlice& slice) {
   return (slice.past + slice.fresh + kBlockTokens - 1) / kBlockTokens;
 }
 
-// A slice of several tokens.
-struct Prompt {
-  int64_t start, fresh, length;  // its first row, its rows, and all its tokens
-  at::Tensor blocks;             // [blocks] i64
-};
-
 // All that the layers are told of a step besides its ids, and how it lies in one i32 tensor.
 struct Step {
   int64_t rows, texts, width;  // texts: slices of one token; width: blocks in a text's table
   int64_t longest;             // the most tokens that a text may have
-  std::vector<Prompt> prompts;
+  // The slices of several tokens, where there are any, and their rows [prompt rows] i64.
+  std::optional<PlainAttention> prompts;
+  at::Tensor prompt_rows;
   at::Tensor told;
 
   const int32_t* at(int64_t place) const { return told.const_data_ptr<int32_t>() + place; }
@@ -94,18 +91,22 @@ at::Tensor told_of(const std::vector<KvSlice>& slices, int64_t rows, int64_t tex
 
 Step step_of(const std::vector<KvSlice>& slices, at::Device device) {
   Step step{};
+  std::vector<KvSlice> prompts;
+  std::vector<int64_t> prompt_rows;
   for (const KvSlice& slice : slices) {
-    const int64_t length = slice.past + slice.fresh;
     if (slice.fresh == 1) {
       ++step.texts;
       step.width = std::max(step.width, blocks_of(slice));
-      step.longest = std::max(step.longest, length);
+      step.longest = std::max(step.longest, slice.past + 1);
     } else {
-      const auto first = slice.blocks->begin();
-      const std::vector<int64_t> blocks(first, first + blocks_of(slice));
-      step.prompts.push_back({step.rows, slice.fresh, length, at::tensor(blocks, at::kLong).to(device)});
+      prompts.push_back(slice);
+      for (int64_t i = 0; i < slice.fresh; ++i) prompt_rows.push_back(step.rows + i);
     }
     step.rows += slice.fresh;
+  }
+  if (!prompts.empty()) {
+    step.prompts.emplace(prompts, device);
+    step.prompt_rows = at::tensor(prompt_rows, at::kLong).to(device);
   }
   step.told = told_of(slices, step.rows, step.texts, step.width).to(device);
   return step;
@@ -159,9 +160,11 @@ struct Layers {
 
     const at::Tensor output = at::empty({step.rows, heads, d}, qkv.options());
     const at::Tensor q = qkv.narrow(1, 0, heads * d).unflatten(1, {heads, d});
-    for (const Prompt& prompt : step.prompts)
-      attend_blocks(store, l, prompt.blocks, prompt.length, q.narrow(0, prompt.start, prompt.fresh),
-                    output.narrow(0, prompt.start, prompt.fresh));
+    if (step.prompts) {
+      const at::Tensor of_prompts = at::empty({step.prompt_rows.size(0), heads, d}, q.options());
+      step.prompts->run(store, l, q.index_select(0, step.prompt_rows), of_prompts);
+      output.index_copy_(0, step.prompt_rows, of_prompts);
+    }
     if (step.texts == 0) return output.flatten(1);
     const cuda::Queries queries{q.const_data_ptr(),           qkv.stride(0),           output.mutable_data_ptr(),
                                 static_cast<int>(step.texts), static_cast<int>(heads), step.text_rows(),
@@ -278,7 +281,7 @@ struct CudaInference::Recordings {
     const bool fresh = kept == nullptr;
     if (fresh) {
       kept = std::make_unique<Recording>();
-      kept->step = {texts, texts, width, width * kBlockTokens, {}, {}};
+      kept->step = {texts, texts, width, width * kBlockTokens, {}, {}, {}};
       kept->step.told = at::empty({told_size(texts, texts, width)}, ids.options().dtype(at::kInt));
       kept->ids = at::zeros({texts}, ids.options());
       kept->hidden = at::empty({texts, config.hidden_size}, weights.embedding.options());

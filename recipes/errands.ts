@@ -11,7 +11,7 @@ export default defineRecipe({
   learner: { dtype: "float32" },
   environment: { name: "errands" },
   config: {
-    iterations: 26,
+    iterations: 16,
     episodesPerIteration: 16,
     updatesPerIteration: 48,
     batchSize: 16,

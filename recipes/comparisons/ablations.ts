@@ -7,7 +7,7 @@ import { defineComparison } from "nlac";
 export default defineComparison({
   name: "ablations",
   description: "NLAC on eight errands less one part at a time: five seeds each, on the CPU",
-  environmentSteps: 2000,
+  environmentSteps: 1200,
   seeds: [0, 1, 2, 3, 4],
   set: { config: { iterations: 200, evaluation: { every: 4, episodes: 128, temperature: 1 } } },
   methods: [

@@ -1,8 +1,7 @@
 /**
  * What the bootstrap is for: errands in which nine other things are taken by mistake before the last step, all goes on as
  * if nothing had happened, and the last thing is refused. NLAC with d' as the paper's equation 1 has it, as its prompts ask
- * for it, and without; and imitation of what the desk's answers say, which falls into every trap. Make the model first:
- * `nlac train errands-base --set environment.options.deadEnds=9 --run runs/errands-dead-ends-base`.
+ * for it, and without; and imitation of what the desk's answers say, which falls into every trap.
  */
 import { defineComparison } from "nlac";
 
@@ -13,7 +12,6 @@ export default defineComparison({
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {
-    model: "runs/errands-dead-ends-base",
     environment: { options: { deadEnds: 9 } },
     config: { iterations: 200, evaluation: { every: 4, episodes: 128, temperature: 1 } },
   },

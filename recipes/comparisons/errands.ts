@@ -8,11 +8,11 @@ export default defineComparison({
   name: "errands",
   description:
     "NLAC and five others on eight errands: five seeds each, half a million parameters, on the CPU",
-  environmentSteps: 3000,
+  environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {
     config: {
-      // Enough for the steps, whatever an episode's length: 3000 of them are at least 500 episodes of six.
+      // Enough for the steps, whatever an episode's length: 2000 of them are at least 333 episodes of six.
       iterations: 200,
       evaluation: { every: 4, episodes: 128, temperature: 1 },
     },

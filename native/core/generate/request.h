@@ -32,7 +32,7 @@ struct GenerateRequest {
   // Stop strings are matched on the decoded bytes of the new tokens: token_bytes[id], may be null when no
   // request has stop strings. Generation ends with the token that completes a stop string.
   std::vector<std::string> stop;
-  bool keep_hidden = false;  // the result has the hidden states that its tokens were drawn from
+  bool keep_hidden = false;   // the result has the hidden states that its tokens were drawn from
   int64_t top_log_probs = 0;  // most probable ids that the result has for each new token; 0: off
 };
 

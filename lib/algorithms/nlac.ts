@@ -278,7 +278,7 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
     "time/play": (played - started) / 1000,
   };
   if (diagnostics.every > 0 && state.iteration % diagnostics.every === 0) {
-    const playing = { constrainActions: config.constrainActions };
+    const playing = { concurrency: episodesPerIteration, constrainActions: config.constrainActions };
     const figures = await diagnose({ ...training, trajectories, playing, number: state.iteration });
     await model.dropCaches(); // a resumed run has none here
     Object.assign(metrics, figures, { "time/diagnose": (performance.now() - played) / 1000 });

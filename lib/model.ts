@@ -181,8 +181,8 @@ export interface LanguageModel {
   /** Forgets gradients that were added up and not stepped on. */
   discardGradients(): Promise<void>;
   /**
-   * Forgets the caches of finished texts, so that what is generated next does not depend, in its last bits, on
-   * what was generated before. A change of the weights does the same.
+   * Forgets the caches of finished texts, as a change of the weights does: what is generated next then does not depend on
+   * what was generated before, not even where inference rounds by what it reads at once (docs/decisions/0010).
    */
   dropCaches(): Promise<void>;
   /** Forgets a set of AdamW moments that is not needed any more. */

@@ -499,6 +499,14 @@ describe("answers of a form", () => {
       if (message.tool_calls === undefined) expect(message.content).toBe('"said"');
     const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/$defs/none" }) });
     await expect(wrong).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
+    const sort = { name: "sort", parameters: { $ref: "#/$defs/none" } };
+    const refused = client.chat.completions.create({
+      ...request,
+      tools: [...tools, { type: "function", function: sort }],
+      tool_choice: "required",
+    });
+    await expect(refused).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
+    await expect(refused).rejects.toThrow(/the grammar cannot be used: the schema "sort": /);
   });
 
   it("are values of the format, though they look like calls, unless there is such a function", async () => {

@@ -784,6 +784,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       stopTokenIds: Int32Array.from([...this.endOfTurnIds, ...own]),
       stop,
       keepHidden: checkBoolean(request.keepHidden ?? false, `${where}.keepHidden`),
+      topLogProbs: checkInteger(request.topLogProbs ?? 0, `${where}.topLogProbs`, 0, this.info.vocabSize),
     };
   }
 
@@ -820,6 +821,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
       finishReason: result.finishReason,
       cachedTokens: result.cachedTokens,
       ...(result.hidden && { hidden: fromNativeTensor(result.hidden) }),
+      ...(request.topLogProbs > 0 && { topTokens: result.topTokens, topLogProbs: result.topLogProbs }),
     };
   }
 

@@ -53,6 +53,8 @@ export interface GenerateRequest {
   weights?: Which;
   /** Keeps the hidden states that the text's tokens are drawn from, for `DistilledText`. Default false. */
   keepHidden?: boolean;
+  /** Most probable tokens kept of each new one, with their log probabilities, under the untouched distribution. Default 0. */
+  topLogProbs?: number;
 }
 
 export interface Generation {
@@ -68,6 +70,12 @@ export interface Generation {
   cachedTokens: number;
   /** With `keepHidden`: [new tokens, hidden], in the learner's dtype and on its device. `dispose` it after use. */
   hidden?: Tensor;
+  /**
+   * With `topLogProbs`: the ids that were most probable at each new token, most probable first, and their log
+   * probabilities in nats; both [new tokens × topLogProbs], row-major. The token that was written need not be among them.
+   */
+  topTokens?: Int32Array;
+  topLogProbs?: Float32Array;
 }
 
 export interface GenerateOptions {
@@ -173,8 +181,8 @@ export interface LanguageModel {
   /** Forgets gradients that were added up and not stepped on. */
   discardGradients(): Promise<void>;
   /**
-   * Forgets the caches of finished texts, so that what is generated next does not depend, in its last bits, on
-   * what was generated before. A change of the weights does the same.
+   * Forgets the caches of finished texts, as a change of the weights does: what is generated next then does not depend on
+   * what was generated before, not even where inference rounds by what it reads at once (docs/decisions/0010).
    */
   dropCaches(): Promise<void>;
   /** Forgets a set of AdamW moments that is not needed any more. */

@@ -120,6 +120,38 @@ describe("generate", () => {
     );
   });
 
+  it("gives the most probable tokens, which are the head of log softmax sorted, under θ and θ̄", async () => {
+    const trained = await tinyLearner({ seed: 7 });
+    await trained.tokenNll([{ prompt, response: ids("jumps") }]);
+    await trained.step({ learningRate: 0.01, targetRate: 0.3 });
+    for (const weights of ["online", "target"] as const) {
+      const request = { tokens: prompt, maxNewTokens: 12, temperature: 1.3, topK: 50, seed: 3, weights };
+      const [one, all, none] = await trained.generate([
+        { ...request, topLogProbs: 7 },
+        { ...request, topLogProbs: vocab },
+        request,
+      ]);
+      expect([none!.topTokens, none!.topLogProbs]).toEqual([undefined, undefined]);
+      for (const { tokens, logProbs, topTokens, topLogProbs } of [one!, all!]) {
+        expect([tokens, logProbs]).toEqual([none!.tokens, none!.logProbs]);
+        const most = topTokens!.length / tokens.length;
+        const [logits] = await trained.logits([[...prompt, ...tokens]], { weights });
+        for (const i of tokens.keys()) {
+          const row = logSoftmax(logits!, prompt.length + i - 1, vocab);
+          const order = [...row.keys()].sort((a, b) => row[b]! - row[a]!).slice(0, most);
+          const at = [i * most, (i + 1) * most] as const;
+          expect([...topTokens!.subarray(...at)]).toEqual(order);
+          expectClose(
+            topLogProbs!.subarray(...at),
+            order.map((id) => row[id]!),
+          );
+        }
+      }
+      expect(all!.topTokens).toHaveLength(vocab * all!.tokens.length);
+    }
+    await trained.dispose();
+  });
+
   it("never writes what is forbidden, and repeats itself less under a penalty", async () => {
     const request = { tokens: prompt, maxNewTokens: 60, temperature: 0, forbidden: [endOfTurn] };
     const [plain] = await learner.generate([request]);
@@ -665,6 +697,11 @@ describe("bad arguments", () => {
       /forbidden\[0\]/,
     ],
     ["a fractional topK", (m) => m.generate([{ tokens: [1], topK: 1.5 }]), /topK/],
+    [
+      "more most probable tokens than there are",
+      (m) => m.generate([{ tokens: [1] }, { tokens: [1], topLogProbs: vocab + 1 }]),
+      /requests\[1\]\.topLogProbs must be an integer from 0 to 264/,
+    ],
     ["minP above 1", (m) => m.generate([{ tokens: [1], minP: 2 }]), /minP/],
     ["no new tokens", (m) => m.generate([{ tokens: [1], maxNewTokens: 0 }]), /maxNewTokens/],
     ["a negative seed", (m) => m.generate([{ tokens: [1], seed: -1 }]), /requests\[0\]\.seed/],

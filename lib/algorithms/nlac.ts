@@ -32,7 +32,7 @@ import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, streams } from "../random.ts";
 import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
 import { diagnose, diagnosticsConfig } from "../rollout/diagnose.ts";
-import { playEpisodes, stepsOf } from "../rollout/episodes.ts";
+import { playEpisodes, requireForm, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean, supportOf } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
@@ -75,6 +75,11 @@ const fields = z.strictObject({
   updatesPerIteration: z.int().min(0).default(1024),
   /** Transitions an update. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
   batchSize: count.default(1024),
+  /**
+   * Holds the actions of episodes, of the format "tool", to their form and their tools' schemas; attempts and refinements are
+   * written freely. Default false. Paper: not mentioned.
+   */
+  constrainActions: z.boolean().default(false),
   /** k, m, how the texts of each role are written, and which of them are trained on: rollout/roles.ts. */
   ...rolesConfig.shape,
   /** τ: the share of θ that θ̄ takes over when it moves; 1 copies θ, 0 never moves. Paper: 0.005. */
@@ -124,6 +129,10 @@ export const nlacConfig = fields
   .refine(({ refinements, attempt }) => refinements > 0 || attempt === "fresh", {
     error: "without refinements L2 is that of the attempt, which must be fresh",
     path: ["attempt"],
+  })
+  .refine(({ constrainActions, reasoning }) => !constrainActions || !reasoning, {
+    error: "an action that is held to its form has no thought before it, which reasoning asks for",
+    path: ["constrainActions"],
   })
   .refine(
     ({ episodesPerIteration, recorded, replayIterations, diagnostics }) =>
@@ -179,6 +188,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   const config = parseConfig(options.config);
   const { model, environment } = options;
   requireWords(model, config);
+  requireForm(environment, config);
   const run = options.run ?? memoryRun();
   const tasks = await environment.tasks("train");
   if (tasks.length === 0 && config.episodesPerIteration > 0)
@@ -268,7 +278,8 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
     "time/play": (played - started) / 1000,
   };
   if (diagnostics.every > 0 && state.iteration % diagnostics.every === 0) {
-    const figures = await diagnose({ ...training, trajectories, number: state.iteration });
+    const playing = { concurrency: episodesPerIteration, constrainActions: config.constrainActions };
+    const figures = await diagnose({ ...training, trajectories, playing, number: state.iteration });
     await model.dropCaches(); // a resumed run has none here
     Object.assign(metrics, figures, { "time/diagnose": (performance.now() - played) / 1000 });
   }

@@ -32,6 +32,7 @@ import {
   minibatch,
   restoreRound,
   stepsOf,
+  unconstrained,
   updatesPerRound,
 } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
@@ -105,6 +106,8 @@ export const ppoConfig = z.strictObject({
   maxGradNorm: z.number().min(0).default(1),
   /** Softmax temperature at which actions are written and scored. Paper: not given. */
   actionTemperature: z.number().gt(0).default(1),
+  /** Must be false: the loss takes every token for the policy's own choice. Paper: not mentioned. */
+  constrainActions: unconstrained,
   /** Longest prompt, tokens. Paper: 8192. */
   maxPromptTokens: count.default(8192),
   /** Longest action, tokens. Paper: 24,576 for any response. */

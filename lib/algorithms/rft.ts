@@ -24,7 +24,7 @@ import { NlacError, throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { actionTokens } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
-import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
+import { collectEpisodes, requireForm, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
@@ -89,6 +89,8 @@ export const rftConfig = z.strictObject({
   maxGradNorm: z.number().min(0).default(1),
   /** Softmax temperature at which actions are written. Paper: not given. */
   actionTemperature: z.number().min(0).default(1),
+  /** Holds actions of the format "tool" to their form and their tools' schemas. Default false. Paper: not mentioned. */
+  constrainActions: z.boolean().default(false),
   /** Longest prompt, tokens. Paper: 8192. */
   maxPromptTokens: count.default(8192),
   /** Longest action, tokens. Paper: 24,576 for any response. */
@@ -131,6 +133,7 @@ interface Training<Task> {
 export async function trainRft<Task>(options: RftOptions<Task>): Promise<TrainingResult> {
   const config = checkConfig(rftConfig, options.config);
   const { model, environment } = options;
+  requireForm(environment, config);
   const run = options.run ?? memoryRun();
   const tasks = await environment.tasks("train");
   if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);

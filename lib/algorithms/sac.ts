@@ -29,7 +29,13 @@ import type { Environment } from "../environments/contract.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { SoftQModel, SoftQResult, SoftQText } from "../model.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
-import { collectEpisodes, type EpisodeText, episodeText, stepsOf } from "../rollout/episodes.ts";
+import {
+  collectEpisodes,
+  type EpisodeText,
+  episodeText,
+  stepsOf,
+  unconstrained,
+} from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
@@ -99,6 +105,8 @@ export const sacConfig = z.strictObject({
   maxGradNorm: z.number().min(0).default(1),
   /** Softmax temperature at which actions are written. Paper: not given. */
   actionTemperature: z.number().min(0).default(1),
+  /** Must be false: the loss takes every token for the policy's own choice. Paper: not mentioned. */
+  constrainActions: unconstrained,
   /** Longest prompt, tokens. Paper: 8192. */
   maxPromptTokens: count.default(8192),
   /** Longest action, tokens. Paper: 24,576 for any response. */

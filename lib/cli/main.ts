@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import { Command, CommanderError } from "commander";
 import { fromFileSystem, NlacError } from "../errors.ts";
 import { version } from "../version.ts";
+import { fitted } from "./wrap.ts";
 
 type Register = (program: Command) => void;
 
@@ -32,7 +33,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     .description("Train LLM agents with Natural Language Actor-Critic.")
     .version(version)
     .exitOverride()
-    .configureOutput({ outputError: () => {} })
+    // What stands behind the options, examples and notes, is not wrapped by commander.
+    .configureOutput({ outputError: () => {}, writeOut: (text) => process.stdout.write(fitted(text)) })
     // Descriptions wrap also behind the longest names, at 80 columns.
     .configureHelp({ minWidthToWrap: 20 })
     .addHelpText("after", "\nExample:\n  nlac setup && nlac train quickstart");

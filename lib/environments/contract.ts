@@ -48,6 +48,7 @@ export interface StepResult {
 
 /** What the LLM services behind an environment were asked so far. */
 export interface Usage {
+  /** Attempts that were sent, whatever became of them: one that failed or was given up may have been answered all the same. */
   requests: number;
   promptTokens: number;
   completionTokens: number;

@@ -51,6 +51,7 @@ export class Places {
   async within<T>(number: number, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
     await this.#enter(number, signal);
     try {
+      signal?.throwIfAborted(); // a place may come in the very moment
       return await work();
     } finally {
       // A place is handed on, so that nobody who comes now takes it from those who wait.

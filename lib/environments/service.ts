@@ -37,7 +37,7 @@ export interface ChatService {
   readonly defaults?: CompletionSettings;
   /** The reply's text, never empty. Throws ERR_SERVICE, ERR_BUDGET, and ERR_ABORTED when `signal` fires. */
   complete(messages: readonly Message[], options?: CompletionOptions): Promise<string>;
-  /** What it was asked so far: requests that failed and further attempts too, as far as it is known what they took. */
+  /** What it was asked so far: attempts that failed or were given up too, as far as it is known what they took. */
   usage(): Usage;
   /** Gives back what it holds; a request after that throws ERR_DISPOSED. Absent: it holds nothing. */
   close?(): Promise<void>;

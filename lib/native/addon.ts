@@ -34,6 +34,7 @@ export interface NativeGenerateRequest {
   stopTokenIds: Int32Array;
   stop: string[];
   keepHidden: boolean;
+  topLogProbs: number; // 0: none
 }
 
 export interface NativeGenerateResult {
@@ -42,6 +43,8 @@ export interface NativeGenerateResult {
   finishReason: "stop" | "length" | "stuck" | "cancelled";
   cachedTokens: number;
   hidden?: NativeTensor; // [new tokens, hidden], where it was to be kept
+  topTokens: Int32Array; // [new tokens, request's topLogProbs]
+  topLogProbs: Float32Array;
 }
 
 export interface NativeGeneration {

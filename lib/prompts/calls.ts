@@ -76,14 +76,16 @@ export interface CallForm {
 const jsonForm: CallForm = { before: '{"name": "', between: '", "arguments": ', after: "}" };
 
 /**
- * What a text must be that is a call of one of `tools` and nothing else.
+ * What a text must be that is a call of one of `tools` and nothing else. A schema's title is its tool's name, by which the
+ * core refuses it.
  * @throws NlacError ERR_VALUE that names the tool whose schema texts cannot be held to
  */
 export function callGrammar(tools: readonly ToolSchema[], form: CallForm = jsonForm): Grammar {
   const calls = tools.map(({ name, parameters }): Grammar => {
     const quoted = JSON.stringify(name);
     const standsAlone = alone.some((keyword) => parameters[keyword] !== undefined);
-    const args: Grammar = { jsonSchema: standsAlone ? parameters : { type: "object", ...parameters } };
+    const schema = standsAlone ? parameters : { type: "object", ...parameters };
+    const args: Grammar = { jsonSchema: { ...schema, title: name } };
     grammarText(args, `the tool ${quoted}`);
     return { sequence: [{ literal: quoted.slice(1, -1) + form.between }, args] };
   });

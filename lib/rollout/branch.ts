@@ -24,8 +24,10 @@ export interface Branch<Task> {
   action: Action;
 }
 
+type BranchOptions<Task> = Omit<CollectOptions<Task>, "episodes" | "model"> & { model: LanguageModel };
+
 /**
- * Takes the action of each branch and plays on under the policy.
+ * Takes the action of each branch and plays on under the policy, `concurrency` of them at a time.
  *
  * @returns of each branch its episode's reward, from the first turn on; undefined where its state could not be reached
  *   again or the episode ended in a fault
@@ -33,18 +35,33 @@ export interface Branch<Task> {
  */
 export async function playBranches<Task>(
   branches: readonly Branch<Task>[],
-  options: Omit<CollectOptions<Task>, "episodes" | "model"> & { model: LanguageModel },
+  options: BranchOptions<Task>,
+): Promise<(number | undefined)[]> {
+  const { concurrency = branches.length } = options;
+  const rewards: (number | undefined)[] = [];
+  while (rewards.length < branches.length) {
+    const together = branches.slice(rewards.length, rewards.length + concurrency);
+    rewards.push(...(await playTogether(together, rewards.length, options)));
+  }
+  return rewards;
+}
+
+/** All at once; `first` is the number of the first of them. */
+async function playTogether<Task>(
+  branches: readonly Branch<Task>[],
+  first: number,
+  options: BranchOptions<Task>,
 ): Promise<(number | undefined)[]> {
   const { model, environment } = options;
   const opened = await Promise.all(branches.map((branch) => takeAction(branch, model, environment, options)));
   const running = opened.flatMap((result, i) =>
-    result?.from === undefined ? [] : [{ id: i, task: branches[i]!.task, from: result.from }],
+    result?.from === undefined ? [] : [{ id: first + i, task: branches[i]!.task, from: result.from }],
   );
   const trajectories = await collectTrajectories({ ...options, episodes: running });
   const rewards = opened.map((result) => result?.reward);
   for (const trajectory of trajectories) {
-    const { id, reward } = trajectory;
-    rewards[id] = isFaulty(trajectory) ? undefined : rewards[id]! + reward;
+    const i = trajectory.id - first;
+    rewards[i] = isFaulty(trajectory) ? undefined : rewards[i]! + trajectory.reward;
   }
   return rewards;
 }

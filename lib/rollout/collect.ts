@@ -54,8 +54,9 @@ export interface CollectOptions<Task> {
   concurrency?: number;
   /**
    * Milliseconds that an episode whose environment has answered waits for the others, so that their actions are written
-   * together. Default: without end, so that batches, and with them the last bits of probabilities, are the same every
-   * time; 50 where an LLM service is behind the environment, whose answers take seconds and are not the same anyway.
+   * together. Default: without end, so that batches are the same every time, by which inference rounds on some devices
+   * (docs/decisions/0010); 50 where an LLM service is behind the environment, whose answers take seconds and are not the
+   * same anyway.
    */
   patience?: number;
   /** Milliseconds that the environment may take to begin an episode or to answer an action. Default: no limit. */
@@ -92,7 +93,8 @@ const closingPatience = 1000;
 
 /**
  * Plays `episodes` to their ends. Order of the result: that of the requests. Which episodes run beside it changes
- * nothing about an episode but the last bits of its probabilities.
+ * nothing about an episode; on CUDA, and in bfloat16 on a CPU without AVX-512 BF16, the last bits of its probabilities, with
+ * which a near tie may fall the other way.
  *
  * @throws NlacError ERR_ABORTED when the signal fires, ERR_BUDGET when a service's budget is spent: all further episodes would
  *   end so; with `constrainActions` ERR_VALUE for a tool whose schema actions cannot be held to. The running episodes are

@@ -16,7 +16,7 @@ import { foresee } from "./futures.ts";
 import { grouped, meanInterval } from "./intervals.ts";
 import { mean } from "./losses.ts";
 import { type Refinement, refine } from "./refine.ts";
-import { Roles, type RolesConfig } from "./roles.ts";
+import { Roles, type RolesConfig, requireWords } from "./roles.ts";
 import { isFaulty, succeeded, type Trajectory, type Transition, transitionsOf } from "./trajectory.ts";
 
 export const diagnosticsConfig = z.strictObject({
@@ -55,10 +55,11 @@ interface Case {
 
 /**
  * The figures docs/algorithms/nlac.md explains, NaN where there was nothing to measure.
- * @throws NlacError ERR_ABORTED
+ * @throws NlacError ERR_ABORTED; ERR_CONFIG for a model that cannot read the evaluator's request
  */
 export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Record<string, number>> {
   const { model, environment, trajectories, number, run } = options;
+  requireWords(model, options.config);
   const { diagnostics } = options.config;
   const seed = derivedSeed(options.config.seed, streams.diagnosis, number);
   // The action that is judged and refined is the one whose end is known, and every critique counts.

@@ -1,6 +1,8 @@
 /** What methods share: a round's episodes, how they are gone through, and an episode as one text to learn from. */
 
+import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
+import { NlacError } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import { type Counters, newCounters, type TrainingRun } from "../run/training-run.ts";
@@ -14,7 +16,33 @@ export interface PlayConfig {
   actionTemperature: number;
   maxActionTokens: number;
   maxPromptTokens: number;
+  constrainActions: boolean;
   seed: number;
+}
+
+/**
+ * `constrainActions` of a method whose loss takes every token for a choice of the policy's own. One that was drawn with others
+ * left out is none: where a single token was left nothing was chosen, and the loss would still push it up or down.
+ */
+export const unconstrained = z
+  .boolean()
+  .refine((held) => !held, {
+    error:
+      "the loss of this method takes every token for the policy's own choice, and in actions that are held to a form it is " +
+      "not. Train with nlac or rft, or hold the actions in evaluation only (nlac eval --constrain-actions)",
+  })
+  .default(false);
+
+/** @throws NlacError ERR_CONFIG where actions are to be held to a form that they do not have */
+export function requireForm(
+  { name, actionFormat }: Pick<Environment, "name" | "actionFormat">,
+  { constrainActions }: Pick<PlayConfig, "constrainActions">,
+): void {
+  if (!constrainActions || actionFormat === "tool") return;
+  throw new NlacError(
+    "ERR_CONFIG",
+    `constrainActions: actions can be held to the format tool, and those of ${name} have the format ${actionFormat}.`,
+  );
 }
 
 export interface PlayOptions<Task> {
@@ -61,6 +89,7 @@ export async function playEpisodes<Task>(
     maxActionTokens: config.maxActionTokens,
     maxPromptTokens: config.maxPromptTokens,
     temperature: config.actionTemperature,
+    constrainActions: config.constrainActions,
     signal: run.signal,
     onTurn: (finished, tokens) => run.progress.advance(finished, tokens),
   });

@@ -43,6 +43,7 @@ export interface MeasuredTraining<Task> {
     evaluation: z.infer<typeof evaluationConfig>;
     maxActionTokens: number;
     maxPromptTokens: number;
+    constrainActions: boolean;
     seed: number;
   };
 }
@@ -73,6 +74,7 @@ export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task
     maxActionTokens: config.maxActionTokens,
     maxPromptTokens: config.maxPromptTokens,
     temperature,
+    constrainActions: config.constrainActions,
     signal: run.signal,
     onProgress: (finished) => run.progress.advance(finished),
   });

@@ -108,7 +108,6 @@ export class Roles {
     update: number,
     signal: AbortSignal,
   ) {
-    requireWords(model, config);
     this.model = model;
     this.actionFormat = environment.actionFormat;
     this.singleStep = environment.singleStep ?? environment.actionFormat === "solution";

@@ -1,5 +1,6 @@
 /** Answers in the shapes that clients of OpenAI's endpoints read. */
 
+import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import type { Generation } from "../model.ts";
 import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
@@ -50,9 +51,9 @@ export function completionChoice(
     logprobs:
       generation && request.logprobs != null
         ? {
-            tokens: generation.tokens.map((id) => model.decode([id])),
+            tokens: generation.tokens.map((id) => nameOf(model, id)),
             token_logprobs: Array.from(generation.logProbs),
-            top_logprobs: null,
+            top_logprobs: request.logprobs > 0 ? likeliest(model, generation) : null,
             text_offset: [],
           }
         : null,
@@ -72,11 +73,40 @@ function message({ content, call }: Said) {
   return { content: content === "" ? null : content, tool_calls: [{ id, type: "function", function: call }] };
 }
 
-function tokenLogProbs({ tokenizer }: ServedModel, { tokens, logProbs }: Generation) {
-  return tokens.map((id, i) => {
+function tokenLogProbs({ tokenizer }: ServedModel, generation: Generation) {
+  const { tokens, logProbs } = generation;
+  const told = ([id, logprob]: TokenLogProb) => {
     const bytes = [...tokenizer!.bytesOf(id)];
-    return { token: tokenizer!.decode([id]), logprob: logProbs[i]!, bytes, top_logprobs: [] };
+    return { token: tokenizer!.decode([id]), logprob, bytes };
+  };
+  return tokens.map((id, i) => ({
+    ...told([id, logProbs[i]!]),
+    top_logprobs: topAt(generation, i).map(told),
+  }));
+}
+
+/** The most probable tokens in place of each that was written, and that one, by their names. */
+function likeliest(model: ServedModel, generation: Generation): Record<string, number>[] {
+  return generation.tokens.map((token, i) => {
+    const all: TokenLogProb[] = [...topAt(generation, i), [token, generation.logProbs[i]!]];
+    return Object.fromEntries(all.map(([id, logProb]) => [nameOf(model, id), logProb]));
   });
+}
+
+type TokenLogProb = [id: number, logProb: number];
+
+/** The most probable tokens in place of a text's i-th. */
+function topAt({ tokens, topTokens, topLogProbs }: Generation, i: number): TokenLogProb[] {
+  if (topTokens === undefined) return [];
+  const most = topTokens.length / tokens.length;
+  return Array.from({ length: most }, (_, k) => [topTokens[i * most + k]!, topLogProbs![i * most + k]!]);
+}
+
+/** What a token is called where it has no other name: parts of characters, which read alike, by their bytes. */
+function nameOf({ tokenizer }: ServedModel, id: number): string {
+  const bytes = tokenizer!.bytesOf(id);
+  if (isUtf8(bytes)) return tokenizer!.decode([id]);
+  return `bytes:${Array.from(bytes, (byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("")}`;
 }
 
 export function usage(prompt_tokens: number, generations: readonly Generation[]) {

@@ -162,14 +162,18 @@ export const chatRequest = z
       ])
       .nullish(),
     logprobs: z.boolean().nullish(),
-    top_logprobs: only(z.literal(0), "only the tokens that were written have log probabilities"),
+    top_logprobs: z.int().min(0).max(20).nullish(),
     functions: only(z.array(z.never()), "functions are given as tools"),
     function_call: only(
       z.enum(["auto", "none"]),
       "functions are given as tools, and calls are asked for by tool_choice",
     ),
   })
-  .refine(noneIsLeftOut, allAreGiven);
+  .refine(noneIsLeftOut, allAreGiven)
+  .refine(({ logprobs, top_logprobs }) => logprobs || !top_logprobs, {
+    path: ["top_logprobs"],
+    error: "log probabilities are asked for by logprobs: true",
+  });
 
 export const completionRequest = z
   .looseObject({
@@ -182,10 +186,7 @@ export const completionRequest = z
         .transform((ids) => [ids]),
       z.array(z.union([z.string(), z.array(z.int()).min(1)])).min(1),
     ]),
-    logprobs: only(
-      z.union([z.literal(0), z.literal(1)]),
-      "only the tokens that were written have log probabilities",
-    ),
+    logprobs: z.int().min(0).max(5).nullish(),
     echo: only(z.literal(false), "the prompt is not repeated"),
     suffix: only(z.literal(""), "there is no suffix"),
   })

@@ -279,6 +279,7 @@ class Service {
     request: ChatRequest | CompletionRequest,
     tokens: number[],
     longest: number | null | undefined,
+    topLogProbs: number | null | undefined,
     first = 0,
   ) {
     const { maxPositions } = this.#options.learner;
@@ -288,6 +289,7 @@ class Service {
       (_, i): GenerateRequest => ({
         tokens,
         ...samplingOf(request, Math.min(longest ?? room, room)),
+        topLogProbs: topLogProbs ?? 0,
         ...(request.seed == null ? {} : { seed: seedOf(request.seed, first + i) }),
       }),
     );
@@ -314,8 +316,9 @@ class Service {
     const prompt = opened.prompt();
     this.#checkLength(prompt, "messages");
     const grammar = grammarOf(request, opened);
-    const requests = this.#requests(request, prompt, request.max_completion_tokens ?? request.max_tokens).map(
-      (asked) => (grammar === undefined ? asked : { ...asked, grammar }),
+    const longest = request.max_completion_tokens ?? request.max_tokens;
+    const requests = this.#requests(request, prompt, longest, request.top_logprobs).map((asked) =>
+      grammar === undefined ? asked : { ...asked, grammar },
     );
 
     /** An answer that is whole: remembered, and recorded. */
@@ -397,7 +400,7 @@ class Service {
     const n = request.n ?? 1;
     // OpenAI's default of 16 tokens.
     const requests = prompts.flatMap((prompt, i) =>
-      this.#requests(request, prompt, request.max_tokens ?? 16, i * n),
+      this.#requests(request, prompt, request.max_tokens ?? 16, request.logprobs, i * n),
     );
     const head = this.#head("cmpl", "text_completion");
     const read = prompts.reduce((sum, prompt) => sum + prompt.length, 0);

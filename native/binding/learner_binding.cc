@@ -250,6 +250,7 @@ GenerateRequest to_request(Napi::Value value, const std::string& where) {
   request.stop_token_ids = fields.ids("stopTokenIds");
   request.stop = fields.strings("stop");
   request.keep_hidden = fields.boolean("keepHidden");
+  request.top_log_probs = fields.integer("topLogProbs");
   return request;
 }
 
@@ -320,6 +321,8 @@ Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& resul
     object.Set("finishReason", finish_name(result.finish_reason));
     object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
     if (result.hidden.defined()) object.Set("hidden", make_tensor(env, result.hidden));
+    object.Set("topTokens", from_ints(env, result.top_tokens));
+    object.Set("topLogProbs", from_floats(env, result.top_log_probs));
     return object;
   });
 }

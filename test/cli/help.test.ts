@@ -1,5 +1,10 @@
-import { expect, test } from "vitest";
+import { afterEach, expect, test } from "vitest";
 import { nlac } from "../support/command-line.ts";
+
+const { columns, isTTY } = process.stdout;
+afterEach(() => {
+  Object.assign(process.stdout, { columns, isTTY });
+});
 
 /** The help of a command and of all below it, by their names. */
 async function helpOf(...command: string[]): Promise<Map<string, string>> {
@@ -20,5 +25,17 @@ test("every command has help that fits into 80 columns, with an example where it
     const wide = text.split("\n").filter((line) => [...line].length > 80);
     expect(wide, `nlac ${command} --help`).toEqual([]);
     if (!text.includes("\nCommands:\n")) expect(text).toMatch(/^Examples?:\n {2}\S/m);
+  }
+});
+
+test("on a narrow terminal lines end between words, and nothing is lost", async () => {
+  const words = (text: string) => text.match(/\S+/g);
+  const wide = await helpOf();
+  Object.assign(process.stdout, { columns: 50, isTTY: true });
+  for (const [command, whole] of wide) {
+    const { output: text } = await nlac(...command.split(" ").filter(Boolean), "--help");
+    expect(words(text), `nlac ${command} --help`).toEqual(words(whole));
+    const cut = text.split("\n").filter((line) => line.length > 50 && /\S\s+\S/.test(line));
+    expect(cut, `nlac ${command} --help`).toEqual([]);
   }
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { parseConfig, trainNlac } from "../../lib/algorithms/nlac.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import {
   type ErrandsOptions,
@@ -12,6 +12,7 @@ import { type Errand, makeErrands, successRate } from "../../lib/environments/er
 import { parseCritique } from "../../lib/prompts/critic.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { derivedSeed, uniform } from "../../lib/random.ts";
+import { diagnose } from "../../lib/rollout/diagnose.ts";
 import { requireWords } from "../../lib/rollout/roles.ts";
 import { demonstratedTexts } from "../../lib/rollout/warmup.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
@@ -341,6 +342,11 @@ describe("errandsModel", () => {
       code: "ERR_CONFIG",
       message: expect.stringMatching(/^futures: 2 ask .+ Set futures to 1/),
     });
+    const diagnosed = diagnose({
+      ...{ model, environment: errands(), tasks: [], trajectories: [], number: 0 },
+      ...{ config: parseConfig({ futures: 2 }), run: { signal: new AbortController().signal } },
+    });
+    await expect(diagnosed).rejects.toMatchObject({ code: "ERR_CONFIG" });
     expect(model.calls).toEqual([]);
     expect(() => requireWords(model, { futures: 1 })).not.toThrow();
     expect(() => requireWords(new ScriptedModel(() => ""), { futures: 2 })).not.toThrow();

@@ -200,6 +200,22 @@ describe("limits of a service", () => {
     expect(calls()).toBe(2);
   });
 
+  it("counts what was sent, also what was given up, and sends nothing that was given up before", async () => {
+    const { baseURL, calls } = await serve(() => ({ text: "late", delay: 5000 }));
+    const service = chatService({ model: "m", baseURL });
+    const [sent, early] = [new AbortController(), new AbortController()];
+    const asked = service.complete(hello, { signal: sent.signal });
+    await expect.poll(calls).toBe(1);
+    sent.abort();
+    await expect(asked).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(service.usage()).toEqual({ requests: 1, promptTokens: 0, completionTokens: 0, cost: 0 });
+    // Its place was free, but it was not sent yet.
+    const given = service.complete(hello, { signal: early.signal });
+    early.abort();
+    await expect(given).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect([calls(), service.usage().requests]).toEqual([1, 1]);
+  });
+
   const taking = () => serve(() => ({ text: "yes", usage: { prompt_tokens: 90, completion_tokens: 10 } }));
 
   it.each([

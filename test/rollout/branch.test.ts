@@ -4,7 +4,7 @@ import { type ErrorCode, NlacError } from "../../lib/errors.ts";
 import { playBranches } from "../../lib/rollout/branch.ts";
 import { collectTrajectories } from "../../lib/rollout/collect.ts";
 import type { Trajectory } from "../../lib/rollout/trajectory.ts";
-import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { type Errand, errandEnvironment, luckyReply } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
@@ -103,6 +103,34 @@ test("what could not be read was never seen by the environment, and is not playe
   const { rewards } = await branch(environment, trajectory, [2], "key");
   expect(seen).toEqual(["map", "key"]);
   expect(rewards).toEqual([1]);
+});
+
+test("no more branches are open than are played at once, and their rewards do not depend on it", async () => {
+  const environment = errandEnvironment({ turns: 10 });
+  const trajectory = await recorded(environment, Array(10).fill(act("map")));
+  let open = 0;
+  let most = 0;
+  const counted: typeof environment.start = async (...given) => {
+    const episode = await environment.start(...given);
+    most = Math.max(most, ++open);
+    return { ...episode, close: async () => void open-- };
+  };
+  const turns = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+  const play = (concurrency?: number) => {
+    const model = new ScriptedModel(luckyReply(() => 0.2));
+    const response = [...model.encode(act("lamp")), endOfTurn];
+    const branches = turns.map((turn) => ({ task, trajectory, turn, response, action: { text: "lamp" } }));
+    return playBranches(branches, {
+      ...{ model, environment: { ...environment, start: counted }, ...limits },
+      ...(concurrency === undefined ? {} : { concurrency }),
+    });
+  };
+  const rewards = await play();
+  expect([most, open]).toEqual([10, 0]);
+  expect(new Set(rewards)).toEqual(new Set([0, 1]));
+  most = 0;
+  expect(await play(3)).toEqual(rewards);
+  expect([most, open]).toEqual([3, 0]);
 });
 
 test("a fault is the branch's own, a budget that is spent is not", async () => {

@@ -116,6 +116,7 @@ describe("a round's episodes", () => {
     actionTemperature: 1,
     maxActionTokens: 100,
     maxPromptTokens: 10_000,
+    constrainActions: false,
     seed: 4,
   };
   const collect = async (first: number, perTask?: number) => {

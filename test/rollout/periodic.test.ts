@@ -28,6 +28,7 @@ function training(evaluation: object, iterations = 5) {
       evaluation: evaluationConfig.parse(evaluation),
       maxActionTokens: 50,
       maxPromptTokens: 10_000,
+      constrainActions: false,
       seed: 7,
     },
   };

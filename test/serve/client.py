@@ -19,12 +19,12 @@ tools = [
     }
 ]
 
-answer = client.chat.completions.create(model=model, messages=hello, seed=1, logprobs=True)
+answer = client.chat.completions.create(model=model, messages=hello, seed=1, logprobs=True, top_logprobs=2)
 streamed = client.chat.completions.create(model=model, messages=hello, stream=True, stream_options={"include_usage": True})
 parts = list(streamed)
 called = client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Weather?"}], tools=tools)
 (call,) = called.choices[0].message.tool_calls
-completed = client.completions.create(model=model, prompt="Once", n=2)
+completed = client.completions.create(model=model, prompt="Once", n=2, logprobs=3)
 answered = client.chat.completions.create(
     model=model,
     messages=[{"role": "user", "content": "JSON?"}],
@@ -54,6 +54,8 @@ print(
             "text": answer.choices[0].message.content,
             "reason": answer.choices[0].finish_reason,
             "tokens": len(answer.choices[0].logprobs.content),
+            "likeliest": [top.model_dump() for top in answer.choices[0].logprobs.content[0].top_logprobs],
+            "completedLikeliest": completed.choices[0].logprobs.top_logprobs[0],
             "streamed": "".join(part.choices[0].delta.content or "" for part in parts if part.choices),
             "usage": parts[-1].usage.completion_tokens,
             "call": [call.function.name, json.loads(call.function.arguments), called.choices[0].finish_reason],

@@ -13,7 +13,7 @@ import { expectFailure } from "../native/helpers.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
-import { tinyConfig, tinyLearner } from "../support/tiny.ts";
+import { logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
 const open: { close(): Promise<void> }[] = [];
 afterEach(async () => {
@@ -105,6 +105,82 @@ describe("the openai client", () => {
     expect((answer as never as { prompt_token_ids: number[] }).prompt_token_ids).toEqual(
       model.calls[0]!.request.tokens,
     );
+  });
+
+  it("gets the most probable tokens in place of each, with their bytes, streamed or not, from either endpoint", async () => {
+    const learner = await tinyLearner();
+    const server = await serve({ learner, name: "tiny", port: 0 });
+    open.push(server, { close: () => learner.dispose() });
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: "none", maxRetries: 0 });
+    const { tokenizer, info } = learner;
+    /** log softmax of the logits sorted, as long as it is asked for, where each of `written` stands. */
+    const expected = async (prompt: readonly number[], written: readonly number[], most: number) => {
+      const [logits] = await learner.logits([[...prompt, ...written]]);
+      return written.map((token, i) => {
+        const row = logSoftmax(logits!, prompt.length + i - 1, info.vocabSize);
+        const order = [...row.keys()].sort((a, b) => row[b]! - row[a]!);
+        return { own: row[token]!, top: order.slice(0, most).map((id) => ({ id, logProb: row[id]! })) };
+      });
+    };
+
+    const request = { model: "tiny", messages: hello.messages, seed: 3, max_tokens: 12, n: 2 };
+    const asked = { ...request, logprobs: true, top_logprobs: 20, return_token_ids: true };
+    type Ids = { prompt_token_ids: number[]; choices: { token_ids: number[] }[] };
+    const whole = await client.chat.completions.create(asked);
+    const { prompt_token_ids, choices } = whole as never as Ids;
+    for (const [c, { token_ids }] of choices.entries()) {
+      const content = whole.choices[c]!.logprobs!.content!;
+      const wanted = await expected(prompt_token_ids, token_ids, 20);
+      expect(content).toHaveLength(token_ids.length);
+      for (const [i, { logprob, top_logprobs }] of content.entries()) {
+        expect(logprob).toBeCloseTo(wanted[i]!.own, 4);
+        expect(top_logprobs.map(({ token, bytes }) => ({ token, bytes }))).toEqual(
+          wanted[i]!.top.map(({ id }) => ({
+            token: learner.decode([id]),
+            bytes: [...tokenizer!.bytesOf(id)],
+          })),
+        );
+        for (const [k, { logprob }] of top_logprobs.entries())
+          expect(logprob).toBeCloseTo(wanted[i]!.top[k]!.logProb, 4);
+      }
+    }
+    const streamed: OpenAI.ChatCompletionTokenLogprob[][] = [[], []];
+    for await (const part of await client.chat.completions.create({ ...asked, stream: true }))
+      for (const { index, logprobs } of part.choices) streamed[index]!.push(...(logprobs?.content ?? []));
+    expect(streamed).toEqual(whole.choices.map(({ logprobs }) => logprobs!.content));
+    const [plain] = (await client.chat.completions.create({ ...request, logprobs: true })).choices;
+    expect(plain!.logprobs!.content!.flatMap(({ top_logprobs }) => top_logprobs)).toEqual([]);
+
+    const completion = {
+      model: "tiny",
+      prompt: "On",
+      seed: 4,
+      max_tokens: 12,
+      logprobs: 5,
+      return_token_ids: true,
+    };
+    const [completed] = (await client.completions.create(completion)).choices;
+    const written = (completed as never as { token_ids: number[] }).token_ids;
+    // Half of a character has no text: its name are its bytes.
+    const name = (id: number) =>
+      id < 128 || id > 255 ? learner.decode([id]) : `bytes:\\x${id.toString(16)}`;
+    expect(completed!.logprobs!.tokens).toEqual(written.map(name));
+    const maps = completed!.logprobs!.top_logprobs as Record<string, number>[];
+    for (const [i, { own, top }] of (await expected(learner.encode("On"), written, 5)).entries()) {
+      const all = [...top, { id: written[i]!, logProb: own }];
+      expect(Object.keys(maps[i]!).sort()).toEqual([...new Set(all.map(({ id }) => name(id)))].sort());
+      for (const { id, logProb } of all) expect(maps[i]![name(id)]).toBeCloseTo(logProb, 4);
+    }
+    const parts: OpenAI.CompletionChoice[] = [];
+    for await (const part of await client.completions.create({ ...completion, stream: true }))
+      parts.push(...part.choices);
+    expect(parts.at(-1)!.logprobs).toEqual(completed!.logprobs);
+    const { choices: alone } = await client.completions.create({ ...completion, logprobs: 0 });
+    expect(alone[0]!.logprobs!.top_logprobs).toBeNull();
+    for (const logprobs of [6, -1, true]) {
+      const wrong = client.completions.create({ ...completion, logprobs } as never);
+      await expect(wrong).rejects.toMatchObject({ status: 400, param: "logprobs" });
+    }
   });
 
   it("streams the very text that it would get whole, in whole characters", async () => {
@@ -213,7 +289,10 @@ describe("the openai client", () => {
     [{ messages: [{ role: "nobody", content: "x" }] }, /messages\[0\]\.role/],
     [{ temperature: 3 }, /temperature/],
     [{ n: 0 }, /^400 n: /],
-    [{ top_logprobs: 5 }, /top_logprobs: only the tokens/],
+    [{ top_logprobs: 5 }, /top_logprobs: log probabilities are asked for by logprobs/],
+    [{ logprobs: true, top_logprobs: 21 }, /^400 top_logprobs: .*<=20/],
+    [{ logprobs: true, top_logprobs: -1 }, /^400 top_logprobs: .*>=0/],
+    [{ logprobs: 1 }, /logprobs/],
     [{ response_format: { type: "xml" } }, /response_format/],
     [
       { response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "strin" } } } },
@@ -420,6 +499,14 @@ describe("answers of a form", () => {
       if (message.tool_calls === undefined) expect(message.content).toBe('"said"');
     const wrong = client.chat.completions.create({ ...request, ...format({ $ref: "#/$defs/none" }) });
     await expect(wrong).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
+    const sort = { name: "sort", parameters: { $ref: "#/$defs/none" } };
+    const refused = client.chat.completions.create({
+      ...request,
+      tools: [...tools, { type: "function", function: sort }],
+      tool_choice: "required",
+    });
+    await expect(refused).rejects.toMatchObject({ status: 400, code: "ERR_VALUE" });
+    await expect(refused).rejects.toThrow(/the grammar cannot be used: the schema "sort": /);
   });
 
   it("are values of the format, though they look like calls, unless there is such a function", async () => {
@@ -501,6 +588,11 @@ describe("Python's openai client", () => {
     expect(JSON.parse(stdout)).toEqual({
       models: ["scripted"],
       ...{ text: "Grüße 👋", reason: "stop", tokens: 13, streamed: "Grüße 👋", usage: 13 },
+      likeliest: [
+        { token: "G", logprob: -0.5, bytes: [71] },
+        { token: "H", logprob: -1.5, bytes: [72] },
+      ],
+      completedLikeliest: { G: -0.5, H: -1.5, I: -2.5 },
       call: ["weather", { city: "Bonn" }, "tool_calls"],
       completed: ["Grüße 👋", "Grüße 👋"],
       parsed: { a: 1 },

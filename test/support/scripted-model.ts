@@ -123,12 +123,21 @@ export class ScriptedModel implements LanguageModel {
       const cut = text.endsWith("…");
       const tokens = [...this.encode(cut ? text.slice(0, -1) : text), ...(cut ? [] : [endOfTurn])];
       for (const token of tokens) options?.onToken?.(i, token);
+      const { topLogProbs: most = 0 } = request;
+      // The written token is the most probable, those after it in the vocabulary less and less.
+      const top = tokens.flatMap((token) =>
+        Array.from({ length: most }, (_, k) => [token + k, -0.5 - k] as const),
+      );
       return {
         tokens,
         logProbs: new Float32Array(tokens.length).fill(-0.5),
         text: cut ? text.slice(0, -1) : text,
         finishReason: cut ? ("length" as const) : ("stop" as const),
         cachedTokens: 0,
+        ...(most > 0 && {
+          topTokens: Int32Array.from(top, ([id]) => id),
+          topLogProbs: Float32Array.from(top, ([, logProb]) => logProb),
+        }),
       };
     });
   }

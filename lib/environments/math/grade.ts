@@ -19,14 +19,12 @@ export const mostWaiting = 4096;
  * values, in a thread of its own that is given up on after a second and then means no. See docs/environments/math.md.
  */
 export async function gradeMath(gold: string, prediction: string): Promise<boolean> {
-  const verdict = judge(gold, prediction);
-  if (verdict !== undefined) return verdict;
-  if (waiting() >= mostWaiting)
+  if (waiting() >= mostWaiting && judge(gold, prediction) === undefined)
     throw new NlacError(
       "ERR_BUSY",
       `gradeMath: ${mostWaiting} answers wait to be judged. Await some of them before you ask for more.`,
     );
-  return judgeWithLibrary(gold, prediction);
+  return gradeEpisode(gold, prediction);
 }
 
 /** The same, however many wait: an episode asks for one verdict at a time. */

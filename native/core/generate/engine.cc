@@ -53,6 +53,9 @@ void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& c
       require(id >= 0 && id < config.vocab_size, "forced id ", id, " is outside the vocabulary of ",
               config.vocab_size);
     }
+    require(request.top_log_probs >= 0 && request.top_log_probs <= config.vocab_size,
+            "top_log_probs must be from 0 to the vocabulary's ", config.vocab_size, ", got ",
+            request.top_log_probs);
     require(request.stop.empty() || hooks.token_bytes, "stop strings need the bytes of the tokens");
     for (const std::string& stop : request.stop) require(!stop.empty(), "a stop string is empty");
   }
@@ -530,7 +533,11 @@ void Engine::draw(const Weights& weights, const at::Tensor& hidden, const std::v
                        for (int64_t i = from; i < to; ++i) {
                          Sequence& sequence = *complete[static_cast<size_t>(i)];
                          try {
-                           choose(sequence, data + (sequence.row - begin) * vocab, vocab);
+                           const float* row = data + (sequence.row - begin) * vocab;
+                           choose(sequence, row, vocab);
+                           const int64_t most = sequence.request().top_log_probs;
+                           if (most > 0 && sequence.token != Sequence::kNoToken)
+                             append_top(row, vocab, most, &sequence.result());
                          } catch (...) {
                            sequence.failure = std::current_exception();
                          }

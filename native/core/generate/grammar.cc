@@ -83,13 +83,26 @@ void require_shallow_patterns(const Json& schema) {
   }
 }
 
+void require_nothing_passed_over() { NLAC_REQUIRE(passed_over.empty(), "ERR_VALUE", passed_over); }
+
+// A refusal names the schema by its title, where it has one: among several it tells which.
 xgrammar::Grammar from_schema(const std::string& schema, bool strict) {
+  require_nothing_passed_over();  // of what stands before it
   NLAC_REQUIRE(!is_too_deep(schema), "ERR_VALUE", "the schema is nested deeper than ", kDeepestGrammar,
                " levels");
   const Json parsed = Json::parse(schema);
-  if (parsed.is_structured()) require_shallow_patterns(parsed);
-  return xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/false, /*indent=*/std::nullopt,
-                                           /*separators=*/std::nullopt, strict);
+  try {
+    if (parsed.is_structured()) require_shallow_patterns(parsed);
+    const xgrammar::Grammar grammar =
+        xgrammar::Grammar::FromJSONSchema(schema, /*any_whitespace=*/false, /*indent=*/std::nullopt,
+                                          /*separators=*/std::nullopt, strict);
+    require_nothing_passed_over();
+    return grammar;
+  } catch (const Error& error) {
+    const Json title = parsed.is_object() ? parsed.value("title", Json()) : Json();
+    if (!title.is_string()) throw;
+    fail(error.code(), "the schema ", printable(title.get<std::string>()), ": ", error.what());
+  }
 }
 
 // An EBNF string that is `text`, byte by byte.
@@ -187,7 +200,7 @@ struct GrammarCompiler::Vocabulary {
       require((thread_seconds() - begun) * kFewer <= kLongestCompile);
     }
     auto made = std::make_shared<Grammar>(Grammar{compiler->CompileGrammar(grammar)});
-    NLAC_REQUIRE(passed_over.empty(), "ERR_VALUE", passed_over);
+    require_nothing_passed_over();
     GrammarMatcher matcher(made, {});
     NLAC_REQUIRE(matcher.complete() || !matcher.allowed({}).empty(), "ERR_VALUE", "no text fits it");
     return made;

@@ -32,7 +32,8 @@ struct GenerateRequest {
   // Stop strings are matched on the decoded bytes of the new tokens: token_bytes[id], may be null when no
   // request has stop strings. Generation ends with the token that completes a stop string.
   std::vector<std::string> stop;
-  bool keep_hidden = false;  // the result has the hidden states that its tokens were drawn from
+  bool keep_hidden = false;   // the result has the hidden states that its tokens were drawn from
+  int64_t top_log_probs = 0;  // most probable ids that the result has for each new token; 0: off
 };
 
 // stop: an id, a string or the end of its grammar; length: limit or context; stuck: no id could follow in its grammar
@@ -44,6 +45,10 @@ struct GenerateResult {
   FinishReason finish_reason = FinishReason::length;
   int64_t cached_tokens = 0;  // prompt tokens found in the cache and not read again
   at::Tensor hidden;          // [new tokens, hidden] in the weights' type, where asked for
+  // [new tokens, top_log_probs] row-major, most probable first, the smaller id first among equals; of the distribution
+  // that log_probs are of
+  std::vector<int32_t> top_tokens;
+  std::vector<float> top_log_probs;
 };
 
 struct GenerateHooks {
@@ -65,5 +70,9 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
 bool constrained(const GenerateRequest& request);
 void constrain(const GenerateRequest& request, const std::vector<int64_t>& tokens, float* logits);
 float log_probability(const float* logits, int64_t vocab, int64_t id);
+
+// Appends the `count` most probable ids and their log probabilities, in the order of GenerateResult::top_tokens.
+// Requires 0 < count ≤ vocab.
+void append_top(const float* logits, int64_t vocab, int64_t count, GenerateResult* result);
 
 }  // namespace nlac

@@ -45,6 +45,21 @@ double block_sums(const float* logits, int64_t vocab, float top, float scale, st
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
+// What turns a row's logits into log probabilities under its softmax.
+struct Normalizer {
+  float top;
+  double log_total;  // of Σ exp(logit - top)
+  float log_prob(float logit) const { return static_cast<float>((double{logit} - top) - log_total); }
+};
+
+// `sums`: scratch, left with the sums of the blocks at temperature 1.
+Normalizer normalizer_of(const float* logits, int64_t vocab, std::vector<double>& sums) {
+  const float top = kernels::max_value(logits, vocab);
+  const double total = block_sums(logits, vocab, top, 1.0f, sums);
+  NLAC_REQUIRE(std::isfinite(total), "ERR_NOT_FINITE", "the model's logits are not finite");
+  return {top, std::log(total)};
+}
+
 // The candidates are the tokens with a logit of at least `threshold`.
 void gather(const float* logits, int64_t vocab, float top, float scale, float threshold, Scratch& scratch) {
   scratch.ids.clear();
@@ -173,11 +188,10 @@ int64_t draw_unfiltered(const float* logits, int64_t vocab, float top, float sca
 int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& request, int64_t step,
                      float* log_prob) {
   thread_local Scratch scratch;
-  const float top = kernels::max_value(logits, vocab);
-  const double total = block_sums(logits, vocab, top, 1.0f, scratch.sums);
-  NLAC_REQUIRE(std::isfinite(total), "ERR_NOT_FINITE", "the model's logits are not finite");
+  const Normalizer normalizer = normalizer_of(logits, vocab, scratch.sums);
+  const float top = normalizer.top;
   const auto chosen = [&](int64_t id) {
-    if (log_prob) *log_prob = static_cast<float>((double{logits[id]} - top) - std::log(total));
+    if (log_prob) *log_prob = normalizer.log_prob(logits[id]);
     return id;
   };
   if (request.temperature == 0) return chosen(std::find(logits, logits + vocab, top) - logits);
@@ -237,10 +251,20 @@ void constrain(const GenerateRequest& request, const std::vector<int64_t>& token
 
 float log_probability(const float* logits, int64_t vocab, int64_t id) {
   thread_local std::vector<double> sums;
-  const float top = kernels::max_value(logits, vocab);
-  const double total = block_sums(logits, vocab, top, 1.0f, sums);
-  NLAC_REQUIRE(std::isfinite(total), "ERR_NOT_FINITE", "the model's logits are not finite");
-  return static_cast<float>((double{logits[id]} - top) - std::log(total));
+  return normalizer_of(logits, vocab, sums).log_prob(logits[id]);
+}
+
+void append_top(const float* logits, int64_t vocab, int64_t count, GenerateResult* result) {
+  thread_local Scratch scratch;
+  const Normalizer normalizer = normalizer_of(logits, vocab, scratch.sums);
+  const float threshold = lower_bound_of_kth(logits, vocab, count, scratch.values);
+  gather(logits, vocab, normalizer.top, 1.0f, threshold, scratch);
+  const auto end = scratch.candidates.begin() + count;
+  std::partial_sort(scratch.candidates.begin(), end, scratch.candidates.end(), before);
+  for (auto candidate = scratch.candidates.begin(); candidate != end; ++candidate) {
+    result->top_tokens.push_back(candidate->id);
+    result->top_log_probs.push_back(normalizer.log_prob(candidate->logit));
+  }
 }
 
 }  // namespace nlac

@@ -412,6 +412,7 @@ TEST_CASE("a bad request is refused by its index before anything is generated") 
     for (int64_t id = 0; id < 61; ++id) r.forbidden.push_back(id);
   });
   refused([](auto& r) { r.top_k = -1; });
+  for (int64_t bad : {-1, 62}) refused([&](auto& r) { r.top_log_probs = bad; });
   refused([](auto& r) { r.stop = {"x"}; });  // without token bytes
   CHECK(written == 0);
 }
@@ -699,6 +700,42 @@ TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not wh
     const std::vector<int64_t> tokens = model.fresh({drawn})[0].tokens;
     CHECK(tokens.size() == 60);
     for (const int64_t id : tokens) CHECK(id >= 58);
+  }
+}
+
+TEST_CASE("the most probable ids of every new token are the model's, whatever the text was held to") {
+  Model model;
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 5; ++i) requests.push_back(request_of(random_ids(20, 60 + i), 30, 1, i));
+  requests[1].forced = {1, 2, 3};
+  requests[2].forbidden = {4, 5};
+  requests[3].grammar = compiler.compile(R"({"literal": "A1"})");
+  requests[3].forbidden = {1};  // stuck after a token
+  for (size_t i = 0; i < 4; ++i) requests[i].top_log_probs = static_cast<int64_t>(i) + 3;
+  Engine engine = model.engine(8 * kBlockBytes);
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  CHECK(results[3].tokens.size() == 1);
+  CHECK(results[4].top_tokens.empty());
+  for (size_t i = 0; i < 4; ++i) {
+    const size_t count = i + 3, written = results[i].tokens.size();
+    REQUIRE(results[i].top_tokens.size() == written * count);
+    REQUIRE(results[i].top_log_probs.size() == written * count);
+    std::vector<int64_t> ids = requests[i].tokens;
+    for (size_t t = 0; t < written; ++t) {
+      const at::Tensor row = at::log_softmax(model.last_logits(ids), 0);
+      const auto [values, order] = row.topk(static_cast<int64_t>(count));
+      for (size_t k = 0; k < count; ++k) {
+        const auto at = static_cast<int64_t>(k);
+        CHECK(results[i].top_tokens[t * count + k] == order[at].item<int64_t>());
+        CHECK(results[i].top_log_probs[t * count + k] ==
+              doctest::Approx(values[at].item<float>()).epsilon(1e-4));
+      }
+      ids.push_back(results[i].tokens[t]);
+    }
   }
 }
 

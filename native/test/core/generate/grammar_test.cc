@@ -187,6 +187,12 @@ TEST_CASE("a grammar that cannot be held to is refused") {
   CHECK(refusal(R"({"jsonSchema": "{\"allOf\": [{\"type\": \"string\"}, {\"maxLength\": 3}]}"})").find("allOf") !=
         std::string::npos);
   CHECK(refusal(R"({"jsonSchema": "{\"required\": [3]}"})").empty() == false);
+  const std::string titled = refusal(
+      R"({"anyOf": [{"jsonSchema": "true"}, {"jsonSchema": "{\"title\": \"wait\", \"$ref\": \"#/$defs/none\"}"}]})");
+  CHECK(titled.find("the schema \"wait\": ") == 0);
+  CHECK(titled.find("none") != std::string::npos);
+  CHECK(refusal(R"({"sequence": [{"regex": "a^b"}, {"jsonSchema": "{\"title\": \"wait\"}"}]})").find("wait") ==
+        std::string::npos);
   CHECK(refusal(R"({"jsonSchema": ")" + nested(200, R"({\"items\":)", "}") + "\"}").find("deeper") !=
         std::string::npos);
   CHECK(refusal(nested(200, R"({"sequence":[)", "]}")).find("deeper") != std::string::npos);

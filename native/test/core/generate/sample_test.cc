@@ -196,6 +196,38 @@ TEST_CASE("log probabilities are those of the untouched softmax") {
   }
 }
 
+TEST_CASE("the most probable ids are the head of the whole vocabulary sorted") {
+  for (const int64_t vocab : {1, 63, 64, 65, 1500, 49152}) {
+    std::vector<float> logits = normal_logits(vocab, 3, static_cast<uint64_t>(vocab));
+    // Equal ones among them, and at the top.
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (i % 3 == 0) logits[i] = std::round(logits[i]);
+    double total = 0;
+    for (const float logit : logits) total += std::exp(double{logit});
+    std::vector<int32_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+    for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{20}, vocab}) {
+      if (count > vocab) continue;
+      GenerateResult result;
+      for (int64_t step = 1; step <= 2; ++step) {
+        append_top(logits.data(), vocab, count, &result);
+        REQUIRE(static_cast<int64_t>(result.top_tokens.size()) == step * count);
+      }
+      double worst = 0;
+      bool same = true;
+      for (size_t i = 0; i < result.top_tokens.size(); ++i) {
+        const int32_t id = order[i % static_cast<size_t>(count)];
+        same = same && result.top_tokens[i] == id;
+        worst = std::max(worst, std::abs(result.top_log_probs[i] - (logits[id] - std::log(total))));
+        same = same && result.top_log_probs[i] == log_probability(logits.data(), vocab, id);
+      }
+      CHECK(same);
+      CHECK(worst < 1e-5);
+    }
+  }
+}
+
 TEST_CASE("a draw is a function of seed and step") {
   const std::vector<float> logits = normal_logits(300, 1, 2);
   const auto draw = [&](uint64_t seed, int64_t step) {

@@ -95,10 +95,9 @@ export interface LearnerOptions {
   /** Type of the computation; parameters, moments and gradients are kept in float32. Default "bfloat16". */
   dtype?: "bfloat16" | "float32" | undefined;
   /**
-   * Generation multiplies by matrices rounded to int8, which it packs in half the memory: faster the fewer texts it
-   * writes at once, and no longer exactly θ's own texts (docs/decisions/0014). What it gives, `logProbs` and `hidden`, is
-   * of the rounded model; all other calls compute with the weights themselves. Needs bfloat16 on a CPU with AVX-512 BF16.
-   * Default false.
+   * Generation multiplies by matrices rounded to int8, packed in half the memory: faster for one text or a few at once,
+   * slower for dozens, and a little off (docs/decisions/0014). Its texts, `logProbs` and `hidden` are the rounded model's;
+   * all other calls compute with the weights themselves. Needs bfloat16 on a CPU with AVX-512 BF16. Default false.
    */
   int8Generation?: boolean | undefined;
   /** Determines every text generated without a seed of its own. Default 0. */

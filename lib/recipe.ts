@@ -41,7 +41,7 @@ const common = {
       /** "cpu", "cuda" or "cuda:N". */
       device: z.string().default("cpu"),
       dtype: z.enum(["bfloat16", "float32"]).default("bfloat16"),
-      /** Generate with weights rounded to int8: faster, on a CPU with AVX-512 BF16, and a little off (docs/decisions/0014). */
+      /** Generate by weights rounded to int8: on a CPU, faster for a few texts at once, and a little off (docs/decisions/0014). */
       int8Generation: z.boolean().default(false),
       /** Recompute activations in the backward pass: less memory, a third more time. */
       gradientCheckpointing: z.boolean().default(false),

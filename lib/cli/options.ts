@@ -57,6 +57,6 @@ export function withModelOptions(command: Command): Command {
       "bfloat16 or float32 (default: the run's, else bfloat16)",
       oneOf("bfloat16", "float32"),
     )
-    .option("--int8-generation", "write with weights rounded to int8: faster on a CPU, and a little off")
+    .option("--int8-generation", "on a CPU, write by weights rounded to int8: faster for one text or a few")
     .option("--seed <number>", "seed of every random choice", wholeNumber(0), 0);
 }

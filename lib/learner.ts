@@ -94,6 +94,12 @@ export interface LearnerOptions {
   device?: string | undefined;
   /** Type of the computation; parameters, moments and gradients are kept in float32. Default "bfloat16". */
   dtype?: "bfloat16" | "float32" | undefined;
+  /**
+   * Generation multiplies by matrices rounded to int8, packed in half the memory: faster for one text or a few at once,
+   * slower for dozens, and a little off (docs/decisions/0014). Its texts, `logProbs` and `hidden` are the rounded model's;
+   * all other calls compute with the weights themselves. Needs bfloat16 on a CPU with AVX-512 BF16. Default false.
+   */
+  int8Generation?: boolean | undefined;
   /** Determines every text generated without a seed of its own. Default 0. */
   seed?: number | undefined;
   /**
@@ -141,6 +147,7 @@ export type Heads = NativeModelInfo["heads"];
 interface Settings {
   device: string;
   dtype: "bfloat16" | "float32";
+  int8Generation: boolean;
   seed: number;
   adapter: AdapterOptions | undefined;
   gradientCheckpointing: boolean;
@@ -154,6 +161,7 @@ interface Settings {
 const defaults: Settings = {
   device: "cpu",
   dtype: "bfloat16",
+  int8Generation: false,
   seed: 0,
   adapter: undefined,
   gradientCheckpointing: false,
@@ -893,6 +901,9 @@ function checkSettings(options: LearnerOptions): Settings {
     checkInteger(settings.queueLimit, "queueLimit", 1);
     if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value", "q"]);
     if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
+    checkBoolean(settings.int8Generation, "int8Generation");
+    const fault = int8GenerationFault(settings);
+    if (fault !== undefined) throw new NlacError("ERR_VALUE", fault);
     if (typeof settings.gradientCheckpointing !== "boolean") {
       throw new NlacError("ERR_VALUE", "gradientCheckpointing must be true or false.");
     }
@@ -901,6 +912,15 @@ function checkSettings(options: LearnerOptions): Settings {
     throw new NlacError("ERR_CONFIG", (error as Error).message, { cause: error });
   }
   return settings;
+}
+
+/** Why a learner of such options cannot have `int8Generation`, where it asks for it. Of the processor only the core knows. */
+export function int8GenerationFault(
+  options: Pick<Settings, "int8Generation" | "device" | "dtype">,
+): string | undefined {
+  const { int8Generation, device, dtype } = options;
+  if (!int8Generation || (device === "cpu" && dtype === "bfloat16")) return undefined;
+  return `int8Generation needs dtype "bfloat16" and device "cpu"; here they are "${dtype}" and "${device}".`;
 }
 
 function checkAdapter({ rank, alpha, targets }: AdapterOptions): void {
@@ -919,9 +939,12 @@ function openAddon(settings: Settings): Addon {
 }
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
-  const { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads = "none" } = settings;
+  const { device, dtype, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
   const adapter = settings.adapter && nativeAdapter(settings.adapter, settings.seed);
-  return { device, dtype, gradientCheckpointing, microBatchTokens, cacheBytes, heads, adapter };
+  return {
+    ...{ device, dtype, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes },
+    ...{ heads: settings.heads ?? "none", adapter },
+  };
 }
 
 function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {

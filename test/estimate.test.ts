@@ -177,6 +177,14 @@ describe("an estimate grows", () => {
     expect(update(estimated(long, { gradientCheckpointing: true }))).toBeGreaterThan(update(estimated(long)));
   });
 
+  test("and falls on a CPU with generation in int8, where few texts wait for memory", () => {
+    const [int8, whole] = [true, false].map(
+      (int8Generation) => estimated({ batchSize: 1 }, { device: "cpu", int8Generation }).fits[0]!,
+    );
+    expect(int8!.assumed.peak).toBeLessThan(whole!.assumed.peak);
+    expect(int8!.time.update.writing).toBeLessThan(whole!.time.update.writing);
+  });
+
   test("with the model, and less with float32 than twice", () => {
     const names = Object.keys(publicModels);
     const sizes = names.map((model) => {

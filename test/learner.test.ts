@@ -408,6 +408,42 @@ describe("kept hidden states", () => {
   }
 });
 
+describe("generation in int8", () => {
+  it("writes nearly as θ would, also when a step has moved it, and trains as ever", async ({ skip }) => {
+    const options = { dtype: "bfloat16", seed: 3 } as const;
+    const made = await tinyLearner({ ...options, int8Generation: true }).catch((error: NlacError) => error);
+    if (made instanceof NlacError) {
+      expect(made).toMatchObject({ code: "ERR_CONFIG", message: expect.stringContaining("AVX-512 BF16") });
+      return skip("this processor has no AVX-512 BF16");
+    }
+    await using model = made;
+    await using exact = await tinyLearner(options);
+    const [prompt, response] = [ids("What is"), ids(" an answer?")];
+    const both = <T>(call: (learner: Learner) => Promise<T>) => Promise.all([call(model), call(exact)]);
+    const write = async (learner: Learner) => {
+      const request = { tokens: prompt, forced: response, maxNewTokens: response.length };
+      return (await learner.generate([request]))[0]!.logProbs;
+    };
+    const score = async (learner: Learner) => (await learner.logProbs([{ prompt, response }]))[0]!;
+
+    const scores: Float32Array[] = [];
+    for (let steps = 0; steps < 2; steps++) {
+      const [written, exactly] = await both(write);
+      expect(written).not.toEqual(exactly);
+      expectClose(written, exactly, 0.05);
+      const [scored, expected] = await both(score);
+      scores.push(scored);
+      expect(scored).toEqual(expected);
+      expectClose(written, scored, 0.05);
+      await both((learner) => learner.tokenNll([{ prompt, response }]));
+      const [stepped, twin] = await both((learner) => learner.step({ learningRate: 0.02 }));
+      expect(stepped).toEqual(twin);
+    }
+    const moved = scores[1]!.map((logProb, i) => Math.abs(logProb - scores[0]![i]!));
+    expect(Math.max(...moved)).toBeGreaterThan(0.2); // what was written by the old weights would be seen above
+  });
+});
+
 describe("losses and steps", () => {
   const prompt = ids("2 + 2 = ");
   const response = [...ids("4, as ever."), endOfTurn];
@@ -770,6 +806,9 @@ describe("bad arguments", () => {
     expect(await load({ cacheBytes: 0.5 })).toBe("ERR_CONFIG");
     expect(await load({ threads: 0 })).toBe("ERR_CONFIG");
     expect(await load({ gradientCheckpointing: 1 })).toBe("ERR_CONFIG");
+    expect(await load({ int8Generation: "yes" })).toBe("ERR_CONFIG");
+    expect(await load({ int8Generation: true, dtype: "float32" })).toBe("ERR_CONFIG");
+    expect(await load({ int8Generation: true, device: "cuda" })).toBe("ERR_CONFIG");
     expect(await load({ device: "tpu" })).toBe("ERR_DEVICE");
     expect(await load({ device: "cuda:99" })).toBe("ERR_DEVICE");
     await using same = await Learner.create(JSON.stringify(tinyConfig), {

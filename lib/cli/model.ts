@@ -9,6 +9,7 @@ import { learnerDirectory, readDescription } from "../run/directory.ts";
 export interface ModelFlags {
   device?: string;
   dtype?: "bfloat16" | "float32";
+  int8Generation?: boolean;
   seed: number;
 }
 
@@ -19,11 +20,12 @@ export interface OpenedModel {
 }
 
 export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
-  const { device, dtype, seed } = flags;
-  const given = defined({ device, dtype, seed });
+  const { device, dtype, int8Generation, seed } = flags;
+  const given = defined({ device, dtype, int8Generation, seed });
   if (!existsSync(join(runOrModel, "run.json"))) return { learner: await Learner.load(runOrModel, given) };
   const recipe = recipeOf(runOrModel);
-  const options = { ...recipe.learner, ...given, base: baseOf(recipe) };
+  // How a run generated to train is no part of what it learned.
+  const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
 }
 

@@ -48,7 +48,7 @@ export function jsonObject(text: string): Record<string, unknown> {
   throw new InvalidArgumentError("It must be a JSON object, for example '{\"turns\": 10}'.");
 }
 
-/** --device, --dtype and --seed, for every command that opens a model. */
+/** --device, --dtype, --int8-generation and --seed, for every command that opens a model. */
 export function withModelOptions(command: Command): Command {
   return command
     .option("--device <device>", "cpu, cuda or cuda:N (default: the run's, else cpu)")
@@ -57,5 +57,6 @@ export function withModelOptions(command: Command): Command {
       "bfloat16 or float32 (default: the run's, else bfloat16)",
       oneOf("bfloat16", "float32"),
     )
+    .option("--int8-generation", "on a CPU, write by weights rounded to int8: faster for one text or a few")
     .option("--seed <number>", "seed of every random choice", wholeNumber(0), 0);
 }

@@ -47,7 +47,7 @@ export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: 
   const { kept, beyond } = caches(recipe, shape, work, size);
   const held = [...weightParts(recipe, shape, work, size), { name: "keys and values", bytes: kept }];
   if (device === "cpu") {
-    held.push({ name: "matrices packed for writing", bytes: packedBytes(recipe, shape, work, size) });
+    held.push({ name: "matrices packed for writing", bytes: packedBytes(recipe, shape, work) });
     held.push({ name: "Node and libtorch", bytes: processBytes });
   }
   const writing = [
@@ -110,12 +110,17 @@ function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number
   return { kept: kept("θ") + kept("θ̄"), beyond: Math.max(0, text - learner.cacheBytes) };
 }
 
+/** Of the matrices as inference multiplies by them: in int8 with a float32 scale for every 64 (bf16_kernels.h). */
+export function matrixBytes({ learner }: Recipe, shape: ModelShape): number {
+  const size = learner.int8Generation ? 1 + 4 / 64 : learner.dtype === "float32" ? 4 : 2;
+  return size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
+}
+
 /** Inference on a CPU keeps the matrices of each set of weights that writes once more, packed. */
-function packedBytes({ learner }: Recipe, shape: ModelShape, work: Work, size: number): number {
+function packedBytes(recipe: Recipe, shape: ModelShape, work: Work): number {
   const sets = new Set(allWriting(work).map(({ weights }) => weights)).size;
-  const matrices = shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden;
   // An adapter's model is one for both.
-  return size * matrices * (learner.adapter === undefined ? sets : Math.min(sets, 1));
+  return matrixBytes(recipe, shape) * (recipe.learner.adapter === undefined ? sets : Math.min(sets, 1));
 }
 
 /** Of one layer and token: its input, all that its backward pass reads, and what that pass makes on its way. */

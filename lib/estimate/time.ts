@@ -5,7 +5,7 @@
 
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
-import { cacheBytesPerToken, cacheCapacity } from "./memory.ts";
+import { cacheBytesPerToken, cacheCapacity, matrixBytes } from "./memory.ts";
 import { adapterCount, layerMatrices, type ModelShape, parameterCount, queryWidth } from "./shape.ts";
 import type { Pass, Work, Writing } from "./work.ts";
 
@@ -104,8 +104,7 @@ function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: D
   const read = texts * (fresh + (1 - found) * (prompt - fresh));
   const readFlops = read * forwardFlops(shape, prompt / 2);
   const stepFlops = texts * (forwardFlops(shape, prompt + written / 2) + headFlops(shape));
-  const weights = size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
-  const stepBytes = weights * turns + texts * (prompt + written / 2) * perToken;
+  const stepBytes = matrixBytes(recipe, shape) * turns + texts * (prompt + written / 2) * perToken;
   const step = Math.max(
     stepBytes / (device.bandwidth * device.reached.bandwidth),
     computeSeconds(recipe, device, stepFlops),

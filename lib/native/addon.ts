@@ -12,6 +12,7 @@ export interface NativeAdapterOptions {
 export interface NativeLearnerOptions {
   device: string; // "cpu", "cuda", "cuda:1"
   dtype: "float32" | "bfloat16";
+  int8Generation: boolean;
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;

@@ -216,6 +216,7 @@ LearnerOptions to_options(Napi::Value value) {
   options.dtype = to_dtype(value.As<Napi::Object>().Get("dtype"), "options.dtype");
   NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
                "options.dtype must be float32 or bfloat16");
+  options.int8_generation = fields.boolean("int8Generation");
   options.gradient_checkpointing = fields.boolean("gradientCheckpointing");
   options.micro_batch_tokens = fields.integer("microBatchTokens");
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "options.microBatchTokens must be positive");

@@ -20,6 +20,7 @@
 #include "core/error.h"
 #include "core/io/json.h"
 #include "core/io/safetensors.h"
+#include "core/model/bf16_kernels.h"
 #include "core/model/linear.h"
 #include "core/random.h"
 
@@ -291,7 +292,7 @@ at::ScalarType loaded_type(const LearnerOptions& options) {
 // --- making one -----------------------------------------------------------------------------------------
 
 Learner::Learner(LoadedModel model, const LearnerOptions& options)
-    : options_(options), config_(std::move(model.config)), decoder_(config_) {
+    : options_(options), config_(std::move(model.config)), decoder_(config_, options.int8_generation) {
   if (options.adapter) {
     base_ = model.weights.without_heads();
     master_ = make_adapters(config_, *options.adapter, options.device);
@@ -308,6 +309,10 @@ Learner::Learner(LoadedModel model, const LearnerOptions& options)
 static void check_options(const LearnerOptions& options) {
   NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
                "dtype must be float32 or bfloat16, got ", c10::toString(options.dtype));
+  NLAC_REQUIRE(!options.int8_generation || (options.dtype == at::kBFloat16 && options.device.is_cpu()),
+               "ERR_CONFIG", "int8 weights for generation need dtype bfloat16 and the CPU");
+  NLAC_REQUIRE(!options.int8_generation || bf16::available(), "ERR_CONFIG",
+               "int8 weights for generation need a processor with AVX-512 BF16");
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "micro_batch_tokens must be positive, got ",
                options.micro_batch_tokens);
   if (options.adapter) check_adapter(*options.adapter);

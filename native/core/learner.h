@@ -47,6 +47,8 @@ enum class Which { online, target, reference };
 struct LearnerOptions {
   at::Device device = at::kCPU;
   at::ScalarType dtype = at::kBFloat16;  // or kFloat
+  // Generation multiplies by matrices rounded to int8; nothing else does. Needs bfloat16 on a CPU that has the kernels.
+  bool int8_generation = false;
   bool gradient_checkpointing = false;
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄

@@ -176,6 +176,21 @@ describe("every command on a run that train left", () => {
     expect((await nlac("generate", run, "Hello", "--max-new-tokens", "3")).output).toMatch(/\n$/);
   });
 
+  test("a run that generated in int8 to train does so again only where it is asked to", async () => {
+    const copy = join(root, "int8");
+    cpSync(run, copy, { recursive: true });
+    const description = JSON.parse(readFileSync(join(copy, "run.json"), "utf8"));
+    description.recipe.learner = { dtype: "bfloat16", int8Generation: true };
+    writeFileSync(join(copy, "run.json"), JSON.stringify(description));
+    using resume = vi.spyOn(Learner, "resume");
+    const generate = ["generate", copy, "Hello", "--max-new-tokens", "1"];
+    expect((await nlac(...generate)).code).toBe(0);
+    expect(resume.mock.lastCall![1]).toMatchObject({ dtype: "bfloat16", int8Generation: false });
+    const refused = await nlac(...generate, "--int8-generation", "--dtype", "float32");
+    expect(refused.code).toBe(1);
+    expect(refused.errors).toMatch(/ERR_CONFIG.*int8Generation/);
+  });
+
   test("play shows an episode", async () => {
     const { code, output } = await nlac("play", run, "--max-action-tokens", "5");
     expect(code).toBe(0);

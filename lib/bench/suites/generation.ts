@@ -19,6 +19,7 @@ type Parameters = PromptParameters & {
 
 const row = { resultBytes: null };
 const ours: Row = { ...row, name: "nlac", role: "ours", implementation: "nlac" };
+const int8: Row = { ...row, name: "nlac, int8", role: "ours", implementation: "int8" };
 const unshared: Row = { ...row, name: "nlac, nothing shared", role: "ours", implementation: "unshared" };
 const transformers: Row = {
   ...{ ...row, name: "transformers", role: "peer", implementation: "transformers" },
@@ -57,7 +58,7 @@ export const generation: Suite = {
         `${count} at once, prompt ${own}, ${written} written`,
         { groups: count, texts: 1, shared: 0, own, written },
         { warmup: 1, calls: quick ? 1 : 2 },
-        [ours, transformers, ...(device === "cpu" ? [llama] : [])],
+        device === "cpu" ? [ours, int8, transformers, llama] : [ours, transformers],
       );
     const pattern = (transitions: number, shared: number, warmup: number, rows: readonly Row[]) =>
       make(
@@ -81,7 +82,8 @@ export const generation: Suite = {
     const { implementation, parameters, device, threads } = job;
     if (implementation === "written") return prepareCuda(job);
     const given = parameters as Parameters;
-    const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype: "bfloat16" });
+    const int8Generation = implementation === "int8";
+    const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype: "bfloat16", int8Generation });
     const requests = prompts(given, implementation !== "unshared").map((tokens, seed) => ({
       // Every text is written to its full length.
       ...{ tokens, seed, maxNewTokens: given.written, temperature: 1, forbidden: learner.info.eosTokenIds },

@@ -31,6 +31,16 @@ void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* 
 void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
                    float* y, int64_t y_stride, bool add);
 
+// The same from weights rounded to int8, packed into packed_size(out, in) of them and int8_scales(out, in) scales: one
+// for each int8_group neighbours of an output, of which the largest becomes 127. The other factor stays bfloat16.
+constexpr int64_t int8_group = 64;
+int64_t int8_scales(int64_t out, int64_t in);
+void pack_int8(const Bits* weight, int64_t out, int64_t in, int8_t* packed, float* scales);
+void packed_linear(const Bits* x, int64_t rows, const int8_t* packed, const float* scales, const Bits* bias,
+                   int64_t out, int64_t in, Bits* y);
+void packed_linear(const Bits* x, int64_t rows, const int8_t* packed, const float* scales, const Bits* bias,
+                   int64_t out, int64_t in, float* y, int64_t y_stride, bool add);
+
 // sum [m, n] f32 += aᵀ · b, with a [rows, m] and b [rows, n] contiguous.
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum);
 

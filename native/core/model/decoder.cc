@@ -107,7 +107,7 @@ const Rope& Decoder::rope(int64_t positions, at::Device device) {
 
 const PackedMatrix& Decoder::packed(const at::Tensor& weight) {
   const auto [entry, fresh] = packed_.try_emplace(weight.unsafeGetTensorImpl());
-  if (fresh) entry->second = PackedMatrix(weight);
+  if (fresh) entry->second = PackedMatrix(weight, int8_);
   return entry->second;
 }
 

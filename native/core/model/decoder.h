@@ -28,7 +28,8 @@ struct Rope {
 
 class Decoder {
  public:
-  explicit Decoder(const ModelConfig& config) : config_(config) {}
+  // `int8`: inference rounds the matrices that it packs to int8 (linear.h); training does not.
+  explicit Decoder(const ModelConfig& config, bool int8 = false) : config_(config), int8_(int8) {}
   const ModelConfig& config() const { return config_; }
 
   // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each slice's past. The
@@ -63,6 +64,7 @@ class Decoder {
   const Rope& rope(int64_t positions, at::Device device);
   const PackedMatrix& packed(const at::Tensor& weight);
   ModelConfig config_;
+  bool int8_;
   Rope rope_;
   std::unordered_map<const void*, PackedMatrix>
       packed_;  // by the weight's own identity, which it keeps alive

@@ -127,12 +127,16 @@ at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
   return y;
 }
 
-PackedMatrix::PackedMatrix(const at::Tensor& weight) : weight_(weight) {
+PackedMatrix::PackedMatrix(const at::Tensor& weight, bool int8) : weight_(weight) {
   const int64_t out = weight.size(0), in = weight.size(1);
   const at::Tensor matrix = weight.contiguous();
   if (has_f32_kernel(weight)) {
     panels_ = at::empty({f32::packed_size(out, in)}, weight.options());
     f32::pack_weights(matrix.const_data_ptr<float>(), out, in, panels_.data_ptr<float>());
+  } else if (has_kernel(weight) && in % 2 == 0 && int8) {
+    panels_ = at::empty({bf16::packed_size(out, in)}, weight.options().dtype(at::kChar));
+    scales_ = at::empty({bf16::int8_scales(out, in)}, weight.options().dtype(at::kFloat));
+    bf16::pack_int8(bits(matrix), out, in, panels_.data_ptr<int8_t>(), scales_.data_ptr<float>());
   } else if (has_kernel(weight) && in % 2 == 0) {
     panels_ = at::empty({bf16::packed_size(out, in)}, weight.options());
     bf16::pack_weights(bits(matrix), out, in, mutable_bits(panels_));
@@ -146,11 +150,18 @@ void PackedMatrix::run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y
     f32::packed_linear(rows.const_data_ptr<float>(), rows.size(0), panels_.const_data_ptr<float>(),
                        bias.defined() ? bias.const_data_ptr<float>() : nullptr, out, in, y.data_ptr<float>(),
                        y.stride(0), add);
-  } else if (y.scalar_type() == at::kFloat) {
-    bf16::packed_linear(bits(rows), rows.size(0), bits(panels_), bits(bias), out, in, y.data_ptr<float>(),
-                        y.stride(0), add);
   } else {
-    bf16::packed_linear(bits(rows), rows.size(0), bits(panels_), bits(bias), out, in, mutable_bits(y));
+    const auto multiply = [&](const auto*... packed) {
+      if (y.scalar_type() == at::kFloat)
+        bf16::packed_linear(bits(rows), rows.size(0), packed..., bits(bias), out, in, y.data_ptr<float>(),
+                            y.stride(0), add);
+      else
+        bf16::packed_linear(bits(rows), rows.size(0), packed..., bits(bias), out, in, mutable_bits(y));
+    };
+    if (scales_.defined())
+      multiply(panels_.const_data_ptr<int8_t>(), scales_.const_data_ptr<float>());
+    else
+      multiply(bits(panels_));
   }
 }
 

@@ -28,7 +28,8 @@ at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  explicit PackedMatrix(const at::Tensor& weight);
+  // `int8` rounds a bfloat16 matrix that is packed to int8, with a scale for each few neighbours of an output.
+  explicit PackedMatrix(const at::Tensor& weight, bool int8 = false);
 
   // As linear_forward, add_linear and linear_in_float.
   at::Tensor forward(const at::Tensor& x, const at::Tensor& bias, const Adapter& adapter = {}) const;
@@ -39,7 +40,8 @@ class PackedMatrix {
   // y [rows, out] = or += the product, by the kernels.
   void run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y, bool add) const;
   at::Tensor weight_;  // [out, in]
-  at::Tensor panels_;  // as pack_weights of f32 or bf16 packs; undefined: they do not
+  at::Tensor panels_;  // as f32 or bf16 packs; undefined: they do not
+  at::Tensor scales_;  // f32, of int8 panels; undefined: they are of the weight's type
 };
 
 // Given the gradient at linear_forward's result, [rows, out], returns the gradient at x and adds the others

@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/learner.h"
+#include "core/model/bf16_kernels.h"
 #include "test/core/fixtures.h"
 #include "test/core/loss/soft_q_reference.h"
 
@@ -510,9 +511,12 @@ TEST_CASE("a target that rides on a step is the one that follows it, where the s
 }
 
 TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
-  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    CAPTURE(std::string(c10::toString(dtype)));
-    const auto learner = Learner::create(tiny_config(), 3, options_of(dtype));
+  std::vector<LearnerOptions> kinds = {options_of(at::kFloat), options_of(at::kBFloat16)};
+  if (bf16::available()) kinds.emplace_back(options_of(at::kBFloat16)).int8_generation = true;
+  for (const LearnerOptions& options : kinds) {
+    CAPTURE(std::string(c10::toString(options.dtype)));
+    CAPTURE(options.int8_generation);
+    const auto learner = Learner::create(tiny_config(), 3, options);
     const GenerateRequest request = request_of(random_ids(40, 1), 12);
     std::vector<float> before;  // of θ, and of θ̄ too
     for (const Which which : {Which::online, Which::target}) {
@@ -525,7 +529,7 @@ TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
 
     Scratch directory;
     learner->save(directory.path());
-    const auto fresh = Learner::resume(directory.path(), options_of(dtype));
+    const auto fresh = Learner::resume(directory.path(), options);
     for (const Which which : {Which::online, Which::target}) {
       const auto after = learner->generate({request}, which, {})[0];
       CHECK(after.cached_tokens == 0);
@@ -1197,6 +1201,44 @@ std::unique_ptr<Learner> adapted_learner(const LearnerOptions& options = adapted
     if (tensor.dim() == 2) tensor.mul_(10);
   for (const at::Tensor& tensor : learner->masters().list()) tensor.normal_(0, 0.1);
   return learner;
+}
+
+TEST_CASE("int8 weights are generation's alone, and an adapter's stay as they are") {
+  LearnerOptions options = options_of(at::kBFloat16);
+  LearnerOptions int8 = options;
+  int8.int8_generation = true;
+  if (!bf16::available()) {
+    MESSAGE("this processor has no bfloat16 kernels");
+    CHECK(code_of([&] { Learner::create(tiny_config(), 1, int8); }) == "ERR_CONFIG");
+    return;
+  }
+  GenerateRequest request = request_of(random_ids(30, 1), 20);
+  request.forced = random_ids(20, 2);
+  const std::vector<ScoredText> text = {{request.tokens, request.forced}};
+  const auto furthest = [](const std::vector<float>& a, const std::vector<float>& b) {
+    return (at::tensor(a) - at::tensor(b)).abs().max().item<double>();
+  };
+  for (const bool adapted : {false, true}) {
+    CAPTURE(adapted);
+    Scratch directory;
+    (adapted ? adapted_learner() : tiny_learner())->save(directory.path());
+    const auto plain = Learner::resume(directory.path(), options);
+    const auto rounded = Learner::resume(directory.path(), int8);
+    const std::vector<float> scored = rounded->log_probs(text, Which::online)[0];
+    CHECK(scored == plain->log_probs(text, Which::online)[0]);
+    for (const Which which : {Which::online, Which::target}) {
+      const auto written = rounded->generate({request}, which, {})[0].log_probs;
+      CHECK(written != plain->generate({request}, which, {})[0].log_probs);
+      CHECK(furthest(written, scored) < 0.1);
+    }
+    CHECK(rounded->token_nll(text, true).losses == plain->token_nll(text, true).losses);
+    CHECK(equal(rounded->gradients()->list(), plain->gradients()->list()));
+  }
+  options.dtype = at::kFloat;
+  options.int8_generation = true;
+  CHECK(code_of([&] { Learner::create(tiny_config(), 1, options); }) == "ERR_CONFIG");
+  int8.device = at::kCUDA;
+  CHECK(code_of([&] { Learner::create(tiny_config(), 1, int8); }) == "ERR_CONFIG");
 }
 
 TEST_CASE("a new adapter changes nothing yet, and only it is trained") {

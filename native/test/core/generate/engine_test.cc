@@ -614,10 +614,12 @@ TEST_CASE("a text is the same to the last bit alone, in company, cached, and rea
   config.heads = 6;
   config.kv_heads = 2;
   config.head_dim = 64;
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [type, int8] :
+       {std::pair{at::kFloat, false}, {at::kBFloat16, false}, {at::kBFloat16, true}}) {
     CAPTURE(std::string(c10::toString(type)));
+    CAPTURE(int8);
     const Weights weights = random_weights(config, 4).copy_as(type, at::kCPU);
-    Decoder decoder(config);
+    Decoder decoder(config, int8);
     if (!KvStore(config, type).packed()) {
       REQUIRE((type == at::kBFloat16));
       MESSAGE("SKIPPED: this processor has no bfloat16 kernels");

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/model/bf16_kernels.h"
 #include "test/core/model/examples.h"
 
 using namespace nlac;
@@ -340,4 +341,43 @@ TEST_CASE("on a GPU inference is the CPU's whole forward" * doctest::skip(!torch
       }
     }
   }
+}
+
+TEST_CASE("a real model in int8 is not much further from float32 than in bfloat16") {
+  const std::string path = smollm2();
+  if (path.empty() || !bf16::available()) {
+    std::cerr << "SKIPPED: no SmolLM2-135M-Instruct.Q4_1.gguf, or no processor with AVX-512 BF16\n";
+    return;
+  }
+  const LoadedModel whole = load_model(path, at::kFloat, at::kCPU),
+                    half = load_model(path, at::kBFloat16, at::kCPU);
+  Decoder exact(whole.config), plain(half.config), rounded(half.config, true);
+
+  // A text of the model's own.
+  at::Tensor ids = read_tensors(fixture("models/smollm2-reference.safetensors")).at("ids"), fresh = ids;
+  const int64_t begun = ids.size(0), written = 200;
+  CachedTexts writing(half.config, at::kBFloat16);
+  at::manual_seed(1);
+  for (int64_t i = 0; i < written; ++i) {
+    const at::Tensor hidden = writing.infer(plain, half.weights, fresh, {{0, fresh.size(0)}});
+    fresh = plain.infer_logits(half.weights, hidden.slice(0, -1))[0].softmax(0).multinomial(1);
+    ids = at::cat({ids, fresh});
+  }
+
+  const auto log_probs = [&](Decoder& decoder, const LoadedModel& model) {  // [written, vocab]
+    CachedTexts texts(model.config, model.weights.embedding.scalar_type());
+    const at::Tensor hidden = texts.infer(decoder, model.weights, ids, {{0, ids.size(0)}});
+    return decoder.infer_logits(model.weights, hidden.narrow(0, begun - 1, written)).log_softmax(1);
+  };
+  const at::Tensor expected = log_probs(exact, whole);
+  const auto divergence = [&](const std::string& name, Decoder& decoder) {
+    const at::Tensor found = log_probs(decoder, half);
+    const double kl = (expected.exp() * (expected - found)).sum(1).mean().item<double>();
+    const double same = expected.argmax(1).eq(found.argmax(1)).to(at::kFloat).mean().item<double>();
+    MESSAGE(name, ": ", kl, " nats a token from float32, same first choice ", same);
+    return kl;
+  };
+  const double bfloat16 = divergence("bfloat16", plain), int8 = divergence("int8", rounded);
+  CHECK(int8 > bfloat16);  // else nothing was rounded
+  CHECK(int8 < 0.01);
 }

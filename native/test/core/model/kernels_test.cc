@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/model/attention.h"
+#include "core/model/bf16_kernels.h"
 #include "core/model/elementwise.h"
 #include "core/model/f32_kernels.h"
 #include "core/model/linear.h"
@@ -458,6 +459,71 @@ TEST_CASE("a packed matrix: its rows are right, and the same however many there 
         CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));
       }
     }
+}
+
+// A matrix as it is rounded to int8: each group's largest becomes 127. [out, in] f32
+at::Tensor in_int8(const at::Tensor& weight) {
+  std::vector<at::Tensor> groups;
+  for (const at::Tensor& group : weight.to(at::kFloat).split(bf16::int8_group, 1)) {
+    const at::Tensor scale = group.abs().amax(1, true) / 127;
+    groups.push_back(at::where(scale > 0, (group / scale).round() * scale, at::zeros({})));
+  }
+  return at::cat(groups, 1);
+}
+
+TEST_CASE("a matrix in int8: no weight is half a step off, and a row's result is its own") {
+  if (!bf16::available()) {
+    MESSAGE("SKIPPED: this processor has no bfloat16 kernels");
+    return;
+  }
+  at::manual_seed(10);
+  for (const auto& [out, in] : {std::pair{64, 64}, {90, 70}, {1, 2}, {131, 34}, {576, 1536}}) {
+    CAPTURE(out);
+    CAPTURE(in);
+    const at::Tensor x = random({100, in}), bias = random({out});
+    const auto product = [&](const at::Tensor& weight) {
+      return at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
+    };
+    const at::Tensor sizes = at::pow(10.0, at::randint(-3, 4, {out, 1}));
+    at::Tensor weight = (random({out, in}, 0.1) * sizes).to(at::kBFloat16);
+    weight[out - 1].zero_();
+    const at::Tensor nearest = in_int8(weight), exact = product(nearest);
+    const at::Tensor half_step = weight.to(at::kFloat).abs().amax(1, true) / 254;
+    CHECK(((nearest - weight).abs() <= half_step * 1.0001).all().item<bool>());
+
+    const PackedMatrix packed(weight, true);
+    const at::Tensor in_float = packed.in_float(x);
+    CHECK(relative(in_float, exact, 1e-30) < 1e-6);
+    CHECK(in_float.select(1, out - 1).eq(0).all().item<bool>());
+    const at::Tensor many = packed.forward(x, bias);
+    CHECK((many.scalar_type() == at::kBFloat16));
+    CHECK(half_steps(many, exact + bias.to(at::kDouble), 0.01) < 1.1);
+    at::Tensor sum = at::ones({100, out});
+    packed.add(x, bias, sum);
+    CHECK(relative(sum - 1, exact + bias.to(at::kDouble)) < 1e-5);
+    for (const int64_t rows : {1, 2, 5, 6, 7, 63, 97}) {
+      CAPTURE(rows);
+      CHECK(at::equal(packed.in_float(x.narrow(0, 3, rows)), in_float.narrow(0, 3, rows)));
+      CHECK(at::equal(packed.forward(x.narrow(0, 3, rows), bias), many.narrow(0, 3, rows)));
+    }
+
+    // Of weights that are steps nothing is rounded; a power of two is an exact scale, each group's its own.
+    at::Tensor steps = at::randint(-127, 128, {out, in}, at::kDouble);
+    for (const at::Tensor& group : steps.split(bf16::int8_group, 1)) {
+      group.select(1, 0).fill_(127);
+      group.mul_(at::pow(2.0, at::randint(-12, 3, {out, 1}, at::kDouble)));
+    }
+    const at::Tensor stepped = steps.to(at::kBFloat16);
+    CHECK(at::equal(stepped.to(at::kDouble), steps));
+    CHECK(relative(PackedMatrix(stepped, true).in_float(x), product(steps)) < 1e-6);
+
+    for (const float broken : {INFINITY, -INFINITY, NAN}) {
+      weight[0][in - 1] = broken;
+      const at::Tensor result = PackedMatrix(weight, true).in_float(x);
+      CHECK_FALSE(result.select(1, 0).isfinite().any().item<bool>());
+      CHECK(at::equal(result.narrow(1, 1, out - 1), in_float.narrow(1, 1, out - 1)));
+    }
+  }
 }
 
 TEST_CASE("float32 kernels of every instruction set, for any size and in place") {

@@ -233,7 +233,7 @@ TEST_CASE("cuda: among equal logits the smaller ids are kept, and zeros are equa
       const int32_t few = std::min(3, count - 1), half = (count + 1) / 2;
       CHECK(
           ids(equal, {plain_draw(0), plain_draw(largest_number), greedy, filtered(largest_number, few, 1, 0),
-                      filtered(largest_number, 0, 0.5, 0), filtered(largest_number, 0, 1e-12, 0),
+                      filtered(largest_number, 0, 0.5, 0), filtered(largest_number, 0, 1e-30, 0),
                       filtered(largest_number, 0, 1, 1), filtered(largest_number, few, 0.5, 1)}) ==
           std::vector<int32_t>{0, count - 1, 0, few > 0 ? few - 1 : count - 1, half - 1, 0, count - 1,
                                few > 0 ? (few + 1) / 2 - 1 : half - 1});

@@ -38,7 +38,7 @@ const lossWorkspace = { cpu: 76 * 2 ** 20, cuda: 272 * 2 ** 20 };
 const blockScores = 3 * 128 * 2 ** 20;
 /** Tokens of one call while prompts are read, and logits at once (generate/). */
 const prefillTokens = 2048;
-const logitBytes = 64 * 2 ** 20;
+const logitBytes = { cpu: 64 * 2 ** 20, cuda: 256 * 2 ** 20 };
 /** Tokens of a block of keys and values. */
 const blockTokens = 16;
 
@@ -54,7 +54,7 @@ export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: 
     { name: "keys and values of a text beyond cacheBytes", bytes: beyond },
     {
       name: "activations of reading prompts",
-      bytes: logitBytes + prefillTokens * layerBytes(shape, size).kept,
+      bytes: logitBytes[device] + prefillTokens * layerBytes(shape, size).kept,
     },
   ];
   const training = trainingParts(recipe, shape, work, size, device);

@@ -10,13 +10,15 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/generate/cuda_draw.h"
+#include "core/generate/id_mask.h"
 #include "core/generate/logit_kernels.h"
 
 namespace nlac {
 namespace {
 
-// Float32 logits that exist at once.
-constexpr int64_t kLogitBytes = int64_t{64} << 20;
+// Float32 logits that exist at once. On a GPU 256 texts are one product, which reads the vocabulary's matrix once.
+constexpr int64_t kLogitBytes = int64_t{64} << 20, kLogitBytesOnGpu = int64_t{256} << 20;
 // How long a step waits for a grammar where there is nothing else to do: others may join, or be cancelled, meanwhile.
 constexpr auto kGrammarWait = std::chrono::milliseconds(5);
 
@@ -69,6 +71,21 @@ std::exception_ptr named(size_t index, const std::exception& error) {
   return std::make_exception_ptr(Error(coded ? coded->code() : "ERR_INTERNAL", message.str()));
 }
 
+// Calls work(sequence, its index), side by side. What is thrown is the sequence's failure.
+template <typename Sequences, typename Work>
+void for_each(const Sequences& sequences, const Work& work) {
+  at::parallel_for(0, static_cast<int64_t>(sequences.size()), 1, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      auto& sequence = *sequences[static_cast<size_t>(i)];
+      try {
+        work(sequence, static_cast<size_t>(i));
+      } catch (...) {
+        sequence.failure = std::current_exception();
+      }
+    }
+  });
+}
+
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
 
 }  // namespace
@@ -92,6 +109,10 @@ struct Engine::Sequence {
   Sequence* leader = nullptr;
   // Where there is a grammar: where the new tokens stand in it. Stays when the blocks are given up.
   std::unique_ptr<GrammarMatcher> matcher;
+  // Where tokens are drawn on a GPU, and need them: masks of the ids that are not forbidden, and of those in the first
+  // `marked` tokens.
+  std::vector<uint32_t> permitted, seen;
+  int64_t marked = 0;
   std::string text;                // bytes of the new tokens, kept only where stop strings are asked for
   std::vector<at::Tensor> hidden;  // [hidden] each, where they are kept
   int64_t row = 0;                 // of the step's hidden states, that the next token is drawn from
@@ -103,10 +124,54 @@ struct Engine::Sequence {
   GenerateResult& result() const { return call->results[index]; }
   const GenerateHooks& hooks() const { return call->hooks; }
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  size_t step() const { return result().tokens.size(); }
+  bool forced() const { return step() < request().forced.size(); }
   int32_t parent() const { return named == 0 ? BlockPool::none : blocks[static_cast<size_t>(named - 1)]; }
   bool writing() const { return read > 0 && length() - read == 1; }
   bool waits_for_grammar() const { return request().grammar.valid() && !matcher; }
   bool cancelled() const { return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed); }
+
+  // Whether the next token is drawn on the GPU that `logits` lie on; else its row of them is copied to the host.
+  bool draws_on_gpu(const at::Tensor& logits) const {
+    return can_draw_on_gpu(logits) && request().top_log_probs == 0;
+  }
+
+  // The matcher's mask of `vocab` ids; empty where none may come.
+  std::span<const uint32_t> allowed(int64_t vocab) {
+    const auto allowed = matcher->allowed(request().forbidden);
+    NLAC_REQUIRE(allowed.empty() || static_cast<int64_t>(allowed.size()) == mask_words(vocab), "ERR_INTERNAL",
+                 "the grammar is compiled for another vocabulary");
+    return allowed;
+  }
+
+  // Tells `draw` which of `vocab` ids may come, and which were there. False where none may come.
+  bool constrain_on_gpu(int64_t vocab, CudaDraw& draw) {
+    const auto words = static_cast<size_t>(mask_words(vocab));
+    if (matcher) {
+      draw.allowed = allowed(vocab);
+      if (draw.allowed.empty()) return false;
+    } else if (!request().forbidden.empty()) {
+      if (permitted.empty()) {
+        permitted.assign(words, ~uint32_t{0});
+        for (const int64_t id : request().forbidden) take_from_mask(permitted.data(), id);
+      }
+      draw.allowed = permitted;
+    }
+    if (request().repetition_penalty != 1) {
+      seen.resize(words);
+      for (; marked < length(); ++marked) add_to_mask(seen.data(), tokens[static_cast<size_t>(marked)]);
+      draw.seen = seen;
+    }
+    return true;
+  }
+
+  // The grammar goes on with the token that was drawn or forced.
+  void follow() {
+    if (!matcher || matcher->accept(token)) return;
+    NLAC_REQUIRE(step() >= request().forced.size(), "ERR_VALUE", "generate request ", index, ": forced id ",
+                 token, " does not fit the grammar");
+    nlac::fail("ERR_INTERNAL", "an id that the grammar allowed does not fit it");
+  }
 
   // Takes the token that was drawn; whether it ends the text.
   bool append() {
@@ -488,62 +553,77 @@ void Engine::advance(const Weights& weights) {
 // Draws a sequence's next token from its logits [vocab].
 void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
   const GenerateRequest& request = sequence.request();
-  const size_t step = sequence.result().tokens.size();
-  if (step < request.forced.size()) {
+  const size_t step = sequence.step();
+  if (sequence.forced()) {
     sequence.token = request.forced[step];
     sequence.log_prob = log_probability(logits, vocab, sequence.token);
   } else if (!constrained(request)) {
     sequence.token = sample_token(logits, vocab, request, static_cast<int64_t>(step), &sequence.log_prob);
-    return;
   } else {
     thread_local std::vector<float> changed;
     changed.assign(logits, logits + vocab);
     constrain(request, sequence.tokens, changed.data());
     if (sequence.matcher) {
-      const auto allowed = sequence.matcher->allowed(request.forbidden);
+      const auto allowed = sequence.allowed(vocab);
       sequence.token = Sequence::kNoToken;
       if (allowed.empty()) return;
-      NLAC_REQUIRE(static_cast<int64_t>(allowed.size()) == (vocab + 31) / 32, "ERR_INTERNAL",
-                   "the grammar is compiled for another vocabulary");
       kernels::keep_allowed(changed.data(), vocab, allowed.data());
     }
     sequence.token = sample_token(changed.data(), vocab, request, static_cast<int64_t>(step), nullptr);
     sequence.log_prob = log_probability(logits, vocab, sequence.token);
   }
-  if (!sequence.matcher || sequence.matcher->accept(sequence.token)) return;
-  NLAC_REQUIRE(step >= request.forced.size(), "ERR_VALUE", "generate request ", sequence.index, ": forced id ",
-               sequence.token, " does not fit the grammar");
-  nlac::fail("ERR_INTERNAL", "an id that the grammar allowed does not fit it");
+  sequence.follow();
+}
+
+// The same for all of them, from logits [rows, vocab] on a GPU, whose first row is the step's row `begin`.
+void Engine::choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Tensor& logits, int64_t begin) {
+  const int64_t vocab = logits.size(1);
+  std::vector<CudaDraw> asked(sequences.size());
+  for_each(sequences, [&](Sequence& sequence, size_t i) {
+    sequence.token = Sequence::kNoToken;
+    CudaDraw& draw = asked[i];
+    draw.step = static_cast<int64_t>(sequence.step());
+    draw.row = sequence.row - begin;
+    if (sequence.forced() || sequence.constrain_on_gpu(vocab, draw)) draw.request = &sequence.request();
+  });
+  std::vector<CudaDraw> draws;
+  std::vector<Sequence*> drawing;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i].request == nullptr) continue;
+    draws.push_back(asked[i]);
+    drawing.push_back(sequences[i]);
+  }
+  draw_on_gpu(logits, draws);
+  for_each(drawing, [&](Sequence& sequence, size_t i) {
+    NLAC_REQUIRE(draws[i].token >= 0, "ERR_NOT_FINITE", "the model's logits are not finite");
+    sequence.token = draws[i].token;
+    sequence.log_prob = draws[i].log_prob;
+    sequence.follow();
+  });
 }
 
 // Draws the next token of each from `hidden` [rows, hidden].
 void Engine::draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete) {
   const int64_t vocab = weights.head.size(0);
-  const int64_t chunk = std::max<int64_t>(1, kLogitBytes / (4 * vocab));
-  size_t first = 0;
+  const int64_t bytes = hidden.is_cuda() ? kLogitBytesOnGpu : kLogitBytes;
+  const int64_t chunk = std::max<int64_t>(1, bytes / (4 * vocab));
+  auto next = complete.begin();
   for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
     const int64_t end = std::min(hidden.size(0), begin + chunk);
-    const at::Tensor logits =
-        decoder_.infer_logits(weights, hidden.slice(0, begin, end)).to(at::kCPU, at::kFloat).contiguous();
-    const float* data = logits.const_data_ptr<float>();
-    size_t last = first;
-    while (last < complete.size() && complete[last]->row < end) ++last;
-    at::parallel_for(static_cast<int64_t>(first), static_cast<int64_t>(last), 1,
-                     [&](int64_t from, int64_t to) {
-                       for (int64_t i = from; i < to; ++i) {
-                         Sequence& sequence = *complete[static_cast<size_t>(i)];
-                         try {
-                           const float* row = data + (sequence.row - begin) * vocab;
-                           choose(sequence, row, vocab);
-                           const int64_t most = sequence.request().top_log_probs;
-                           if (most > 0 && sequence.token != Sequence::kNoToken)
-                             append_top(row, vocab, most, &sequence.result());
-                         } catch (...) {
-                           sequence.failure = std::current_exception();
-                         }
-                       }
-                     });
-    first = last;
+    const at::Tensor logits = decoder_.infer_logits(weights, hidden.slice(0, begin, end));
+    std::vector<Sequence*> on_gpu, on_host;
+    for (; next != complete.end() && (*next)->row < end; ++next)
+      ((*next)->draws_on_gpu(logits) ? on_gpu : on_host).push_back(*next);
+    choose_on_gpu(on_gpu, logits, begin);
+    std::vector<at::Tensor> rows;  // a row at a time: others stay on the GPU
+    for (const Sequence* sequence : on_host)
+      rows.push_back(logits[sequence->row - begin].to(at::kCPU, at::kFloat).contiguous());
+    for_each(on_host, [&](Sequence& sequence, size_t i) {
+      const float* const row = rows[i].const_data_ptr<float>();
+      choose(sequence, row, vocab);
+      const int64_t most = sequence.request().top_log_probs;
+      if (most > 0 && sequence.token != Sequence::kNoToken) append_top(row, vocab, most, &sequence.result());
+    });
   }
 }
 

@@ -81,6 +81,7 @@ class Engine {
   void advance(const Weights& weights);
   void draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete);
   static void choose(Sequence& sequence, const float* logits, int64_t vocab);
+  static void choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Tensor& logits, int64_t begin);
   void name_blocks(Sequence& sequence);
   void give_back(Sequence& sequence);
   void leave(Sequence& sequence);  // the running sequences, in whatever state

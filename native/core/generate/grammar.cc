@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/generate/id_mask.h"
 #include "core/io/json.h"
 
 // --- what the library says ------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ std::span<const uint32_t> GrammarMatcher::allowed(const std::vector<int64_t>& fo
   const int64_t vocab = state_->grammar->compiled.GetTokenizerInfo().GetVocabSize();
   if (vocab % 32 != 0) mask.back() &= (uint32_t{1} << (vocab % 32)) - 1;
   for (const int64_t id : forbidden)
-    if (id < vocab) mask[static_cast<size_t>(id / 32)] &= ~(uint32_t{1} << (id % 32));
+    if (id < vocab) take_from_mask(mask.data(), id);
   if (std::all_of(mask.begin(), mask.end(), [](uint32_t word) { return word == 0; })) return {};
   return mask;
 }

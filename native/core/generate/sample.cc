@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/generate/draw_math.h"
 #include "core/generate/logit_kernels.h"
 #include "core/generate/request.h"
-#include "core/random.h"
 
 namespace nlac {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr uint64_t kSampleStream = 0x73616d706c65;  // keeps these draws apart from other uses of a seed
 
 struct Candidate {
   float logit;
@@ -196,13 +195,11 @@ int64_t sample_token(const float* logits, int64_t vocab, const GenerateRequest& 
   };
   if (request.temperature == 0) return chosen(std::find(logits, logits + vocab, top) - logits);
 
-  // Beyond 1e30 nothing but the largest logit has weight anyway, and 0·∞ must not happen.
-  const float scale = static_cast<float>(std::min(1.0 / request.temperature, 1e30));
-  const double u = uniform(request.seed, kSampleStream, static_cast<uint64_t>(step));
+  const auto [u, scale, reach] = draw_settings(request, step);
   const bool by_count = request.top_k > 0 && request.top_k < vocab;
   const bool by_mass = request.top_p < 1;
   const bool by_ratio = request.min_p > 0;
-  const float ratio_threshold = top + static_cast<float>(std::log(request.min_p) / scale);
+  const float ratio_threshold = top + reach;
 
   if (!by_count && !by_mass && !by_ratio) {
     if (scale == 1.0f)

@@ -746,7 +746,23 @@ TEST_CASE("on a GPU texts are the CPU's, recorded as CUDA graphs or not" *
   Model model;
   std::vector<GenerateRequest> requests;
   for (uint64_t i = 0; i < 21; ++i)  // one after another ends, and their number with them
-    requests.push_back(request_of(random_ids(1 + static_cast<int64_t>(7 * i), i), 5 + static_cast<int64_t>(3 * i)));
+    requests.push_back(
+        request_of(random_ids(1 + static_cast<int64_t>(7 * i), i), 5 + static_cast<int64_t>(3 * i)));
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  for (uint64_t i = 6; i < 21; ++i) {  // the first six are greedy
+    GenerateRequest& request = requests[i];
+    request.temperature = i % 2 == 0 ? 1.0 : 0.6;
+    request.seed = i;
+    if (i % 3 == 0) request.top_k = 12;
+    if (i % 3 == 1) request.top_p = 0.8;
+    if (i % 4 == 0) request.min_p = 0.05;
+    if (i % 5 == 0) request.repetition_penalty = 1.3;
+    if (i % 5 == 1) request.forbidden = {2, 40, 41};
+    if (i % 5 == 2) request.grammar = compiler.compile(R"({"regex": "([0-9]{2}[A-Z]{3})*"})");
+    if (i % 7 == 0) request.forced = {1, 2};
+  }
   const std::vector<GenerateResult> expected = model.fresh(requests);
   const Weights weights = model.weights.copy_as(at::kFloat, at::kCUDA);
   for (const char* recorded : {"0", "1"}) {

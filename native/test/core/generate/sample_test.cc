@@ -267,7 +267,9 @@ TEST_CASE("extreme logits") {
   SUBCASE("a masked token is never drawn") {
     std::vector<float> logits(40, -infinity);
     logits[7] = 0, logits[39] = 0.1f;
-    for (const GenerateRequest& request : {with(1, 0, 1, 0), with(3, 10, 1, 0), with(3, 0, 0.9999, 0)}) {
+    // So hot that the scale would be 0, too.
+    for (const GenerateRequest& request : {with(1, 0, 1, 0), with(3, 10, 1, 0), with(3, 0, 0.9999, 0),
+                                           with(1e300, 0, 1, 0), with(1e300, 0, 0.9999, 0)}) {
       for (int64_t step = 0; step < 200; ++step) {
         const int64_t id = sample_token(logits.data(), 40, request, step, nullptr);
         CHECK((id == 7 || id == 39));

@@ -325,6 +325,9 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+}
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
 inline int __ffs(int bits) { return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1; }

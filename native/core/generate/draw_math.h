@@ -1,0 +1,29 @@
+// What a draw depends on besides the logits, once for the CPU (sample.cc) and for a GPU (cuda_draw.cc). Pure, safe from
+// any thread.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "core/generate/request.h"
+#include "core/random.h"
+
+namespace nlac {
+
+struct DrawSettings {
+  double number;  // uniform in [0, 1): which of the tokens that are kept is drawn
+  float scale;    // 1 / temperature; of no meaning at temperature 0
+  float reach;    // least logit that min_p keeps, less the largest: at most 0
+};
+
+// `step` counts the request's new tokens.
+inline DrawSettings draw_settings(const GenerateRequest& request, int64_t step) {
+  constexpr uint64_t stream = 0x73616d706c65;  // keeps these draws apart from other uses of a seed
+  // Beyond 1e30 nothing but the largest logit has weight anyway, below 1e-30 all have the same; and 0·∞ must not happen.
+  const float scale = static_cast<float>(std::clamp(1.0 / request.temperature, 1e-30, 1e30));
+  return {uniform(request.seed, stream, static_cast<uint64_t>(step)), scale,
+          static_cast<float>(std::log(request.min_p) / scale)};
+}
+
+}  // namespace nlac

@@ -1,0 +1,47 @@
+// Drawing tokens on a GPU from logits that stay there: the twin of what core/generate/request.h declares for the CPU, in
+// the same order and with the same ties. Plain pointers on the device, no torch. Asynchronous on `stream`.
+//
+// A draw is the work of one block. Weights are summed as integers, in units of 2^-40 of the largest, which any order
+// leaves the same: what is drawn depends on the draw's logits and settings alone.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace nlac::cuda {
+
+constexpr int64_t largest_drawn_vocab = int64_t{1} << 22;
+
+struct TokenDraw {
+  uint64_t number;  // uniform, in units of 2^-64
+  double top_p;     // in (0, 1]; 1: off
+  float scale;      // 1 / temperature, above 0
+  float reach;      // a kept logit lies no further below the largest than this, at most 0; -inf: off
+  float penalty;    // of the logits of ids that were seen
+  int32_t greedy;   // 1: the largest logit, the first among equals, whatever the filters
+  int32_t top_k;    // in [0, vocab); 0: off
+  int32_t row;      // of the logits
+  int32_t forced;   // in [0, vocab): nothing is drawn, the log probability is of this id; -1: none
+  int32_t allowed;  // the mask of the ids that may be drawn; -1: all may
+  int32_t seen;     // the mask of the ids that the penalty is for; -1: none
+};
+
+struct DrawnToken {
+  int32_t id;      // -1: the logits are not finite
+  float log_prob;  // under the softmax of the row's logits as they are
+};
+
+struct TokenDraws {
+  const float* logits;  // [rows, vocab]
+  int64_t vocab;        // in [1, largest_drawn_vocab]
+  const TokenDraw* draws;
+  int64_t count;
+  const uint32_t* masks;  // [masks, mask_words(vocab)], as core/generate/id_mask.h has them
+  DrawnToken* drawn;      // [count]
+};
+
+// One launch.
+cudaError_t draw_tokens(const TokenDraws& given, cudaStream_t stream);
+
+}  // namespace nlac::cuda

@@ -310,9 +310,9 @@ static void check_options(const LearnerOptions& options) {
   NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
                "dtype must be float32 or bfloat16, got ", c10::toString(options.dtype));
   NLAC_REQUIRE(!options.int8_generation || (options.dtype == at::kBFloat16 && options.device.is_cpu()),
-               "ERR_CONFIG", "int8 weights for generation need dtype bfloat16 and the CPU");
+               "ERR_CONFIG", "generation in int8 needs dtype bfloat16 on the CPU");
   NLAC_REQUIRE(!options.int8_generation || bf16::available(), "ERR_CONFIG",
-               "int8 weights for generation need a processor with AVX-512 BF16");
+               "generation in int8 needs a processor with AVX-512 BF16: leave int8Generation out here");
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "micro_batch_tokens must be positive, got ",
                options.micro_batch_tokens);
   if (options.adapter) check_adapter(*options.adapter);

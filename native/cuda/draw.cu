@@ -195,13 +195,13 @@ __device__ Cut cut_at(const Row& row, int vocab, uint64_t needed, Value value) {
   return {key, (needed + each - 1) / each};
 }
 
-// Lays out the row as a stretch for each warp, and returns what the kept tokens weigh.
+// Lays out the row as a stretch for each warp, and returns what the kept tokens weigh. Requires that the block's threads
+// have waited for each other since they read the last call's stretches.
 __device__ uint64_t weigh_row(const Row& row, int vocab, const Weights& weights, const Cut& cut,
                               Stretch (&stretches)[most_warps]) {
   const int share = (vocab + warps() - 1) / warps(), begin = min(warp() * share, vocab);
   Stretch own = weigh(row, weights, cut, begin, min(begin + share, vocab), lane(), 32);
   own = {of_warp<Sum>(own.weight), of_warp<Sum>(own.ties)};
-  __syncthreads();
   if (lane() == 0) stretches[warp()] = own;
   __syncthreads();
   Stretch all{};

@@ -5,9 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "core/error.h"
 #include "core/generate/draw_math.h"

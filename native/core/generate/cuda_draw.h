@@ -24,7 +24,7 @@ struct CudaDraw {
   float log_prob = 0;
 };
 
-// Whether draw_on_gpu takes `logits` [rows, vocab]: float32 ones on a GPU. Never without CUDA.
+// Whether draw_on_gpu takes `logits` [rows, vocab]: float32 ones on a GPU, of 2^22 ids at most. Never without CUDA.
 bool can_draw_on_gpu(const at::Tensor& logits);
 // Sets each draw's token and log_prob; waits for the GPU. Throws ERR_DEVICE.
 void draw_on_gpu(const at::Tensor& logits, std::vector<CudaDraw>& draws);

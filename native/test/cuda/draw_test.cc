@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "core/generate/id_mask.h"

@@ -5,11 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/error.h"

@@ -304,10 +304,10 @@ describe("what was measured on two cores of an AMD EPYC (docs/paper-recipes.md)"
     within(fit!.assumed.peak, 4.82e9, 1.25);
   });
 
-  test("errands, a model too small to fill the processor: 250 s", async () => {
+  test("errands, a model too small to fill the processor: 105 s", async () => {
     const recipe = { ...(await loadRecipe("errands")), model: errandsModel() } as Recipe;
     const [fit] = estimate(recipe, { turns: 6 }, here).fits;
-    within(seconds(fit!.time.run), 250, 4);
+    within(seconds(fit!.time.run), 105, 4);
   });
 });
 

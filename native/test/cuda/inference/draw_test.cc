@@ -96,8 +96,10 @@ GenerateResult plain(Decoder& decoder, const Weights& weights, const GenerateReq
         break;
       }
     }
-    const Chosen chosen = choose(logits(hidden.narrow(0, length - 1, 1), weights.head)[0].contiguous(),
-                                 request, tokens, step, allowed);
+    const at::Tensor row = logits(hidden.narrow(0, length - 1, 1), weights.head)[0].contiguous();
+    const Chosen chosen = choose(row, request, tokens, step, allowed);
+    if (request.top_log_probs > 0)
+      append_top(row.const_data_ptr<float>(), row.size(0), request.top_log_probs, &result);
     if (matcher) REQUIRE(matcher->accept(chosen.token));
     tokens.push_back(chosen.token);
     result.tokens.push_back(chosen.token);
@@ -189,6 +191,7 @@ TEST_CASE("cuda: drawn texts are those that the CPU draws, whatever they are hel
     GenerateRequest& request = requests.back();
     if (i % 6 == 5) request.tokens = requests.front().tokens;  // read once, drawn for each
     request.max_new_tokens = 4 + i / 2;
+    if (i % 3 == 1) request.top_log_probs = 2;  // drawn on the host, beside the others
     if (i % 4 == 3) {
       request.grammar = compiler.compile(R"({"regex": "([0-9]{2}[A-Z]{3})*"})");
       request.forced = {};
@@ -205,6 +208,7 @@ TEST_CASE("cuda: drawn texts are those that the CPU draws, whatever they are hel
     const GenerateResult expected = plain(decoder, weights, requests[i]);
     CHECK(got[i].tokens == expected.tokens);
     CHECK(got[i].finish_reason == expected.finish_reason);
+    CHECK(got[i].top_tokens == expected.top_tokens);
     REQUIRE(got[i].log_probs.size() == got[i].tokens.size());
     for (size_t t = 0; t < expected.log_probs.size(); ++t)
       CHECK(got[i].log_probs[t] == doctest::Approx(expected.log_probs[t]).epsilon(1e-4));

@@ -8,7 +8,7 @@ import { gpuReached } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
 import { type Memory, total } from "../estimate/memory.ts";
 import { seconds } from "../estimate/time.ts";
-import { KNOWN_MODELS } from "../models.ts";
+import { KNOWN_MODELS, shippedModel } from "../models.ts";
 import { formatBytes } from "../native/report.ts";
 import type { Recipe } from "../recipe.ts";
 import { wrap } from "./wrap.ts";
@@ -86,7 +86,10 @@ function modelLine({ model }: Recipe, estimate: DryRun["estimate"]): string {
   const { layers, hidden } = estimate.shape;
   const size = `${named}: ${amount(estimate.parameters)} parameters, ${layers} layers of ${hidden}`;
   const here =
-    typeof model !== "string" || existsSync(model) || KNOWN_MODELS.some((known) => known.name === model);
+    typeof model !== "string" ||
+    existsSync(model) ||
+    shippedModel(model) !== undefined ||
+    KNOWN_MODELS.some((known) => known.name === model);
   return here ? size : `${size}; there is no directory of this name here yet`;
 }
 

@@ -5,17 +5,20 @@
 
 import { escaped, round, text } from "../bench/svg.ts";
 import { coverage } from "../statistics.ts";
-import { fontFamily, inThemes, svgImage, themes } from "./image.ts";
+import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
 import { smoothing } from "./report.ts";
 import { formatCount, formatShare } from "./table.ts";
 
 // Pixels.
-const width = 960;
+const leastWidth = 960;
 const height = 560;
 const plot = { left: 64, right: 716, top: 116, bottom: 468 };
 const labelsAt = 742;
+const margin = 32;
 const labelHeight = 22;
+/** Between a line's name and its value. */
+const valueGap = 7;
 
 /** After Okabe and Ito (2008): told apart by colour-blind eyes, on white and, lightened, on black. */
 const colours = {
@@ -68,6 +71,8 @@ export function renderCurves(report: Report): string {
     measure === "evaluated"
       ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
+  const named = labels(methods, comparison.seeds.length, x, y);
+  const width = Math.ceil(Math.max(leastWidth, named.right + margin));
   const shapes = [
     `<clipPath id="plot"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
     text(32, 44, "title", comparison.name),
@@ -95,7 +100,7 @@ export function renderCurves(report: Report): string {
       return `<path class="line s${i}"${dashed(i)} d="${path(points)}"/>`;
     }),
     "</g>",
-    ...labels(methods, comparison.seeds.length, x, y),
+    ...named.shapes,
   ];
   return svgImage(
     { kind: "curves", title: `${comparison.name}: ${success}`, width, height },
@@ -118,30 +123,40 @@ function bandPath(
   return `${path([...upper, ...lower])}Z`;
 }
 
-/** Every line's name and last value, at the height of its end as far as the others leave room. */
+/** Every line's name and last value, at the height of its end as far as the others leave room, and where the longest ends. */
 function labels(
   methods: readonly MethodReport[],
   seeds: number,
   x: (steps: number) => number,
   y: (value: number) => number,
-): string[] {
+): { shapes: string[]; right: number } {
   const ends = methods.flatMap(({ name, curve, curveRuns }, i) => {
     const last = curve.at(-1);
-    return last === undefined ? [] : [{ name, i, curveRuns, last, at: y(last.estimate) }];
-  });
-  const heights = spread(ends.map(({ at }) => at));
-  return ends.flatMap(({ name, i, curveRuns, last, at }, j) => {
-    const height = heights[j]!;
+    if (last === undefined) return [];
+    const value = formatShare(last.estimate);
     const interval = curveRuns < 2 ? "" : ` [${formatShare(last.low)}, ${formatShare(last.high)}]`;
     const some = curveRuns < seeds ? ` ${curveRuns}/${seeds}` : "";
+    return [{ name, i, end: x(last.steps), at: y(last.estimate), value, rest: interval + some }];
+  });
+  const heights = spread(ends.map(({ at }) => at));
+  const widths = ends.map(
+    ({ name, value, rest }) =>
+      letterWidths.name * name.length +
+      valueGap +
+      letterWidths.text * value.length +
+      letterWidths.small * rest.length,
+  );
+  const shapes = ends.flatMap(({ name, i, end, at, value, rest }, j) => {
+    const height = heights[j]!;
     return [
-      `<circle class="f${i}" cx="${x(last.steps)}" cy="${at}" r="4"/>`,
-      `<path class="leader s${i}" d="M${x(last.steps) + 6} ${at}L${labelsAt - 8} ${height}"/>`,
+      `<circle class="f${i}" cx="${end}" cy="${at}" r="4"/>`,
+      `<path class="leader s${i}" d="M${end + 6} ${at}L${labelsAt - 8} ${height}"/>`,
       `<rect class="f${i}" x="${labelsAt - 4}" y="${round(height - 7)}" width="4" height="14" rx="1"/>`,
       `<text x="${labelsAt + 8}" y="${round(height + 4.5)}"><tspan class="name">${escaped(name)}</tspan>` +
-        `<tspan dx="7">${formatShare(last.estimate)}</tspan><tspan class="small">${interval}${some}</tspan></text>`,
+        `<tspan dx="${valueGap}">${value}</tspan><tspan class="small">${rest}</tspan></text>`,
     ];
   });
+  return { shapes, right: labelsAt + 8 + Math.max(0, ...widths) };
 }
 
 /** `heights` moved apart to a label's height, each as little as the order allows, and held within the plot. */

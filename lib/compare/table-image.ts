@@ -1,13 +1,11 @@
 /** The methods' table as SVG, for where neither Markdown nor HTML can be shown. */
 
 import { round, text } from "../bench/svg.ts";
-import { fontFamily, inThemes, svgImage, themes } from "./image.ts";
+import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { Report } from "./report.ts";
 import { explanations, methodTable, notes } from "./table.ts";
 
-// Pixels. A letter is taken to be this wide, whatever the font: none is measured here.
-const letter = 7.6;
-const smallLetter = 6.7;
+// Pixels.
 const gap = 26;
 const margin = 32;
 const rowHeight = 30;
@@ -34,7 +32,7 @@ const css = [
 export function renderTableImage(report: Report): string {
   const { headings, rows } = methodTable(report);
   const widths = headings.map(
-    (heading, i) => letter * Math.max(heading.length, ...rows.map((cells) => cells[i]!.length)),
+    (heading, i) => letterWidths.text * Math.max(heading.length, ...rows.map((cells) => cells[i]!.length)),
   );
   // Where each column ends; the first begins at the margin.
   const ends = widths.map(
@@ -50,7 +48,7 @@ export function renderTableImage(report: Report): string {
   const rule = (y: number) => `<path class="rule" d="M${margin} ${round(y)}H${width - margin}"/>`;
   const top = 104;
   const bottom = top + rows.length * rowHeight;
-  const letters = (width - 2 * margin) / smallLetter;
+  const letters = (width - 2 * margin) / letterWidths.small;
   const lines = [...explanations(report), ...notes(report)].flatMap((line) => wrapped(line, letters));
   const shapes = [
     text(margin, 44, "title", report.comparison.name),

@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { Resvg } from "@resvg/resvg-js";
 import { expect, test } from "vitest";
-import { spread } from "../../lib/compare/chart.ts";
+import { renderCurves, spread } from "../../lib/compare/chart.ts";
 import type { Comparison } from "../../lib/compare/comparison.ts";
 import { renderPage } from "../../lib/compare/page.ts";
 import { canDrawText, renderPng } from "../../lib/compare/png.ts";
@@ -59,6 +60,21 @@ test("evaluations count where every run has them, and only there", () =>
     writeRun(join(directory, "nlac", "1"), learningRows(0, 0.5, { seed: 5 }));
     expect(reportOn(more, directory).measure).toBe("collected");
   }));
+
+test.runIf(canDrawText())("the curves' names end within the image, however long they are", () =>
+  inDirectory((directory) => {
+    const name = "without-any-rehearsal-at-all";
+    const comparison = comparisonOf({ methods: [{ name, recipe: "errands" }] });
+    writeRuns(comparison, directory);
+    const svg = renderCurves(reportOn(comparison, directory));
+    const style = /<style>[\s\S]*<\/style>/.exec(svg)![0];
+    const label = svg.split("\n").find((line) => line.includes(`>${name}<`))!;
+    const alone = `<svg xmlns="http://www.w3.org/2000/svg" class="curves" width="4000" height="560">${style}${label}</svg>`;
+    const drawn = new Resvg(alone).getBBox()!;
+    expect(drawn.width).toBeGreaterThan(name.length * 6);
+    expect(drawn.x + drawn.width).toBeLessThan(Number(/width="(\d+)"/.exec(svg)![1]));
+  }),
+);
 
 test("a run that failed, ended short or is not over is shown as such", () =>
   inDirectory((directory) => {

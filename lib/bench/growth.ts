@@ -8,17 +8,29 @@ export interface MemorySample {
   bytes: number;
 }
 
-/** Resident memory after garbage collection, less the room that V8 keeps for objects to come: it makes that larger at will. */
-export function heldBytes(): number {
-  globalThis.gc?.();
-  const { rss, heapTotal, heapUsed } = process.memoryUsage();
-  return rss - (heapTotal - heapUsed);
+/** What a process may grow by. */
+export interface GrowthBound {
+  /** Bytes a request, beyond which a process that is used for days is in danger. */
+  leak: number;
+  /** Bytes that it may come to hold in a run of any length. */
+  allowance: number;
 }
 
-/** Bytes a request, beyond which a process that is used for days is in danger. */
-const leastLeak = 64;
-/** Bytes that allocators may come to hold in a run of any length. */
-const allowance = 8 * 2 ** 20;
+/** Allocators keep room, and code that is run for the first time takes some. */
+export const processBound: GrowthBound = { leak: 64, allowance: 8 * 2 ** 20 };
+/** JavaScript's objects are counted to the byte: what a request leaves behind shows as the few bytes it is. */
+export const heapBound: GrowthBound = { leak: 8, allowance: 2 ** 20 };
+
+/**
+ * After garbage collection: resident memory, less the room that V8 keeps for objects to come (it makes that larger at will),
+ * and JavaScript's objects alone.
+ */
+export function heldBytes(): { process: number; heap: number } {
+  globalThis.gc?.();
+  const { rss, heapTotal, heapUsed } = process.memoryUsage();
+  return { process: rss - (heapTotal - heapUsed), heap: heapUsed };
+}
+
 /** The share of the requests in which caches fill and code is run for the first time. */
 const settling = 0.1;
 
@@ -35,7 +47,7 @@ export function growthPerRequest(samples: readonly MemorySample[]): number {
   return quantile(Float64Array.from(slopes).sort(), 0.5);
 }
 
-/** What growth may be over so many requests: few requests tell a leak from an allocator's habits only where it is large. */
-export function mostGrowth(requests: number): number {
-  return Math.max(leastLeak, allowance / ((1 - settling) * requests));
+/** What growth may be over so many requests: few requests tell a leak from habits only where it is large. */
+export function mostGrowth(requests: number, { leak, allowance }: GrowthBound): number {
+  return Math.max(leak, allowance / ((1 - settling) * requests));
 }

@@ -132,9 +132,11 @@ class Service {
   readonly #options: ServeOptions;
   readonly #conversations: Conversations;
   readonly #episodes: Episodes | undefined;
-  /** Fires when the server will wait no longer. */
-  readonly #stop = new AbortController();
-  readonly #answering = new Set<Promise<unknown>>();
+  /**
+   * What is being written, each with what stops it. No signal of the server's own, joined to each request's by
+   * AbortSignal.any: it would keep a trace of every one for as long as it lives.
+   */
+  readonly #answering = new Map<Promise<unknown>, AbortController>();
   #draining = false;
   /** Texts being written or waiting. */
   #texts = 0;
@@ -154,8 +156,10 @@ class Service {
 
   async drain(graceMs: number): Promise<void> {
     this.#draining = true;
-    const late = setTimeout(() => this.#stop.abort(), graceMs);
-    await Promise.allSettled(this.#answering);
+    const late = setTimeout(() => {
+      for (const stop of this.#answering.values()) stop.abort();
+    }, graceMs);
+    await Promise.allSettled(this.#answering.keys());
     clearTimeout(late);
     await this.#episodes?.rewarded(graceMs);
   }
@@ -251,16 +255,22 @@ class Service {
       throw new RequestError(429, "rate_limit_error", message, "queue_full");
     }
     this.#texts += requests.length;
+    const stop = new AbortController();
+    const client = c.req.raw.signal;
+    const leave = () => stop.abort();
+    if (client.aborted) leave();
+    client.addEventListener("abort", leave, { once: true });
     const generation = learner
       .generate(
         requests.map((request) => ({ ...request, weights })),
-        { signal: AbortSignal.any([c.req.raw.signal, this.#stop.signal]), ...(onToken && { onToken }) },
+        { signal: stop.signal, ...(onToken && { onToken }) },
       )
       .finally(() => {
+        client.removeEventListener("abort", leave);
         this.#answering.delete(generation);
         this.#texts -= requests.length;
       });
-    this.#answering.add(generation);
+    this.#answering.set(generation, stop);
     return generation;
   }
 

@@ -12,7 +12,7 @@ import {
   isExceeded,
   threeDigits,
 } from "../../lib/bench/format.ts";
-import { growthPerRequest, heldBytes, mostGrowth } from "../../lib/bench/growth.ts";
+import { growthPerRequest, heapBound, heldBytes, mostGrowth, processBound } from "../../lib/bench/growth.ts";
 import { randomBits, spread, uniform } from "../../lib/bench/inputs.ts";
 import { measurePeakMemory } from "../../lib/bench/memory.ts";
 import { prompts } from "../../lib/bench/prompts.ts";
@@ -81,8 +81,11 @@ describe("growth of memory", () => {
   it("is of what is held, not of what V8 may use", () => {
     const before = heldBytes();
     const kept = Buffer.alloc(64 * 2 ** 20, 1);
-    expect((heldBytes() - before) / 2 ** 20).toBeGreaterThan(48);
-    expect(kept.at(-1)).toBe(1);
+    const [outside, objects] = [heldBytes(), Array.from({ length: 2 ** 20 }, () => ({}))];
+    expect((outside.process - before.process) / 2 ** 20).toBeGreaterThan(48);
+    expect((outside.heap - before.heap) / 2 ** 20).toBeLessThan(16);
+    expect((heldBytes().heap - outside.heap) / 2 ** 20).toBeGreaterThan(16);
+    expect([kept.at(-1), objects.length]).toEqual([1, 2 ** 20]);
   });
 
   /** A thousand requests a sample, `bytes` of each. */
@@ -102,9 +105,10 @@ describe("growth of memory", () => {
   });
 
   it("may be what allocators take in few requests, and little in many", () => {
-    expect(mostGrowth(1_000_000)).toBe(64);
-    expect(mostGrowth(1000)).toBeCloseTo(2 ** 23 / 900, 9);
-    expect(mostGrowth(100)).toBeGreaterThan(mostGrowth(1000));
+    expect(mostGrowth(1_000_000, processBound)).toBe(64);
+    expect(mostGrowth(1000, processBound)).toBeCloseTo(2 ** 23 / 900, 9);
+    expect(mostGrowth(100, processBound)).toBeGreaterThan(mostGrowth(1000, processBound));
+    expect(mostGrowth(1_000_000, heapBound)).toBe(8);
   });
 });
 

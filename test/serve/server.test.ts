@@ -7,7 +7,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateObject, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import OpenAI from "openai";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
 import { expectFailure } from "../native/helpers.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
@@ -673,6 +673,44 @@ describe("a server", () => {
       await expect(request).rejects.toThrow();
     }
     await expect.poll(() => ended).toEqual(["ERR_ABORTED", "ERR_ABORTED"]);
+  });
+
+  it("joins no request's signal to one that outlives it, which would keep a trace of every request", async () => {
+    const joined = vi.spyOn(AbortSignal, "any");
+    const { client } = await start(() => "Hi");
+    for (const stream of [false, true]) {
+      const answer = await client.chat.completions.create({ ...hello, stream });
+      if (Symbol.asyncIterator in answer) for await (const _ of answer);
+    }
+    expect(joined).not.toHaveBeenCalled();
+    joined.mockRestore();
+  });
+
+  it("stops what is still being written when it will wait no longer", async () => {
+    const learner = await tinyLearner();
+    const server = await serve({ learner, name: "tiny", port: 0 });
+    open.push({ close: () => learner.dispose() });
+    const generate = learner.generate.bind(learner);
+    let written = 0;
+    let ended: Promise<unknown> | undefined;
+    learner.generate = (requests, options) => {
+      const texts = generate(requests, { ...options, onToken: () => written++ });
+      ended = texts.catch((error) => error.code);
+      return texts;
+    };
+    const request = fetch(`${server.url}/v1/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ model: "tiny", prompt: "x", max_tokens: 200, n: 100 }),
+    });
+    const refused = request.then(
+      (reply) => reply.ok,
+      () => false,
+    );
+    await expect.poll(() => written).toBeGreaterThan(0);
+    await server.close(1);
+    expect(await ended).toBe("ERR_ABORTED");
+    expect(await refused).toBe(false);
   });
 
   it("finishes what it is answering before it closes, and takes nothing new", async () => {

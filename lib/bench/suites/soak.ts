@@ -13,7 +13,15 @@ import type { GenerateRequest } from "../../model.ts";
 import { DEFAULT_MODEL } from "../../models.ts";
 import { serve } from "../../serve/server.ts";
 import type { Plan } from "../clients.ts";
-import { growthPerRequest, heldBytes, type MemorySample, mostGrowth } from "../growth.ts";
+import {
+  type GrowthBound,
+  growthPerRequest,
+  heapBound,
+  heldBytes,
+  type MemorySample,
+  mostGrowth,
+  processBound,
+} from "../growth.ts";
 import { randomBits } from "../inputs.ts";
 import { prompts } from "../prompts.ts";
 import { moduleArguments } from "../run.ts";
@@ -81,7 +89,8 @@ export const soak: Suite = {
     const memory = given.watched === "memory";
     const learner = await Learner.load(given.model, { device, threads, ...(memory && { cacheBytes }) });
     await learner.updateTarget(1);
-    const samples: MemorySample[] = [];
+    const held: MemorySample[] = [];
+    const heap: MemorySample[] = [];
     const delays = monitorEventLoopDelay({ resolution: 1 });
     const load = given.through === "server" ? serveClients : memory ? askMuch : learnMuch;
     return {
@@ -89,13 +98,18 @@ export const soak: Suite = {
         await load(learner, given, {
           begin: () => delays.enable(),
           answered(requests) {
-            if (memory) samples.push({ requests, bytes: heldBytes() });
+            if (!memory) return;
+            const bytes = heldBytes();
+            held.push({ requests, bytes: bytes.process });
+            heap.push({ requests, bytes: bytes.heap });
           },
         });
         delays.disable();
       },
       figures() {
-        const figures = memory ? growthFigures(samples) : delayFigures(delays);
+        const figures = memory
+          ? [growthFigure("growth", held, processBound), growthFigure("of objects", heap, heapBound)]
+          : delayFigures(delays);
         return given.bounded ? figures : figures.map((figure) => ({ ...figure, most: null }));
       },
     };
@@ -104,11 +118,9 @@ export const soak: Suite = {
 
 const words = { calls: "calls", server: "the server" };
 
-function growthFigures(samples: readonly MemorySample[]): Figure[] {
-  const requests = samples.at(-1)!.requests;
-  return [
-    { name: "growth", value: growthPerRequest(samples), unit: "bytes a request", most: mostGrowth(requests) },
-  ];
+function growthFigure(name: string, samples: readonly MemorySample[], bound: GrowthBound): Figure {
+  const most = mostGrowth(samples.at(-1)!.requests, bound);
+  return { name, value: growthPerRequest(samples), unit: "bytes a request", most };
 }
 
 /** Of the time between two turns of a loop that a timer of 1 ms keeps turning: an idle one reads a little more than 1 ms. */

@@ -31,7 +31,7 @@ type BranchOptions<Task> = Omit<CollectOptions<Task>, "episodes" | "model"> & { 
  *
  * @returns of each branch its episode's reward, from the first turn on; undefined where its state could not be reached
  *   again or the episode ended in a fault
- * @throws NlacError ERR_ABORTED
+ * @throws NlacError ERR_ABORTED, ERR_VALUE for a `concurrency` below 1
  */
 export async function playBranches<Task>(
   branches: readonly Branch<Task>[],

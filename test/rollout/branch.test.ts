@@ -131,6 +131,7 @@ test("no more branches are open than are played at once, and their rewards do no
   most = 0;
   expect(await play(3)).toEqual(rewards);
   expect([most, open]).toEqual([3, 0]);
+  await expect(play(0)).rejects.toMatchObject({ code: "ERR_VALUE" });
 });
 
 test("a fault is the branch's own, a budget that is spent is not", async () => {

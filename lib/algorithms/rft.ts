@@ -219,6 +219,8 @@ function imitable<Task>(
     if (better === undefined) return [];
     if (better.text === action!.text) return [{ ...transition, action: tokens }];
     const written = actionTokens(model, transition.state, better, environment.actionFormat);
+    // The state had room for an action, which need not be room for this one.
+    if (transition.state.prompt().length + written.length >= model.maxPositions) return [];
     return [{ ...transition, action: [...written, model.endOfTurn] }];
   });
 }

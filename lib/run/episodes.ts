@@ -87,12 +87,19 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
 export function* readRecorded(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
   for (const path of paths) {
     for (const trajectory of readEpisodes(path, model)) {
-      if (trajectory.turns.some(({ text, tokens }) => !model.decode(tokens).startsWith(text))) {
+      if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
         throw new NlacError("ERR_RUN", `${path}: episode ${trajectory.id} is of another tokenizer.`);
       }
       yield trajectory;
     }
   }
+}
+
+/** Whether `text` is what `decoded` says without its control tokens, and what stands behind a stop string. */
+function isRestOf(text: string, decoded: string): boolean {
+  let found = 0;
+  for (let i = 0; i < decoded.length && found < text.length; i++) if (decoded[i] === text[found]) found++;
+  return found === text.length;
 }
 
 export function fromRecord(record: EpisodeRecord, model: LanguageModel): Trajectory {

@@ -53,7 +53,15 @@ async function playTogether<Task>(
   options: BranchOptions<Task>,
 ): Promise<(number | undefined)[]> {
   const { model, environment } = options;
-  const opened = await Promise.all(branches.map((branch) => takeAction(branch, model, environment, options)));
+  const opening = await Promise.allSettled(
+    branches.map((branch) => takeAction(branch, model, environment, options)),
+  );
+  const opened = opening.map((one) => (one.status === "fulfilled" ? one.value : undefined));
+  const failed = opening.find((one) => one.status === "rejected");
+  if (failed !== undefined) {
+    await Promise.all(opened.map((result) => result?.from?.episode.close().catch(() => undefined)));
+    throw failed.reason;
+  }
   const running = opened.flatMap((result, i) =>
     result?.from === undefined ? [] : [{ id: first + i, task: branches[i]!.task, from: result.from }],
   );

@@ -143,6 +143,18 @@ test("a fault is the branch's own, a budget that is spent is not", async () => {
   });
   expect((await branch(broken("ERR_SERVICE"), trajectory, [1])).rewards).toEqual([undefined]);
   await expect(branch(broken("ERR_BUDGET"), trajectory, [1])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+  // The episodes of the branches that had money are closed.
+  let open = 0;
+  const poor: Environment<Errand> = {
+    ...environment,
+    start: async (...given) => {
+      if (open === 2) throw new NlacError("ERR_BUDGET", "no");
+      open++;
+      return { ...(await environment.start(...given)), close: async () => void open-- };
+    },
+  };
+  await expect(branch(poor, trajectory, [0, 1, 2])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+  expect(open).toBe(0);
 });
 
 test("rewards of the recorded turns count", async () => {

@@ -104,6 +104,7 @@ function isRestOf(text: string, decoded: string): boolean {
 
 export function fromRecord(record: EpisodeRecord, model: LanguageModel): Trajectory {
   const conversation = model.restoreConversation(record.conversation);
+  const { tokens } = conversation;
   return {
     ...record,
     turns: record.turns.map(({ state, ...turn }) => {
@@ -114,7 +115,7 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
       return {
         ...turn,
         state: conversation.prefix(state),
-        tokens: conversation.tokens.slice(written.start, written.end),
+        tokens: tokens.slice(written.start, written.end),
         logProbs: written.logProbs,
       };
     }),

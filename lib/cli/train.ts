@@ -19,6 +19,7 @@ import {
   requireHindsight,
   requireTasks,
 } from "../rollout/requirements.ts";
+import { requireWords } from "../rollout/roles.ts";
 import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
 import { onDisk } from "../run/files.ts";
@@ -160,6 +161,7 @@ async function trainIn(
     };
     directory = flags.resume ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
     progress.note(`run directory: ${path}`);
+    if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
     if (!flags.resume) await warm(recipe, model, environment, progress, signal);
     const result = await train({
       model,

@@ -342,6 +342,19 @@ test("what the environment or the disk does not have for a training is refused b
     expect(errors).toContain(named);
     expect(existsSync(closed), named).toBe(true);
   }
+  const measured = ["eval", "no-such-model", "--environment"];
+  const unnamed = await nlac(...measured, "errand");
+  expect(unnamed.errors).toContain('ERR_CONFIG: There is no environment "errand"');
+  const free = await nlac(...measured, "errands", "--constrain-actions");
+  expect(free.errors).toContain("ERR_VALUE: --constrain-actions");
+});
+
+test("a model that has no words for the evaluator is refused before it is warmed up", async () => {
+  const changes = ["model=errands-base", "learner.dtype=float32", "config.futures=2", "warmup.steps=1"];
+  const train = ["train", "errands", "--run", join(root, "wordless")];
+  const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));
+  expect(errors).toContain("ERR_CONFIG: futures: 2 ask for an evaluator");
+  expect(errors).not.toContain("warm-up");
 });
 
 test("what the file system refuses and what is damaged is one line that names the file, and no fault of nlac's", async () => {

@@ -82,12 +82,14 @@ async function takeAction<Task>(
   patience: Patience,
 ): Promise<{ reward: number; from?: EpisodeRequest<Task>["from"] } | undefined> {
   const { signal } = patience;
+  let starting: Promise<Episode> | undefined;
   let episode: Episode | undefined;
   try {
-    episode = await inTime(
-      () => environment.start(task, { seed: trajectory.seed, ...(signal === undefined ? {} : { signal }) }),
-      patience,
-    );
+    episode = await inTime(() => {
+      const { seed } = trajectory;
+      starting = environment.start(task, { seed, ...(signal === undefined ? {} : { signal }) });
+      return starting;
+    }, patience);
     if (!(await repeats(episode, trajectory, turn, model, environment, patience))) {
       await episode.close();
       return undefined;
@@ -105,7 +107,9 @@ async function takeAction<Task>(
       .append(...result.observation);
     return { reward, from: { episode, conversation, turns: turn + 1, reward } };
   } catch (error) {
-    await episode?.close().catch(() => undefined);
+    if (episode !== undefined) await episode.close().catch(() => undefined);
+    // One that is there only when nobody waits for it any more.
+    else void starting?.then((late) => late.close()).catch(() => undefined);
     throwIfAborted(signal);
     if (isBudgetSpent(error)) throw error;
     return undefined; // a fault of the environment is this branch's own

@@ -937,7 +937,7 @@ function openAddon(settings: Settings): Addon {
   if (settings.int8Generation && !addon.int8Available())
     throw new NlacError(
       "ERR_CONFIG",
-      "int8Generation needs a processor with AVX-512 BF16, which this one is not: leave it out here.",
+      "int8Generation needs a processor with AVX-512 BF16: leave it out here.",
     );
   if (settings.threads !== undefined) addon.setThreads(settings.threads);
   return addon;

@@ -151,7 +151,11 @@ test("a fault is the branch's own, a budget that is spent is not", async () => {
     ...environment,
     start: async (...given) => {
       await setTimeout(20);
-      return { ...(await environment.start(...given)), close: async () => void (closed = true) };
+      const episode = await environment.start(...given);
+      const close = async () => {
+        closed = true;
+      };
+      return { ...episode, close };
     },
   };
   expect((await branch(late, trajectory, [1], "lamp", { stepTimeout: 1 })).rewards).toEqual([undefined]);

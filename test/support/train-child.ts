@@ -44,8 +44,11 @@ for (const name of ["generate", "tokenNll", "tokenKl", "step", "updateTarget", "
     const under = operation(...args);
     if (++operations === Number(cutAt)) {
       await Promise.race([under, setTimeout(Number(delay))]);
+      // Who listens to a signal and waits for nothing else has ended before it hears of it.
+      const awake = setInterval(() => undefined, 1000);
       process.kill(process.pid, signal);
       await stopped;
+      clearInterval(awake);
     }
     return under;
   };

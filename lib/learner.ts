@@ -914,7 +914,7 @@ function checkSettings(options: LearnerOptions): Settings {
   return settings;
 }
 
-/** Why a learner of such options cannot have `int8Generation`, where it asks for it. Of the processor only the core knows. */
+/** Why a learner of such options cannot have `int8Generation`, where it asks for it; of the processor the addon knows. */
 export function int8GenerationFault(
   options: Pick<Settings, "int8Generation" | "device" | "dtype">,
 ): string | undefined {
@@ -934,6 +934,11 @@ function checkAdapter({ rank, alpha, targets }: AdapterOptions): void {
 
 function openAddon(settings: Settings): Addon {
   const addon = loadAddon({ device: settings.device });
+  if (settings.int8Generation && !addon.int8Available())
+    throw new NlacError(
+      "ERR_CONFIG",
+      "int8Generation needs a processor with AVX-512 BF16: leave it out here.",
+    );
   if (settings.threads !== undefined) addon.setThreads(settings.threads);
   return addon;
 }

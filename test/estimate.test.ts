@@ -421,16 +421,23 @@ describe("nlac train --dry-run", () => {
   });
 
   test.each([
-    ["errands", false],
-    ["paper/qwen2.5-7b-math", true],
-  ])("of %s says whether its model is still to be fetched", async (name, missing) => {
-    const recipe = await loadRecipe(name);
+    ["errands", undefined, undefined],
+    ["paper/qwen2.5-7b-math", undefined, "; there is no directory of this name here yet"],
+    [
+      "paper/qwen2.5-7b-math",
+      "Qwen/Qwen2.5-7B-Instruct",
+      "; it is fetched from the hub where it is not in the cache",
+    ],
+  ])("of %s says whether its model is still to be fetched", async (name, model, told) => {
+    const recipe = { ...(await loadRecipe(name)), ...(model && { model }) };
     const shaped = { ...recipe, model: errandsModel() } as Recipe;
     const text = renderDryRun({
       recipe,
       environment: { trainingTasks: 8, turns: 6 },
       estimate: estimate(shaped, { turns: 6 }, small),
     });
-    expect(text.replace(/\s+/g, " ").includes("no directory of this name")).toBe(missing);
+    const [line] = /model .*?learner/.exec(text.replaceAll(/\s+/g, " "))!;
+    expect(line.includes(";")).toBe(told !== undefined);
+    expect(line).toContain(told ?? "");
   });
 });

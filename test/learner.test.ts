@@ -2,10 +2,11 @@ import { execFile } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { NlacError } from "../lib/errors.ts";
 import { Learner } from "../lib/learner.ts";
 import { isCached, KNOWN_MODELS } from "../lib/models.ts";
+import { loadAddon } from "../lib/native/load.ts";
 import { Tokenizer } from "../lib/tokens/tokenizer.ts";
 import { endOfTurn } from "./support/scripted-model.ts";
 import { inDirectory, logSoftmax, tinyConfig, tinyLearner } from "./support/tiny.ts";
@@ -809,6 +810,10 @@ describe("bad arguments", () => {
     expect(await load({ int8Generation: "yes" })).toBe("ERR_CONFIG");
     expect(await load({ int8Generation: true, dtype: "float32" })).toBe("ERR_CONFIG");
     expect(await load({ int8Generation: true, device: "cuda" })).toBe("ERR_CONFIG");
+    const processor = vi.spyOn(loadAddon(), "int8Available").mockReturnValue(false);
+    const named = Learner.load("organisation/model", { int8Generation: true });
+    await expect(named).rejects.toMatchObject({ code: "ERR_CONFIG" }); // and nothing was looked for on the hub
+    processor.mockRestore();
     expect(await load({ device: "tpu" })).toBe("ERR_DEVICE");
     expect(await load({ device: "cuda:99" })).toBe("ERR_DEVICE");
     await using same = await Learner.create(JSON.stringify(tinyConfig), {

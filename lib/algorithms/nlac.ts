@@ -27,17 +27,18 @@
 import { z } from "zod";
 import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
+import { throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, streams } from "../random.ts";
 import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
 import { diagnose, diagnosticsConfig } from "../rollout/diagnose.ts";
-import { playEpisodes, requireForm, stepsOf } from "../rollout/episodes.ts";
+import { playEpisodes, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean, supportOf } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { refine, refinementMetrics } from "../rollout/refine.ts";
 import { rehearse } from "../rollout/rehearsal.ts";
+import { requireForm, requireTasks } from "../rollout/requirements.ts";
 import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import { writeTargets } from "../rollout/targets.ts";
@@ -190,9 +191,8 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   requireWords(model, config);
   requireForm(environment, config);
   const run = options.run ?? memoryRun();
-  const tasks = await environment.tasks("train");
-  if (tasks.length === 0 && config.episodesPerIteration > 0)
-    throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  const tasks =
+    config.episodesPerIteration > 0 || config.rehearsal > 0 ? await requireTasks(environment, "train") : [];
   const replay = new ReplayBuffer({
     capacity: config.replayCapacity,
     alpha: config.priorityExponent,

@@ -21,7 +21,7 @@
 import { z } from "zod";
 import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
+import { throwIfAborted } from "../errors.ts";
 import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model.ts";
 import {
   collectEpisodes,
@@ -38,6 +38,7 @@ import {
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import {
   restoreScores,
@@ -162,8 +163,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
   const config = checkConfig(ppoConfig, options.config);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
-  const tasks = await environment.tasks("train");
-  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  const tasks = await requireTasks(environment, "train");
   let { state, trajectories } = await restoreRound<State>(run, config);
   const training: Training<Task> = { model, environment, tasks, state, config, run };
   const updatesPerIteration = updatesPerRound(config);

@@ -20,14 +20,15 @@
 import { z } from "zod";
 import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
+import { throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { actionTokens } from "../prompts/policy.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
-import { collectEpisodes, requireForm, stepsOf } from "../rollout/episodes.ts";
+import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { requireForm, requireHindsight, requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import {
   isFaulty,
@@ -135,14 +136,8 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   requireForm(environment, config);
   const run = options.run ?? memoryRun();
-  const tasks = await environment.tasks("train");
-  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
-  if (config.imitate === "hindsight" && environment.hindsight === undefined) {
-    throw new NlacError(
-      "ERR_CONFIG",
-      `${environment.name} does not say what its observations tell in hindsight.`,
-    );
-  }
+  const tasks = await requireTasks(environment, "train");
+  if (config.imitate === "hindsight") requireHindsight(environment);
   const successes = new Successes(config, (trajectory) => imitable(model, environment, config, trajectory));
   const state = await restore(run, successes);
   const training: Training<Task> = { model, environment, tasks, successes, state, config, run };
@@ -224,6 +219,8 @@ function imitable<Task>(
     if (better === undefined) return [];
     if (better.text === action!.text) return [{ ...transition, action: tokens }];
     const written = actionTokens(model, transition.state, better, environment.actionFormat);
+    // The state had room for an action, which need not be room for this one.
+    if (transition.state.prompt().length + written.length >= model.maxPositions) return [];
     return [{ ...transition, action: [...written, model.endOfTurn] }];
   });
 }

@@ -26,7 +26,7 @@
 import { z } from "zod";
 import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
+import { throwIfAborted } from "../errors.ts";
 import type { SoftQModel, SoftQResult, SoftQText } from "../model.ts";
 import { derivedSeed, streams, uniform } from "../random.ts";
 import {
@@ -39,6 +39,7 @@ import {
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
 import { episodeSample } from "../run/samples.ts";
@@ -157,8 +158,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   const config = checkConfig(sacConfig, options.config);
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
-  const tasks = await environment.tasks("train");
-  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  const tasks = await requireTasks(environment, "train");
   const replay = new Replay(config);
   const state = await restore(run, replay, config);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };

@@ -8,6 +8,7 @@ import { gpuReached } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
 import { type Memory, total } from "../estimate/memory.ts";
 import { seconds } from "../estimate/time.ts";
+import { parseHubName } from "../hub.ts";
 import { KNOWN_MODELS, shippedModel } from "../models.ts";
 import { formatBytes } from "../native/report.ts";
 import type { Recipe } from "../recipe.ts";
@@ -90,7 +91,10 @@ function modelLine({ model }: Recipe, estimate: DryRun["estimate"]): string {
     existsSync(model) ||
     shippedModel(model) !== undefined ||
     KNOWN_MODELS.some((known) => known.name === model);
-  return here ? size : `${size}; there is no directory of this name here yet`;
+  if (here) return size;
+  return parseHubName(model) === undefined
+    ? `${size}; there is no directory of this name here yet`
+    : `${size}; it is fetched from the hub where it is not in the cache`;
 }
 
 /** `a 1, b 2`; what is too long to read is told by its size. */

@@ -33,7 +33,7 @@ import { onDisk } from "../run/files.ts";
 import { formatFigure, TerminalProgress } from "../run/progress.ts";
 import { RecordWriter } from "../run/records.ts";
 import { writeAtomically } from "../write-atomically.ts";
-import { type ModelFlags, openModel } from "./model.ts";
+import { type ModelFlags, openModel, recipeIfRun } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
@@ -209,11 +209,12 @@ interface Agent {
   service?: ChatService;
 }
 
+function isLoadedHere(runOrModel: string): boolean {
+  return runOrModel !== doNothing && !runOrModel.startsWith(servicePrefix);
+}
+
 async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
   const isService = runOrModel.startsWith(servicePrefix);
-  for (const option of ["critic", "diagnose"] as const)
-    if (flags[option] !== undefined && (isService || runOrModel === doNothing))
-      throw new NlacError("ERR_VALUE", `--${option} needs a model that is loaded here.`);
   const { price, budgetTokens: tokens, budgetCost: cost } = flags;
   const limited = tokens !== undefined || cost !== undefined;
   if (!isService && (limited || price !== undefined))
@@ -240,24 +241,38 @@ async function measure(
   flags: EvalFlags,
   record: RecordWriter | undefined,
 ): Promise<void> {
-  const agent = await openAgent(runOrModel, flags);
-  const { learner, recipe } = agent;
-  let environment: Environment | undefined;
+  for (const option of ["critic", "diagnose"] as const)
+    if (flags[option] !== undefined && !isLoadedHere(runOrModel))
+      throw new NlacError("ERR_VALUE", `--${option} needs a model that is loaded here.`);
+  const recipe = recipeIfRun(runOrModel);
+  const name = flags.environment ? environmentPath(flags.environment) : recipe?.environment.name;
+  if (name === undefined) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `Name an environment with --environment: ${environmentNames.join(", ")}.`,
+    );
+  }
+  const sameAsRun = name === recipe?.environment.name;
+  // Before the model: one that must be fetched takes minutes.
+  const environment = await openEnvironment(
+    name,
+    flags.options ?? (sameAsRun ? recipe.environment.options : {}),
+  );
+  let learner: Learner | undefined;
   try {
-    const name = flags.environment ? environmentPath(flags.environment) : recipe?.environment.name;
-    if (name === undefined) {
+    if (flags.constrainActions && (!isLoadedHere(runOrModel) || environment.actionFormat !== "tool"))
       throw new NlacError(
-        "ERR_CONFIG",
-        `Name an environment with --environment: ${environmentNames.join(", ")}.`,
+        "ERR_VALUE",
+        "--constrain-actions needs a model that is loaded here, and an environment whose actions have the format " +
+          `tool; those of ${environment.name} have the format ${environment.actionFormat}.`,
       );
-    }
-    const sameAsRun = name === recipe?.environment.name;
-    environment = await openEnvironment(name, flags.options ?? (sameAsRun ? recipe.environment.options : {}));
+    const agent = await openAgent(runOrModel, flags);
+    learner = agent.learner;
     if (flags.critic !== undefined && learner !== undefined)
       await evaluateCritic(learner, environment, flags.critic, criticConfig(recipe, "--critic"), flags);
     else await evaluatePlay(runOrModel, agent, environment, flags, record);
   } finally {
-    await environment?.close();
+    await environment.close();
     await learner?.dispose();
   }
 }
@@ -271,12 +286,6 @@ async function evaluatePlay(
 ): Promise<void> {
   const { split, episodes, trials, concurrency, temperature, constrainActions, stepTimeout, seed, weights } =
     flags;
-  if (constrainActions && (agent.learner === undefined || environment.actionFormat !== "tool"))
-    throw new NlacError(
-      "ERR_VALUE",
-      "--constrain-actions needs a model that is loaded here, and an environment whose actions have the format " +
-        `tool; those of ${environment.name} have the format ${environment.actionFormat}.`,
-    );
   const of = agent.recipe?.config;
   const maxActionTokens = flags.maxActionTokens ?? of?.maxActionTokens;
   const config = {

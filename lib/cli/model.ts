@@ -22,8 +22,8 @@ export interface OpenedModel {
 export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
   const { device, dtype, int8Generation, seed } = flags;
   const given = defined({ device, dtype, int8Generation, seed });
-  if (!existsSync(join(runOrModel, "run.json"))) return { learner: await Learner.load(runOrModel, given) };
-  const recipe = recipeOf(runOrModel);
+  const recipe = recipeIfRun(runOrModel);
+  if (recipe === undefined) return { learner: await Learner.load(runOrModel, given) };
   // How a run generated to train is no part of what it learned.
   const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
@@ -42,4 +42,9 @@ export function baseOf({ model }: Recipe): string | undefined {
 /** The recipe that a run was started with. Throws ERR_RUN, ERR_CONFIG. */
 export function recipeOf(run: string): Recipe {
   return parseRecipe(readDescription(run).recipe, run);
+}
+
+/** The same of what may be a run: undefined of any other model. Throws ERR_RUN, ERR_CONFIG. */
+export function recipeIfRun(runOrModel: string): Recipe | undefined {
+  return existsSync(join(runOrModel, "run.json")) ? recipeOf(runOrModel) : undefined;
 }

@@ -1,6 +1,6 @@
 /** `nlac train`: runs a recipe. */
 
-import { existsSync, rmSync } from "node:fs";
+import { accessSync, constants, existsSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
 import { trainGrpo } from "../algorithms/grpo.ts";
@@ -13,8 +13,16 @@ import { openEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
 import { Learner, type LearnerOptions } from "../learner.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
+import {
+  requireDemonstrations,
+  requireForm,
+  requireHindsight,
+  requireTasks,
+} from "../rollout/requirements.ts";
+import { requireWords } from "../rollout/roles.ts";
 import { warmUp } from "../rollout/warmup.ts";
 import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
+import { onDisk } from "../run/files.ts";
 import { formatSeconds, TerminalProgress } from "../run/progress.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
@@ -97,10 +105,42 @@ async function run(
   progress: TerminalProgress,
   signal: AbortSignal,
 ): Promise<void> {
+  const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
+  try {
+    await requireGiven(recipe, environment, flags);
+    await trainIn(environment, recipe, flags, progress, signal);
+  } finally {
+    await environment.close();
+  }
+}
+
+/** What is not there for the recipe is refused before a model is loaded, and warmed up, for nothing. Throws ERR_CONFIG, ERR_IO. */
+async function requireGiven(
+  { config, warmup }: Recipe,
+  environment: Environment,
+  { resume }: TrainFlags,
+): Promise<void> {
+  const shows = warmup.steps > 0 || ("rehearsal" in config && config.rehearsal > 0);
+  requireForm(environment, config);
+  if (shows) requireDemonstrations(environment);
+  if (shows || config.episodesPerIteration > 0) await requireTasks(environment, "train");
+  if (config.evaluation.every > 0) await requireTasks(environment, config.evaluation.split);
+  if ("imitate" in config && config.imitate === "hindsight") requireHindsight(environment);
+  // A run that was begun has its own copy of them.
+  for (const file of resume || !("recorded" in config) ? [] : config.recorded)
+    onDisk(file, () => accessSync(file, constants.R_OK));
+}
+
+async function trainIn(
+  environment: Environment,
+  recipe: Recipe,
+  flags: TrainFlags,
+  progress: TerminalProgress,
+  signal: AbortSignal,
+): Promise<void> {
   const started = performance.now();
   const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
   const { device, dtype } = recipe.learner;
-  const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
   // Before anything is read: a model may take minutes to load, and another process may write the next checkpoint.
   if (flags.resume) lock(path);
   else requireNewRun(path);
@@ -121,6 +161,7 @@ async function run(
     };
     directory = flags.resume ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
     progress.note(`run directory: ${path}`);
+    if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
     if (!flags.resume) await warm(recipe, model, environment, progress, signal);
     const result = await train({
       model,
@@ -149,7 +190,6 @@ async function run(
     directory?.close();
     // Stopped or broken during the warm-up: there is nothing to resume, and a second try wants the directory.
     if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
-    await environment.close();
     await model.dispose();
   }
 }

@@ -18,7 +18,7 @@ import { asHeard, type ChatService, replyOf } from "./service.ts";
 /** What a reply takes of a learner. */
 export type LocalModel = Pick<Learner, "render" | "generate" | "maxPositions">;
 
-export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dtype"> {
+export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dtype" | "int8Generation"> {
   /**
    * A known name, a Hugging Face directory or a .gguf file: loaded at the first request, and once for all services of
    * the process that ask for the same. Or a learner, which stays the caller's to dispose of.
@@ -42,6 +42,7 @@ const optionsSchema = z.strictObject({
   ]),
   device: z.string().optional(),
   dtype: z.enum(["bfloat16", "float32"]).optional(),
+  int8Generation: z.boolean().optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
   cacheBytes: z.int().nonnegative().optional(),

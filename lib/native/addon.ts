@@ -269,6 +269,8 @@ export interface NativeLossTensors {
 export interface Addon {
   torchVersion(): string;
   cudaAvailable(): boolean;
+  /** Whether this processor runs `int8Generation`. */
+  int8Available(): boolean;
   setThreads(count: number): void;
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** A randomly initialised model of a Hugging Face config.json. */

@@ -31,7 +31,7 @@ type BranchOptions<Task> = Omit<CollectOptions<Task>, "episodes" | "model"> & { 
  *
  * @returns of each branch its episode's reward, from the first turn on; undefined where its state could not be reached
  *   again or the episode ended in a fault
- * @throws NlacError ERR_ABORTED
+ * @throws NlacError ERR_ABORTED, ERR_VALUE for a `concurrency` below 1
  */
 export async function playBranches<Task>(
   branches: readonly Branch<Task>[],
@@ -53,7 +53,15 @@ async function playTogether<Task>(
   options: BranchOptions<Task>,
 ): Promise<(number | undefined)[]> {
   const { model, environment } = options;
-  const opened = await Promise.all(branches.map((branch) => takeAction(branch, model, environment, options)));
+  const opening = await Promise.allSettled(
+    branches.map((branch) => takeAction(branch, model, environment, options)),
+  );
+  const opened = opening.map((one) => (one.status === "fulfilled" ? one.value : undefined));
+  const failed = opening.find((one) => one.status === "rejected");
+  if (failed !== undefined) {
+    await Promise.all(opened.map((result) => result?.from?.episode.close().catch(() => undefined)));
+    throw failed.reason;
+  }
   const running = opened.flatMap((result, i) =>
     result?.from === undefined ? [] : [{ id: first + i, task: branches[i]!.task, from: result.from }],
   );
@@ -74,12 +82,14 @@ async function takeAction<Task>(
   patience: Patience,
 ): Promise<{ reward: number; from?: EpisodeRequest<Task>["from"] } | undefined> {
   const { signal } = patience;
+  let starting: Promise<Episode> | undefined;
   let episode: Episode | undefined;
   try {
-    episode = await inTime(
-      () => environment.start(task, { seed: trajectory.seed, ...(signal === undefined ? {} : { signal }) }),
-      patience,
-    );
+    episode = await inTime(() => {
+      const { seed } = trajectory;
+      starting = environment.start(task, { seed, ...(signal === undefined ? {} : { signal }) });
+      return starting;
+    }, patience);
     if (!(await repeats(episode, trajectory, turn, model, environment, patience))) {
       await episode.close();
       return undefined;
@@ -97,7 +107,9 @@ async function takeAction<Task>(
       .append(...result.observation);
     return { reward, from: { episode, conversation, turns: turn + 1, reward } };
   } catch (error) {
-    await episode?.close().catch(() => undefined);
+    if (episode !== undefined) await episode.close().catch(() => undefined);
+    // One that is there only when nobody waits for it any more.
+    else void starting?.then((late) => late.close()).catch(() => undefined);
     throwIfAborted(signal);
     if (isBudgetSpent(error)) throw error;
     return undefined; // a fault of the environment is this branch's own

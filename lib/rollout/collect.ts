@@ -4,6 +4,7 @@
  */
 
 import { setMaxListeners } from "node:events";
+import { checkInteger } from "../checks.ts";
 import type { Environment, Episode, Message, StepResult } from "../environments/contract.ts";
 import { isBudgetSpent, NlacError, throwIfAborted } from "../errors.ts";
 import type { Generation, Which } from "../model.ts";
@@ -50,7 +51,7 @@ export interface CollectOptions<Task> {
   malformedLimit?: number;
   /** Random stream of the actions. Default `streams.policy`. */
   stream?: number;
-  /** Most episodes at once. Default: all. */
+  /** Most episodes at once, at least 1. Default: all. */
   concurrency?: number;
   /**
    * Milliseconds that an episode whose environment has answered waits for the others, so that their actions are written
@@ -97,17 +98,18 @@ const closingPatience = 1000;
  * which a near tie may fall the other way.
  *
  * @throws NlacError ERR_ABORTED when the signal fires, ERR_BUDGET when a service's budget is spent: all further episodes would
- *   end so; with `constrainActions` ERR_VALUE for a tool whose schema actions cannot be held to. The running episodes are
- *   closed, and no other begins
+ *   end so; ERR_VALUE for a `concurrency` below 1, and with `constrainActions` for a tool whose schema actions cannot be held
+ *   to. The running episodes are closed, and no other begins
  */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
-  const { model, environment, episodes } = options;
+  const { model, environment, episodes, concurrency } = options;
+  if (concurrency !== undefined) checkInteger(concurrency, "concurrency", 1);
   const failing = new AbortController();
   const signal = AbortSignal.any(
     options.signal === undefined ? [failing.signal] : [failing.signal, options.signal],
   );
   setMaxListeners(0, signal); // as many listen as episodes run
-  const atOnce = Math.min(options.concurrency ?? episodes.length, episodes.length);
+  const atOnce = Math.min(concurrency ?? episodes.length, episodes.length);
   const patience = environment.usage === undefined ? Number.POSITIVE_INFINITY : servicePatience;
   const batches = new Batches(model, atOnce, options.patience ?? patience, signal);
   const trajectories: Trajectory[] = [];

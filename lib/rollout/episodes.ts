@@ -2,7 +2,6 @@
 
 import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import { type Counters, newCounters, type TrainingRun } from "../run/training-run.ts";
@@ -32,18 +31,6 @@ export const unconstrained = z
       "not. Train with nlac or rft, or hold the actions in evaluation only (nlac eval --constrain-actions)",
   })
   .default(false);
-
-/** @throws NlacError ERR_CONFIG where actions are to be held to a form that they do not have */
-export function requireForm(
-  { name, actionFormat }: Pick<Environment, "name" | "actionFormat">,
-  { constrainActions }: Pick<PlayConfig, "constrainActions">,
-): void {
-  if (!constrainActions || actionFormat === "tool") return;
-  throw new NlacError(
-    "ERR_CONFIG",
-    `constrainActions: actions can be held to the format tool, and those of ${name} have the format ${actionFormat}.`,
-  );
-}
 
 export interface PlayOptions<Task> {
   model: LanguageModel;

@@ -91,7 +91,7 @@ export interface Figures {
   episodes: number;
   /** Different tasks among them. */
   tasks: number;
-  /** Share of episodes that succeeded; those with a fault do not count here, nor below. */
+  /** Share of episodes that succeeded; those with a fault do not count here, nor in what follows but `tokens` and `outcomes`. */
   success: Interval;
   /** pass^1, pass^2, … as far as was asked for; empty where that is pass^1 alone. */
   passHatK: Interval[];
@@ -147,9 +147,8 @@ export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Ev
 export function summarize(episodes: readonly EpisodeFigures[], trials = 1): Figures {
   const outcomes: Record<string, number> = {};
   for (const { outcome } of episodes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
-  const sum = (value: (episode: EpisodeFigures) => number) =>
-    episodes.reduce((total, episode) => total + value(episode), 0);
   const judged = episodes.filter((episode) => !isFaulty(episode));
+  const sum = (value: (episode: EpisodeFigures) => number) => sumOf(judged.map(value));
   const byTask = (value: (episode: EpisodeFigures) => number) =>
     grouped(
       judged.map(value),
@@ -172,8 +171,8 @@ export function summarize(episodes: readonly EpisodeFigures[], trials = 1): Figu
       sum(({ turns }) => turns),
     ),
     toolCalls,
-    toolErrors: { share: share(toolErrors, toolCalls), perEpisode: share(toolErrors, episodes.length) },
-    tokens: sum((episode) => episode.tokens),
+    toolErrors: { share: share(toolErrors, toolCalls), perEpisode: share(toolErrors, judged.length) },
+    tokens: sumOf(episodes.map((episode) => episode.tokens)),
     outcomes,
   };
 }

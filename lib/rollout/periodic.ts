@@ -5,12 +5,12 @@
 
 import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { derivedSeed, streams } from "../random.ts";
 import { isOver, type TrainingRun } from "../run/training-run.ts";
 import { taskIndex } from "./collect.ts";
 import { evaluate } from "./evaluate.ts";
+import { requireTasks } from "./requirements.ts";
 
 export const evaluationConfig = z.strictObject({
   /** Iterations from one measurement to the next: before the first, and always after the last. Default 0: none. */
@@ -60,8 +60,7 @@ export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task
   if (!due || state.evaluated === state.iteration) return;
 
   const started = performance.now();
-  const all = await environment.tasks(split);
-  if (all.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no tasks to ${split} on.`);
+  const all = await requireTasks(environment, split);
   // Apart from what training draws, and the same each time.
   const seed = derivedSeed(config.seed, streams.evaluation, 0);
   run.progress.phase("evaluate", episodes);

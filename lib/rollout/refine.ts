@@ -46,7 +46,7 @@ export interface Judgement {
  * the attempt itself is the result; it is judged only where approval decides.
  */
 export async function refine(roles: Roles, transitions: readonly Transition[]): Promise<Refinement[]> {
-  const { config, actionFormat } = roles;
+  const { config, actionFormat, model } = roles;
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
   if (config.attempt === "fresh") {
@@ -86,15 +86,19 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
       result.dropped = "the conversation did not fit into the context";
       continue;
     }
+    const prompt = transitions[i]!.state.prompt();
+    const response = responses[i];
     let parsed = parseAction(answerOf(final.text, config), actionFormat);
     if (config.refinements > 0) parsed = roles.read("refinement", parsed);
     if (final.finishReason !== "stop") result.dropped = "the refined action was cut off";
     else if (!parsed.ok) result.dropped = parsed.reason;
-    else if (responses[i] === undefined) result.dropped = "its thought could not be corrected";
+    else if (response === undefined) result.dropped = "its thought could not be corrected";
+    else if (prompt.length + response.length > model.maxPositions)
+      result.dropped = "its corrected thought does not fit into the context";
     else if (config.refinementsKept === "approved" && result.judgements.at(-1)?.yes !== true)
       result.dropped = "its critique did not say Yes";
     else {
-      result.text = { prompt: transitions[i]!.state.prompt(), response: responses[i] };
+      result.text = { prompt, response };
       result.action = parsed.action;
     }
   }

@@ -69,9 +69,11 @@ export async function writeTargets(
     const response = responses[i];
     if (target === undefined || response === undefined || response.length === 0) return undefined;
     if (config.targets === "parsed" && !parsed[i]!.ok) return undefined;
-    if (students[i]!.length + response.length > model.maxPositions) return undefined;
+    const [student, teacher] = [students[i]!, teachers[i]!];
+    // A thought that was rewritten may be longer than the one that the teacher had room for.
+    if (Math.max(student.length, teacher.length) + response.length > model.maxPositions) return undefined;
     return {
-      text: { student: students[i]!, teacher: teachers[i]!, response },
+      text: { student, teacher, response },
       future: futures[i]?.generation,
       target,
     };

@@ -6,7 +6,7 @@
 
 import { z } from "zod";
 import type { Action, Demonstration, Environment } from "../environments/contract.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
+import { throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
 import {
   futureRequest,
@@ -19,6 +19,7 @@ import { actionTokens, policyConversation } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { requireDemonstrations, requireTasks } from "./requirements.ts";
 import { type Role, user } from "./roles.ts";
 
 const decay = z.number().min(0).lt(1);
@@ -58,8 +59,7 @@ export interface WarmupOptions<Task> {
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
   const { model, environment, config, seed } = options;
-  const tasks = await environment.tasks("train");
-  if (tasks.length === 0) throw new NlacError("ERR_CONFIG", `${environment.name} has no training tasks.`);
+  const tasks = await requireTasks(environment, "train");
   const order = permutation(tasks.length, seed, streams.warmup);
   const texts: ScoredText[] = [];
   for (let i = 0; i < config.episodes; i++) {
@@ -105,10 +105,8 @@ export async function demonstrated<Task>(
   seed: number,
   shown: Shown = { observedTargets: false },
 ): Promise<DemonstratedText[]> {
-  if (environment.demonstrate === undefined) {
-    throw new NlacError("ERR_CONFIG", `${environment.name} has no scripted episodes to learn from.`);
-  }
-  return demonstratedTexts(model, environment, await environment.demonstrate(task, { seed }), shown);
+  requireDemonstrations(environment);
+  return demonstratedTexts(model, environment, await environment.demonstrate!(task, { seed }), shown);
 }
 
 /** A text that a scripted episode shows, and whose it is. */

@@ -87,7 +87,7 @@ export function* readEpisodes(path: string, model: LanguageModel): Generator<Tra
 export function* readRecorded(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
   for (const path of paths) {
     for (const trajectory of readEpisodes(path, model)) {
-      if (trajectory.turns.some(({ text, tokens }) => !model.decode(tokens).startsWith(text))) {
+      if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
         throw new NlacError("ERR_RUN", `${path}: episode ${trajectory.id} is of another tokenizer.`);
       }
       yield trajectory;
@@ -95,8 +95,16 @@ export function* readRecorded(paths: readonly string[], model: LanguageModel): G
   }
 }
 
+/** Whether `text` is what `decoded` says without its control tokens, and what stands behind a stop string. */
+function isRestOf(text: string, decoded: string): boolean {
+  let found = 0;
+  for (let i = 0; i < decoded.length && found < text.length; i++) if (decoded[i] === text[found]) found++;
+  return found === text.length;
+}
+
 export function fromRecord(record: EpisodeRecord, model: LanguageModel): Trajectory {
   const conversation = model.restoreConversation(record.conversation);
+  const { tokens } = conversation;
   return {
     ...record,
     turns: record.turns.map(({ state, ...turn }) => {
@@ -107,7 +115,7 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
       return {
         ...turn,
         state: conversation.prefix(state),
-        tokens: conversation.tokens.slice(written.start, written.end),
+        tokens: tokens.slice(written.start, written.end),
         logProbs: written.logProbs,
       };
     }),

@@ -170,7 +170,8 @@ export interface TrainingRun {
   checkpoint(checkpoint: Checkpoint, force: boolean): Promise<void>;
 }
 
-const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
+/** Tells nobody. */
+export const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
 
 /** Keeps everything in memory. */
 export interface MemoryRun extends TrainingRun {

@@ -153,7 +153,7 @@ export class Episodes {
 
   /**
    * Adds `reward` to the episode's last turn; with `done` the episode is over and written.
-   * Throws a RequestError of status 404 or 400.
+   * Throws a RequestError of status 404 or 400, ERR_IO where it cannot be written; nothing has changed then.
    */
   reward(
     name: string,
@@ -171,15 +171,16 @@ export class Episodes {
       );
     }
     const last = episode.turns.at(-1)!;
-    last.reward += reward;
-    last.done = done;
-    const total = episode.turns.reduce((sum, turn) => sum + turn.reward, 0);
+    const turns = [...episode.turns.slice(0, -1), { ...last, reward: last.reward + reward, done }];
+    const total = turns.reduce((sum, turn) => sum + turn.reward, 0);
+    // A reward that could not be written was not given: whoever gives it again gives it once.
+    if (done) this.#write(name, { ...episode, turns }, total);
+    episode.turns = turns;
     if (done) {
-      this.#write(name, episode, total);
       this.#end(name, episode);
       this.#rewarded();
     }
-    return { id: name, turns: episode.turns.length, reward: total, done };
+    return { id: name, turns: turns.length, reward: total, done };
   }
 
   /** Resolves when no episode is open that was answered in the last `ms` milliseconds. */
@@ -225,11 +226,12 @@ export class Episodes {
 
   #write(task: string, { opening, turns, conversation }: OpenEpisode, reward: number): void {
     const record: EpisodeRecord = {
-      ...{ id: this.#next++, task, seed: 0, outcome: "done", reward, opening, turns },
+      ...{ id: this.#next, task, seed: 0, outcome: "done", reward, opening, turns },
       conversation: conversation.toJSON(),
     };
     this.#writer.append(record);
     this.#writer.sync();
+    this.#next++;
     this.recorded++;
   }
 

@@ -316,7 +316,7 @@ class Service {
     const calls = mayCall(request);
     const names = namesOf(messages, tools);
     const asked = names.at(-1)!;
-    const place = this.#episodes?.place(c.req.header(episodeHeader), names);
+    const place = this.#episodes?.place(c.req.header(episodeHeader) || undefined, names);
     if (place !== undefined) {
       c.header(episodeHeader, place.name);
       if ((request.n ?? 1) > 1)

@@ -57,13 +57,26 @@ interface Turn {
 
 export class Conversation {
   readonly #context: Context;
-  readonly #tokens: number[];
+  /** The ids are the first `#length` of these. Forks read those of what they were forked from, until they grow. */
+  #tokens: number[];
+  #length: number;
+  /** Whether it may grow in place: no other conversation does. */
+  #owner: boolean;
   readonly #segments: Segment[];
   readonly #turns: Turn[];
 
-  private constructor(context: Context, tokens: number[], segments: Segment[], turns: Turn[]) {
+  private constructor(
+    context: Context,
+    tokens: number[],
+    segments: Segment[],
+    turns: Turn[],
+    length = tokens.length,
+    owner = true,
+  ) {
     this.#context = context;
     this.#tokens = tokens;
+    this.#length = length;
+    this.#owner = owner;
     this.#segments = segments;
     this.#turns = turns;
   }
@@ -97,9 +110,9 @@ export class Conversation {
     return conversation;
   }
 
-  /** All ids so far. Do not change the array; it grows with the conversation. */
-  get tokens(): readonly number[] {
-    return this.#tokens;
+  /** All ids so far. A new array. */
+  get tokens(): number[] {
+    return this.#tokens.slice(0, this.#length);
   }
 
   /** Where the ids came from: adjacent runs that together cover `tokens`. */
@@ -109,7 +122,7 @@ export class Conversation {
 
   /** Number of ids. */
   get length(): number {
-    return this.#tokens.length;
+    return this.#length;
   }
 
   /**
@@ -139,7 +152,7 @@ export class Conversation {
 
   /** The ids to generate from: those so far and the opening of an assistant's turn. A new array. */
   prompt(): number[] {
-    return [...this.#tokens, ...this.#opening()];
+    return this.tokens.concat(this.#opening());
   }
 
   /**
@@ -195,9 +208,10 @@ export class Conversation {
     return this.appendGeneration(sampled);
   }
 
-  /** A copy that grows on its own. Costs one copy of the ids. */
+  /** A copy that grows on its own. The ids are copied when it does: the states of an episode hold them once. */
   fork(): Conversation {
-    return new Conversation(this.#context, [...this.#tokens], [...this.#segments], [...this.#turns]);
+    const [segments, turns] = [[...this.#segments], [...this.#turns]];
+    return new Conversation(this.#context, this.#tokens, segments, turns, this.#length, false);
   }
 
   /**
@@ -220,7 +234,7 @@ export class Conversation {
     const { system, tools } = this.#context;
     return {
       version: 1,
-      tokens: [...this.#tokens],
+      tokens: this.tokens,
       segments: this.#segments.map(({ source, start, end, logProbs }) => ({
         source,
         start,
@@ -315,19 +329,25 @@ export class Conversation {
 
   #push(source: Segment["source"], ids: readonly number[], logProbs?: Float32Array): void {
     if (ids.length === 0) return;
-    const start = this.#tokens.length;
+    if (!this.#owner) {
+      this.#tokens = this.tokens;
+      this.#owner = true;
+    }
+    const start = this.#length;
     for (const id of ids) this.#tokens.push(id);
     const end = this.#tokens.length;
+    this.#length = end;
     this.#segments.push({ source, start, end, ...(logProbs === undefined ? {} : { logProbs }) });
   }
 
   #endTurn(role: Message["role"]): void {
-    this.#turns.push({ end: this.#tokens.length, role });
+    this.#turns.push({ end: this.#length, role });
   }
 
-  /** Back to where a turn ends. Segments never cross the end of a turn. */
+  /** Back to where a turn ends. Segments never cross the end of a turn. Forks may still read the ids behind it. */
   #truncate(length: number): void {
-    this.#tokens.length = length;
+    this.#length = length;
+    this.#owner = false;
     while ((this.#segments.at(-1)?.end ?? 0) > length) this.#segments.pop();
     while ((this.#turns.at(-1)?.end ?? 0) > length) this.#turns.pop();
   }

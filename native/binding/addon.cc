@@ -15,6 +15,7 @@
 #include "binding/convert.h"
 #include "core/error.h"
 #include "core/io/gguf.h"
+#include "core/model/bf16_kernels.h"
 
 namespace nlac::binding {
 namespace {
@@ -27,6 +28,10 @@ Napi::Value cuda_available(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
     return Napi::Boolean::New(info.Env(), torch::cuda::is_available());
   });
+}
+
+Napi::Value int8_available(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), bf16::available());
 }
 
 void js_set_threads(const Napi::CallbackInfo& info) {
@@ -86,6 +91,7 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   define_tensor(env);
   exports.Set("torchVersion", Napi::Function::New<torch_version>(env, "torchVersion"));
   exports.Set("cudaAvailable", Napi::Function::New<cuda_available>(env, "cudaAvailable"));
+  exports.Set("int8Available", Napi::Function::New<int8_available>(env, "int8Available"));
   exports.Set("setThreads", Napi::Function::New<js_set_threads>(env, "setThreads"));
   exports.Set("ggufMetadata", Napi::Function::New<gguf_metadata>(env, "ggufMetadata"));
   export_learner(env, exports);

@@ -12,7 +12,7 @@ import { defineEnvironment } from "../../lib/environments/define.ts";
 import { tool } from "../../lib/environments/tool.ts";
 import { Learner } from "../../lib/learner.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
-import { memoryRun } from "../../lib/run/training-run.ts";
+import { memoryRun, silentProgress } from "../../lib/run/training-run.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
@@ -63,9 +63,7 @@ test("a policy of random weights writes only actions that can be read, in a run 
       const options = {
         signal: controller.signal,
         progress: {
-          phase() {},
-          overall() {},
-          advance() {},
+          ...silentProgress,
           show: () => void (++updates === stopAfter && controller.abort()),
         },
         description: {},

@@ -462,6 +462,27 @@ describe("reasoning models", () => {
     }
   });
 
+  test("a rewritten thought that its reader has no room for is no text to learn from", async () => {
+    const learn = async (letters: number) => {
+      const model = script({
+        backup: `<think>It said so.</think>${target}`,
+        refiner: `<think>The critique says key.</think>${act("key")}`,
+        correction: `<corrected_think>${"x".repeat(letters)}</corrected_think>`,
+      });
+      const environment = errandEnvironment({ turns: 1, singleStep: false });
+      const { run } = await train(model, { reasoning: true }, environment);
+      const { "targets/dropped": targets, "refinements/dropped": refinements } = run.rows[1]!.values;
+      return { texts: kls(model), dropped: [targets, refinements], most: model.maxPositions };
+    };
+    const { texts, most } = await learn(1);
+    const { student, teacher, response } = texts[0]!;
+    expect(teacher.length).toBeGreaterThan(student.length);
+    const letters = most + 1 - response.length - teacher.length; // as many as there is room for
+    expect((await learn(letters)).dropped).toEqual([0, 0]);
+    expect((await learn(letters + 1)).dropped).toEqual([8, 0]);
+    expect((await learn(most)).dropped).toEqual([8, 8]);
+  });
+
   test("a thought that was cut off, or never closed, is no text to learn from", async () => {
     for (const [backup, refiner] of [
       ["<think>It said that key is what …", "<think>The critique says …"],
@@ -765,6 +786,29 @@ describe("recorded episodes", () => {
       expect(whole).toHaveLength(16);
       expect(cut).toEqual(whole);
       expect(new Set(whole.map(({ trajectory }) => trajectory)).size).toBe(4);
+    });
+  });
+
+  test("a control token amid an action is no sign of another tokenizer", async () => {
+    await inDirectory(async (directory) => {
+      const model = script({ policy: act("lamp") });
+      const generate = model.generate.bind(model);
+      model.generate = async (...given) =>
+        (await generate(...given)).map(({ tokens, logProbs, ...rest }) => {
+          const opening = model.tokenizer.idOf("<|im_start|>")!; // which the text does not tell
+          return {
+            ...rest,
+            tokens: tokens.toSpliced(3, 0, opening),
+            logProbs: Float32Array.of(-1, ...logProbs),
+          };
+        });
+      const { run } = await train(model, { episodesPerIteration: 1 });
+      const path = join(directory, "earlier.jsonl");
+      const writer = new RecordWriter(path);
+      for (const trajectory of run.trajectories) writer.append(toRecord(trajectory));
+      writer.close();
+      const { result } = await train(script(), { recorded: [path], episodesPerIteration: 0 });
+      expect(result.updates).toBeGreaterThan(0);
     });
   });
 

@@ -87,6 +87,10 @@ describe("the buffer", () => {
       expect(from.map(({ better }) => better.text)).toContain(action.ok && action.action.text);
       expect(response.at(-1)).toBe(model.endOfTurn);
     }
+    // One that its state has no room for is left out.
+    const long = { ...environment, hindsight: () => ({ text: "x".repeat(model.maxPositions) }) };
+    const none = await train({ batchSize: 300, imitate: "hindsight" }, long);
+    expect(none.rounds[0]).toMatchObject({ "buffer/actions": 0 });
     await expect(train({ imitate: "hindsight" })).rejects.toThrow(
       expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("hindsight") }),
     );

@@ -4,7 +4,7 @@ import type { Environment } from "../../lib/environments/contract.ts";
 import { Learner } from "../../lib/learner.ts";
 import type { SoftQModel, SoftQOptions, SoftQResult, SoftQText, StepOptions } from "../../lib/model.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
-import { type MemoryRun, memoryRun } from "../../lib/run/training-run.ts";
+import { type MemoryRun, memoryRun, silentProgress } from "../../lib/run/training-run.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory, tinyLearner } from "../support/tiny.ts";
@@ -351,9 +351,7 @@ test("a run that was stopped ends as an uncut one, bit for bit", { timeout: 120_
     const options = {
       signal: controller.signal,
       progress: {
-        phase() {},
-        show() {},
-        overall() {},
+        ...silentProgress,
         advance: () => void (++updates === stopAfter && controller.abort()),
       },
       description: { recipe: { name: "sac" } },

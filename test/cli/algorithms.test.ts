@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { trainGrpo } from "../../lib/algorithms/grpo.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { silentProgress } from "../../lib/run/training-run.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
@@ -80,8 +81,7 @@ describe.each([
 test("view shows samples that are whole episodes", async () => {
   const path = join(root, "episodes");
   const { signal } = new AbortController();
-  const progress = { phase() {}, advance() {}, show() {}, overall() {} };
-  const run = RunDirectory.create(path, { signal, progress, description: {} });
+  const run = RunDirectory.create(path, { signal, progress: silentProgress, description: {} });
   await trainGrpo({
     model: new ScriptedPolicy(luckyReply(() => 0.5)),
     environment: errandEnvironment({ turns: 2 }),

@@ -307,6 +307,56 @@ test("faults are one line and an exit code", async () => {
   expect(readFileSync(join(run, "run.json"), "utf8")).toContain('"name": "tiny"');
 });
 
+test("what the environment or the disk does not have for a training is refused before its model is looked for", async () => {
+  const environment = join(root, "bare.mjs");
+  const closed = join(root, "closed");
+  writeFileSync(
+    environment,
+    `import { writeFileSync } from "node:fs";
+    const nothing = async () => ({ observation: { messages: [] }, step: nothing, close: nothing });
+    export default ({ splits }) => ({ name: "bare", actionFormat: "text", maxTurns: 1, taskId: String,
+      tasks: async (split) => splits.includes(split) ? [1] : [],
+      start: nothing, reset: nothing, step: nothing, close: async () => writeFileSync(${JSON.stringify(closed)}, "") });`,
+  );
+  const cases: [code: string, named: string, ...changes: string[]][] = [
+    ["ERR_CONFIG", "bare has no tasks to train on.", "environment.options.splits=[]"],
+    ["ERR_CONFIG", "bare has no tasks to test on.", "config.evaluation.every=1"],
+    ["ERR_CONFIG", "constrainActions: ", "config.constrainActions=true"],
+    ["ERR_CONFIG", "bare has no scripted episodes", "warmup.steps=1"],
+    ["ERR_CONFIG", "bare has no scripted episodes", "config.rehearsal=1"],
+    ["ERR_CONFIG", "in hindsight", "algorithm=rft", "config.imitate=hindsight"],
+    ["ERR_IO", join(root, "none.jsonl"), `config.recorded=["${join(root, "none.jsonl")}"]`],
+    ["ERR_MODEL_NOT_FOUND", "no-such-model", "config.evaluation.split=train"],
+  ];
+  const bare = join(root, "bare.json");
+  const options = { splits: ["train"] };
+  writeFileSync(
+    bare,
+    JSON.stringify({ name: "bare", model: "no-such-model", environment: { name: environment, options } }),
+  );
+  for (const [code, named, ...changes] of cases) {
+    rmSync(closed, { force: true });
+    const train = ["train", bare, "--run", join(root, "refused")];
+    const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));
+    expect(errors).toContain(`nlac: ${code}: `);
+    expect(errors).toContain(named);
+    expect(existsSync(closed), named).toBe(true);
+  }
+  const measured = ["eval", "no-such-model", "--environment"];
+  const unnamed = await nlac(...measured, "errand");
+  expect(unnamed.errors).toContain('ERR_CONFIG: There is no environment "errand"');
+  const free = await nlac(...measured, "errands", "--constrain-actions");
+  expect(free.errors).toContain("ERR_VALUE: --constrain-actions");
+});
+
+test("a model that has no words for the evaluator is refused before it is warmed up", async () => {
+  const changes = ["model=errands-base", "learner.dtype=float32", "config.futures=2", "warmup.steps=1"];
+  const train = ["train", "errands", "--run", join(root, "wordless")];
+  const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));
+  expect(errors).toContain("ERR_CONFIG: futures: 2 ask for an evaluator");
+  expect(errors).not.toContain("warm-up");
+});
+
 test("what the file system refuses and what is damaged is one line that names the file, and no fault of nlac's", async () => {
   const file = join(root, "a-file");
   writeFileSync(file, "");

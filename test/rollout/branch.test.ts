@@ -1,3 +1,4 @@
+import { setTimeout } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { Environment } from "../../lib/environments/contract.ts";
 import { type ErrorCode, NlacError } from "../../lib/errors.ts";
@@ -28,11 +29,12 @@ async function branch(
   trajectory: Trajectory,
   turns: number[],
   word = "lamp",
+  more: { stepTimeout?: number } = {},
 ) {
   const model = new ScriptedModel(() => act("soap"));
   const response = [...model.encode(act(word)), endOfTurn];
   const branches = turns.map((turn) => ({ task, trajectory, turn, response, action: { text: word } }));
-  return { rewards: await playBranches(branches, { model, environment, ...limits }), model };
+  return { rewards: await playBranches(branches, { model, environment, ...limits, ...more }), model };
 }
 
 test("a branch has the recorded turns before it, the other action, and as many turns in all", async () => {
@@ -131,6 +133,7 @@ test("no more branches are open than are played at once, and their rewards do no
   most = 0;
   expect(await play(3)).toEqual(rewards);
   expect([most, open]).toEqual([3, 0]);
+  await expect(play(0)).rejects.toMatchObject({ code: "ERR_VALUE" });
 });
 
 test("a fault is the branch's own, a budget that is spent is not", async () => {
@@ -142,6 +145,33 @@ test("a fault is the branch's own, a budget that is spent is not", async () => {
   });
   expect((await branch(broken("ERR_SERVICE"), trajectory, [1])).rewards).toEqual([undefined]);
   await expect(branch(broken("ERR_BUDGET"), trajectory, [1])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+  // One that begins too late is closed when it is there.
+  let closed = false;
+  const late: Environment<Errand> = {
+    ...environment,
+    start: async (...given) => {
+      await setTimeout(20);
+      const episode = await environment.start(...given);
+      const close = async () => {
+        closed = true;
+      };
+      return { ...episode, close };
+    },
+  };
+  expect((await branch(late, trajectory, [1], "lamp", { stepTimeout: 1 })).rewards).toEqual([undefined]);
+  await expect.poll(() => closed).toBe(true);
+  // The episodes of the branches that had money are closed.
+  let open = 0;
+  const poor: Environment<Errand> = {
+    ...environment,
+    start: async (...given) => {
+      if (open === 2) throw new NlacError("ERR_BUDGET", "no");
+      open++;
+      return { ...(await environment.start(...given)), close: async () => void open-- };
+    },
+  };
+  await expect(branch(poor, trajectory, [0, 1, 2])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+  expect(open).toBe(0);
 });
 
 test("rewards of the recorded turns count", async () => {

@@ -105,6 +105,17 @@ describe("what figures are made of", () => {
     ];
     expect(figures.passHatK).toEqual([passHatK(tried, 1), passHatK(tried, 2)]);
     expect(summarize(trajectories.map(figuresOf)).passHatK).toEqual([]);
+
+    // An episode that was broken says nothing of the policy; what was written in it was written.
+    const [one] = trajectories.map(figuresOf);
+    const broken = { ...one!, outcome: "service-fault" as const, readable: 0, toolErrors: 4 };
+    const { parseRate, toolCalls, toolErrors, tokens } = summarize([one!, broken]);
+    expect({ parseRate, toolCalls, toolErrors }).toEqual({
+      parseRate: 1,
+      toolCalls: 4,
+      toolErrors: { share: 0.5, perEpisode: 2 },
+    });
+    expect(tokens).toBe(2 * one!.tokens);
   });
 
   test("of an evaluation that was stopped and goes on they are those of one that was not", async () => {

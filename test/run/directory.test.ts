@@ -14,14 +14,13 @@ import { expect, test } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { type MetricsRow, newestCheckpoint, RunDirectory, readDescription } from "../../lib/run/directory.ts";
 import { readRecords } from "../../lib/run/records.ts";
-import type { Progress } from "../../lib/run/training-run.ts";
+import { silentProgress } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
-const silent: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
 const options = (signal = new AbortController().signal) => ({
   signal,
-  progress: silent,
+  progress: silentProgress,
   description: { recipe: { name: "test" } },
   checkpointSeconds: 0,
 });

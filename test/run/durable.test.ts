@@ -5,6 +5,7 @@ import { join, relative } from "node:path";
 import { expect, test, vi } from "vitest";
 import { ReplayBuffer } from "../../lib/replay/buffer.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
+import { silentProgress } from "../../lib/run/training-run.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 /** What a run did to the disk, in order: "sync PATH", "rename PATH", "remove PATH". */
@@ -39,7 +40,7 @@ test("a checkpoint, and that it is the latest, are on disk before an older one i
   const path = join(mkdtempSync(join(tmpdir(), "nlac-durable-")), "run");
   const run = RunDirectory.create(path, {
     signal: new AbortController().signal,
-    progress: { phase() {}, advance() {}, show() {}, overall() {} },
+    progress: silentProgress,
     description: {},
     keepCheckpoints: 1,
   });

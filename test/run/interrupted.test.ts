@@ -8,7 +8,7 @@ import { trainRft } from "../../lib/algorithms/rft.ts";
 import { NlacError } from "../../lib/errors.ts";
 import { learnerDirectory, type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
 import { readRecords } from "../../lib/run/records.ts";
-import type { TrainingResult } from "../../lib/run/training-run.ts";
+import { silentProgress, type TrainingResult } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 
@@ -56,7 +56,7 @@ async function train(name: string, path: string, cut?: Cut): Promise<{ operation
   const controller = new AbortController();
   const options = {
     signal: controller.signal,
-    progress: { phase() {}, advance() {}, show() {}, overall() {} },
+    progress: silentProgress,
     description: {},
     checkpointSeconds: 0,
   };

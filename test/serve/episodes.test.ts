@@ -1,12 +1,14 @@
 import { appendFileSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
-import { afterEach, describe, expect, it } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { keepShelf } from "../../examples/ai-sdk-agent.ts";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { recorded } from "../../lib/environments/recorded.ts";
+import { NlacError } from "../../lib/errors.ts";
 import { Learner } from "../../lib/learner.ts";
 import { readEpisodeRecords, readEpisodes } from "../../lib/run/episodes.ts";
+import { RecordWriter } from "../../lib/run/records.ts";
 import { Episodes } from "../../lib/serve/episodes.ts";
 import { type ServeOptions, serve } from "../../lib/serve/server.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
@@ -265,6 +267,31 @@ describe("an open episode", () => {
       expect(() => episodes.place("b", ["b"])).toThrow(/is over/);
       expect(episodes.place("a", ["a"])).toEqual({ name: "a", named: true }); // so long ago that it is not known
       episodes.close();
+    }));
+
+  it("that a full disk kept from being written is rewarded again, and once", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const model = new CallingModel(() => "Yes.");
+      const { client, reward, server } = await start(model, file);
+      const { episode } = await turn(client, [say("Task")]);
+      const full = vi.spyOn(RecordWriter.prototype, "append").mockImplementationOnce(() => {
+        throw new NlacError("ERR_IO", "The disk is full.");
+      });
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 500 });
+      full.mockRestore();
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200, reward: 1 });
+      await server.close(20);
+      expect([...readEpisodeRecords(file)]).toMatchObject([{ id: 0, reward: 1, turns: [{ reward: 1 }] }]);
+    }));
+
+  it("has no name where a client's is empty", () =>
+    inDirectory(async (directory) => {
+      const model = new CallingModel(() => "Yes.");
+      const { client } = await start(model, join(directory, "episodes.jsonl"));
+      const [one, other] = [await turn(client, [say("A")], ""), await turn(client, [say("B")], "")];
+      expect(one.episode).toMatch(/./);
+      expect(other.episode).not.toBe(one.episode);
     }));
 
   it("keeps its tools where no call is wanted, and what is written then is text", () =>

@@ -12,6 +12,7 @@ import { setTimeout } from "node:timers/promises";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { Learner } from "../../lib/learner.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { silentProgress } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "./errand.ts";
 import { tinyConfig, tinyLearner } from "./tiny.ts";
 
@@ -26,7 +27,7 @@ const stopped = new Promise<void>((resolve) => {
 const resuming = existsSync(join(path, "latest"));
 const options = {
   signal: controller.signal,
-  progress: { phase() {}, advance() {}, show() {}, overall() {} },
+  progress: silentProgress,
   description: { recipe: { name: "child" } },
   checkpointSeconds: 0,
 };
@@ -43,8 +44,11 @@ for (const name of ["generate", "tokenNll", "tokenKl", "step", "updateTarget", "
     const under = operation(...args);
     if (++operations === Number(cutAt)) {
       await Promise.race([under, setTimeout(Number(delay))]);
+      // Who listens to a signal and waits for nothing else has ended before it hears of it.
+      const awake = setInterval(() => undefined, 1000);
       process.kill(process.pid, signal);
       await stopped;
+      clearInterval(awake);
     }
     return under;
   };

@@ -240,6 +240,59 @@ describe("copies", () => {
     expect(fork.tokens.slice(before.length)).not.toEqual(conversation.tokens.slice(before.length));
   });
 
+  it("keep their ids, whichever of them is forked, cut back, changed or grown", () => {
+    const operations = fc.tuple(
+      fc.constantFrom("fork", "prefix", "replace", "grow"),
+      fc.nat(),
+      fc.nat(),
+      fc.array(fc.nat(200), { minLength: 1, maxLength: 3 }),
+    );
+    fc.assert(
+      fc.property(fc.array(operations, { maxLength: 40 }), (steps) => {
+        const { conversation } = open("llama3-like", [user("Hi.")]);
+        const all = [{ conversation, ids: [...conversation.tokens], ends: [conversation.length] }];
+        for (const [what, which, where, tokens] of steps) {
+          const chosen = all[which % all.length]!;
+          const { conversation, ids, ends } = chosen;
+          if (what === "fork") all.push({ ...chosen, conversation: conversation.fork(), ends: [...ends] });
+          if (what === "prefix") {
+            const kept = ends.slice(0, 1 + (where % ends.length));
+            const prefix = conversation.prefix(kept.at(-1)!);
+            all.push({ ...chosen, conversation: prefix, ids: ids.slice(0, kept.at(-1)), ends: kept });
+          }
+          if (what === "grow" || (what === "replace" && ends.length > 1)) {
+            if (what === "grow") conversation.appendGeneration({ tokens });
+            else conversation.replaceLastGeneration({ tokens });
+            if (what === "replace") ends.pop();
+            const turn = conversation.tokens.slice(ends.at(-1));
+            expect(turn.join()).toContain(tokens.join());
+            chosen.ids = [...ids.slice(0, ends.at(-1)), ...turn];
+            ends.push(chosen.ids.length);
+          }
+          for (const one of all) {
+            expect(one.conversation.tokens).toEqual(one.ids);
+            expect(one.conversation.length).toBe(one.ids.length);
+          }
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it("hold the ids of an episode once, however many of its states are kept", () => {
+    const { conversation } = open("llama3-like", [user("Hi.")]);
+    conversation.appendGeneration({ tokens: new Array(100_000).fill(5) });
+    const before = process.memoryUsage().heapUsed;
+    const states = Array.from({ length: 400 }, () => {
+      const state = conversation.fork();
+      conversation.appendGeneration({ tokens: [5, 6] });
+      return state;
+    });
+    // A copy each would be 320 MB.
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(100e6);
+    expect(states[1]!.length - states[0]!.length).toBeGreaterThan(1);
+  });
+
   it("can be cut back to the end of any turn, and go on from there", () => {
     const { conversation } = open("llama3-like", [user("Hi.")]);
     const early = conversation.fork();

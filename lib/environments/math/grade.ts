@@ -19,12 +19,13 @@ export const mostWaiting = 4096;
  * values, in a thread of its own that is given up on after a second and then means no. See docs/environments/math.md.
  */
 export async function gradeMath(gold: string, prediction: string): Promise<boolean> {
-  if (waiting() >= mostWaiting && judge(gold, prediction) === undefined)
+  const verdict = judge(gold, prediction);
+  if (verdict === undefined && waiting() >= mostWaiting)
     throw new NlacError(
       "ERR_BUSY",
       `gradeMath: ${mostWaiting} answers wait to be judged. Await some of them before you ask for more.`,
     );
-  return gradeEpisode(gold, prediction);
+  return verdict ?? judgeWithLibrary(gold, prediction);
 }
 
 /** The same, however many wait: an episode asks for one verdict at a time. */

@@ -14,8 +14,9 @@ import { NlacError } from "../errors.ts";
 import { Learner, type LearnerOptions } from "../learner.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
 import { warmUp } from "../rollout/warmup.ts";
-import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
-import { formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { learnerDirectory, lock, type MetricsRow, RunDirectory, requireNewRun } from "../run/directory.ts";
+import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { readRecords } from "../run/records.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
 import { version } from "../version.ts";
@@ -138,6 +139,7 @@ async function run(
       [
         `${stopped ? "Stopped" : "Done"} after ${formatSeconds((performance.now() - started) / 1000)}:`,
         `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
+        ...successLine(path),
         "",
         stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
         ...(recipe.environment.name === "recorded"
@@ -152,6 +154,15 @@ async function run(
     await environment.close();
     await model.dispose();
   }
+}
+
+/** What `config.evaluation` measured at first and at last, if it was asked to. */
+function successLine(path: string): string[] {
+  const measured: number[] = [];
+  for (const { values } of readRecords<MetricsRow>(join(path, "metrics.jsonl")))
+    if (typeof values["eval/success"] === "number") measured.push(values["eval/success"]);
+  if (measured.length === 0) return [];
+  return [`Success: ${formatFigure(measured[0]!)} at first, ${formatFigure(measured.at(-1)!)} at last.`];
 }
 
 /** The model that a training starts from. */

@@ -18,6 +18,12 @@ test("the tarball has what its pages link to, and nothing that makes npm build a
   const links = [...readFileSync(join(root, "README.md"), "utf8").matchAll(/\]\(([\w./-]+)\)/g)];
   expect(links.length).toBeGreaterThan(10);
   for (const [, link] of links) expect(paths).toContain(link!.endsWith("/") ? `${link}README.md` : link);
+  const pages = [...paths].filter((path) => path.endsWith(".md") && !path.startsWith("third_party"));
+  const sources = pages.flatMap(
+    (page) => readFileSync(join(root, page), "utf8").match(/\blib\/[\w/-]+\.ts/g) ?? [],
+  );
+  expect(sources.length).toBeGreaterThan(10);
+  for (const source of sources) expect(paths).toContain(source);
 });
 
 test("the pages' TypeScript compiles in a project that has nlac, zod and nothing else", () => {

@@ -265,7 +265,11 @@ function hubError(error: unknown, name: HubName, hub: string, known: boolean): N
     const advice = known
       ? "your token may not read it; accept its terms on its page, or use another token"
       : "there is no such model, or it asks who you are: set HF_TOKEN";
-    return new NlacError("ERR_MODEL_NOT_FOUND", `${hub} refuses ${model} (${status}): ${advice}.`, options);
+    return new NlacError(
+      "ERR_MODEL_NOT_FOUND",
+      `${model} is no directory here, and ${hub} refuses it (${status}): ${advice}.`,
+      options,
+    );
   }
   if (status === 404)
     return new NlacError(
@@ -275,5 +279,9 @@ function hubError(error: unknown, name: HubName, hub: string, known: boolean): N
     );
   const cause = (error as Error).cause as Error | undefined;
   const reason = status === undefined ? (cause?.message ?? (error as Error).message) : `status ${status}`;
-  return new NlacError("ERR_DOWNLOAD", `${hub} cannot be asked for ${model}: ${reason}.`, options);
+  return new NlacError(
+    "ERR_DOWNLOAD",
+    `${model} is no directory here, and ${hub} cannot be asked for it: ${reason}.`,
+    options,
+  );
 }

@@ -1,5 +1,8 @@
 /** nlac's public names. What is not exported here may change without notice. */
 
+// The declarations of what has dispose() name Disposable, which a project's own target may lack.
+/// <reference lib="esnext.disposable" preserve="true" />
+
 export { type GrpoConfig, type GrpoConfigInput, type GrpoOptions, trainGrpo } from "./algorithms/grpo.ts";
 export {
   type NlacConfig,

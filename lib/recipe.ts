@@ -151,8 +151,10 @@ export function recipeNames(): string[] {
  */
 export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
   const named = join(shippedRecipes, `${nameOrPath}.ts`);
-  const path = /\.(ts|js|mjs|json)$/.test(nameOrPath) ? resolve(nameOrPath) : named;
+  const isFile = /\.(ts|js|mjs|json)$/.test(nameOrPath);
+  const path = isFile ? resolve(nameOrPath) : named;
   if (!existsSync(path)) {
+    if (isFile) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
     throw new NlacError(
       "ERR_CONFIG",
       `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${recipeNames().join(", ")}.`,

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Builds the native half into build/<cpu|cuda|sanitize-…|fuzz> with CMake, against the libtorch that nlac
 // itself would load. Run with --help for the options.
-import { copyFileSync, existsSync, mkdirSync } from "node:fs";
+import { copyFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -21,12 +21,10 @@ example: node scripts/build-native.mjs --tests`;
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 
-/** A module of lib/: its TypeScript in a checkout, its JavaScript in the published package. */
+/** A module of lib/, from its TypeScript: dist/ may be missing or older. */
 export async function importLib(path) {
-  const source = join(root, "lib", `${path}.ts`);
-  if (!existsSync(source)) return import(join(root, "dist", `${path}.js`));
   const { createJiti } = await import("jiti");
-  return createJiti(import.meta.url).import(source);
+  return createJiti(import.meta.url).import(join(root, "lib", `${path}.ts`));
 }
 
 /** Name and definitions of the torch-free tests' build with sanitizers, e.g. "address,undefined". */

@@ -70,6 +70,7 @@ test.each([
 });
 
 test("an unknown recipe's error lists those that are there", async () => {
+  await expect(loadRecipe("./nonsense.ts")).rejects.toThrow(/There is no file \/.*\/nonsense\.ts\./);
   await expect(loadRecipe("nonsense")).rejects.toThrow(
     /errands, errands-base, errands-grpo, errands-hindsight, errands-ppo, errands-rft, errands-sac, .*quickstart, smollm2, smollm2-grpo, smollm2-rft, twenty-questions/,
   );

@@ -278,7 +278,11 @@ function estimate(
     return { written, chain, place };
   });
   const advantages = all.flatMap(({ chain }) => chain.advantages);
-  const [centre, scale] = whiten ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)] : [0, 1];
+  // One advantage alone has no deviation.
+  const [centre, scale] =
+    whiten && advantages.length > 1
+      ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)]
+      : [0, 1];
   return all.map(({ chain, place }) => ({
     advantages: place(chain.advantages.map((advantage) => (advantage - centre) * scale)),
     returns: place(chain.returns),

@@ -21,9 +21,10 @@ import {
 } from "../rollout/requirements.ts";
 import { requireWords } from "../rollout/roles.ts";
 import { warmUp } from "../rollout/warmup.ts";
-import { learnerDirectory, lock, RunDirectory, requireNewRun } from "../run/directory.ts";
+import { learnerDirectory, lock, type MetricsRow, RunDirectory, requireNewRun } from "../run/directory.ts";
 import { onDisk } from "../run/files.ts";
-import { formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
+import { readRecords } from "../run/records.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
 import { version } from "../version.ts";
@@ -179,6 +180,7 @@ async function trainIn(
       [
         `${stopped ? "Stopped" : "Done"} after ${formatSeconds((performance.now() - started) / 1000)}:`,
         `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
+        ...successLine(path),
         "",
         stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
         ...(recipe.environment.name === "recorded"
@@ -192,6 +194,15 @@ async function trainIn(
     if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
     await model.dispose();
   }
+}
+
+/** What `config.evaluation` measured at first and at last, if it was asked to. */
+function successLine(path: string): string[] {
+  const measured: number[] = [];
+  for (const { values } of readRecords<MetricsRow>(join(path, "metrics.jsonl")))
+    if (typeof values["eval/success"] === "number") measured.push(values["eval/success"]);
+  if (measured.length === 0) return [];
+  return [`Success: ${formatFigure(measured[0]!)} at first, ${formatFigure(measured.at(-1)!)} at last.`];
 }
 
 /** The model that a training starts from. */

@@ -7,8 +7,8 @@ import type { Report } from "./report.ts";
 import { explanations, methodTable, notes, runTable, type Table } from "./table.ts";
 
 const css = [
-  // The page has the name already, and a margin of its own.
-  "svg.curves { display: block; width: calc(100% + 2rem); min-width: 44rem; height: auto; margin: -1.5rem 0 -1rem -2rem }",
+  // The page has the name already, and a margin of its own: the drawing's is a thirtieth of its width, however wide it is.
+  "svg.curves { display: block; width: calc(100% * 30 / 29); min-width: 44rem; height: auto; margin: -1.5rem 0 -1rem; transform: translateX(calc(-100% / 30)) }",
   ".curves .title { display: none }",
   "ul { padding-left: 1.2rem; font-size: 0.875rem }",
   "body:has(#seeds:not(:checked)) .seed { display: none }",

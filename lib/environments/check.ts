@@ -90,6 +90,7 @@ class Check<Task> {
     for (const [i, { label, task }] of chosen.entries()) {
       if (together[i] !== alone[i]) this.#report(`${label}: episodes that run at once disturb each other`);
       await this.#trying(label, () => this.#checkIndependence(task, label));
+      await this.#trying(`${label}, demonstrate`, () => this.#checkDemonstration(task, label));
     }
 
     const { idle } = this.#environment;
@@ -219,6 +220,14 @@ class Check<Task> {
     } finally {
       await Promise.all([a.close(), b.close()]);
     }
+  }
+
+  /** A warm-up asks for these after the model was loaded: too late to hear of a fault. */
+  async #checkDemonstration(task: Task, label: string): Promise<void> {
+    const shown = this.#environment.demonstrate?.(task, { seed: this.#seed });
+    if (shown === undefined) return;
+    const { turns } = await this.#inTime(shown);
+    if (turns.length === 0) this.#report(`${label}, demonstrate: no turns`);
   }
 
   /** Calls as the tools take them and as none does, each in an episode of its own, and something said. */

@@ -126,7 +126,14 @@ export function defineEnvironment<Task, State>(
   async function demonstrate(task: Task, options: ResetOptions): Promise<Demonstration> {
     const episode = await start(task, options);
     try {
-      const shown = await definition.demonstrate!(task, episode.state);
+      const shown = await owning(`${name}: demonstrate failed`, () =>
+        definition.demonstrate!(task, episode.state),
+      );
+      if (!Array.isArray(shown) || !shown.every((turn) => turn?.action && typeof turn.future === "string"))
+        throw new NlacError(
+          "ERR_ENVIRONMENT",
+          `${name}: demonstrate must give a list of { action, future }.`,
+        );
       const turns: Demonstration["turns"] = [];
       for (const [i, { action, future }] of shown.entries()) {
         const { observation, reward, done } = await episode.step(action);

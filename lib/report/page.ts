@@ -55,7 +55,9 @@ const css = [
   ".text { white-space: pre-wrap } .thought .text { font-style: italic }",
   ".code .text, .text.code { font: 0.8125rem/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace; max-height: 26rem; overflow-y: auto; padding: 0.4rem 0.6rem; border-radius: 6px }",
   "mark { color: inherit; border-radius: 2px }",
-  "@media (max-width: 36rem) { body { margin: 1rem auto } .task { flex-basis: calc(100% - 4rem) } .facts { flex-basis: auto } select { flex: 1 1 6rem } .episode { scroll-margin-top: 7rem } }",
+  "@media (max-width: 36rem) { body { margin: 1rem auto } .task { flex-basis: calc(100% - 4rem) } .facts { flex-basis: auto } select { flex: 1 1 6rem } }",
+  // The controls take two lines there.
+  "@media (max-width: 52rem) { .episode { scroll-margin-top: 7rem } }",
   "@media (max-width: 36rem) { thead, td.bar, td:empty { display: none } tbody tr { display: flex; flex-wrap: wrap; gap: 0 0.75rem } td { padding-right: 0 } td:first-child { flex: 0 0 7rem } td.note { flex: 1 1 4rem } }",
   inThemes((theme) => {
     const { faint, rule, ground } = themes[theme];

@@ -137,7 +137,8 @@ function filter() {
     if (visible) count++;
     if (visible && row.element.open) draw(row);
   }
-  shown.textContent = count === rows.length ? count + " episodes" : count + " of " + rows.length + " episodes";
+  const all = rows.length + (rows.length === 1 ? " episode" : " episodes");
+  shown.textContent = count === rows.length ? all : count + " of " + all;
 }
 
 for (const select of choices) {

@@ -79,6 +79,7 @@ export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task
   });
   await model.dropCaches(); // what is generated next must not depend on whether there was a measurement
   state.evaluated = state.iteration;
+  run.progress.show({ [`${split} success`]: success.estimate });
   run.metrics(state.updates, {
     "eval/success": success.estimate,
     "eval/success_low": success.low,

@@ -178,6 +178,16 @@ describe("the chain of an episode's tokens", () => {
     expect(texts.map(({ returns }) => returns)).toEqual(plain.texts.map(({ returns }) => returns));
   });
 
+  test("a round of one token is not whitened: there is no deviation of one", async () => {
+    const config = { episodesPerIteration: 1, batchSize: 1, whiten: true };
+    const { texts } = await train(config, errandEnvironment({ turns: 1 }), new ScriptedPolicy(() => ""));
+    const [text] = texts as [SurrogateText];
+    const lists = [text.advantages, text.returns!, text.oldValues!].map((list) => own(text, list));
+    expect(lists.map((list) => list.length)).toEqual([1, 1, 1]);
+    const [advantage, value, predicted] = lists.map((list) => list[0]!);
+    expect(advantage).toBeCloseTo(value! - predicted!, 6);
+  });
+
   test("an episode that a fault ended is left out", async () => {
     const environment = errandEnvironment({ turns: 2 });
     const start = environment.start;

@@ -292,6 +292,12 @@ describe("every command on a run that train left", () => {
   });
 });
 
+test("train closes with the success it measured at first and at last, where it measured any", async () => {
+  const flags = ["--set", "config.evaluation.every=1", "--set", "config.evaluation.episodes=1"];
+  const measured = await nlac("train", recipe, "--run", join(root, "measured"), ...flags);
+  expect(measured.output).toMatch(/1 updates\.\nSuccess: 0 at first, 0 at last\.\n/);
+});
+
 test("faults are one line and an exit code", async () => {
   for (const argv of [
     ["train"],

@@ -122,6 +122,14 @@ function withTool(fault?: string): Environment<string> {
 }
 
 describe("checkEnvironment without a policy", () => {
+  it("asks for the demonstrations that a warm-up would", async () => {
+    const broken = { ...sample(), demonstrate: () => Promise.reject(new Error("no such room")) };
+    expect(await checkEnvironment(broken)).toContain("train train a, demonstrate: failed with no such room");
+    const observation = { messages: [] };
+    const silent = { ...sample(), demonstrate: async () => ({ observation, turns: [] }) };
+    expect(await checkEnvironment(silent)).toContain("train train a, demonstrate: no turns");
+  });
+
   it("has nothing against a sound environment, whatever its rewards", async () => {
     expect(await checkEnvironment(withTool())).toEqual([]);
     expect(await checkEnvironment({ ...withTool("reward of -1"), rewardRange: [-1, 0] })).toEqual([]);

@@ -466,6 +466,24 @@ describe("a definition", () => {
     expect(() => numbers.taskId(1)).toThrow(/give it a name by taskId/);
   });
 
+  it("names itself where its demonstration fails or has another shape", async () => {
+    const tasks = { train: ["a"], test: ["b"] };
+    const shows = (demonstrate: () => unknown) =>
+      defineEnvironment({ ...least, tasks, demonstrate: demonstrate as never }).demonstrate!("a", {
+        seed: 0,
+      });
+    const shape = /least: demonstrate must give a list of \{ action, future \}/;
+    await expect(shows(() => [callAction("find", {})])).rejects.toThrow(shape);
+    await expect(shows(() => undefined)).rejects.toThrow(shape);
+    const failed = shows(() => {
+      throw new TypeError("no pen");
+    });
+    await expect(failed).rejects.toMatchObject({
+      code: "ERR_ENVIRONMENT",
+      message: "least: demonstrate failed: no pen",
+    });
+  });
+
   it("says which part is missing", () => {
     const { score: _, ...rest } = { ...least, tasks: { train: ["a"], test: ["b"] } };
     expect(() => defineEnvironment(rest as never)).toThrow("defineEnvironment: score is missing.");

@@ -15,8 +15,10 @@ export type CheckArguments = (args: Record<string, unknown>) => string | undefin
 const maxDepth = 64;
 /** Problems that an agent is told at once. */
 const mostTold = 5;
-/** Milliseconds that compiling a schema and that checking arguments may take: patterns can backtrack without end. */
-const timeout = 1000;
+/** Milliseconds that checking arguments may take: patterns can backtrack without end. */
+const checking = 1000;
+/** Milliseconds that compiling a schema may take, once a tool: on a busy machine the first one needs more than a second. */
+const compiling = 10_000;
 
 /**
  * Compiles a schema once. Formats are annotations, as the standard has them, and keywords that it does not know are left
@@ -40,13 +42,13 @@ export function compileArguments(schema: Record<string, unknown>, tool: string):
   const older = typeof dialect === "string" && /draft-0[4-7]/.test(dialect);
   let validate: ValidateFunction;
   try {
-    validate = inTime(() => new (older ? Ajv : Ajv2020)(options).compile(rest));
+    validate = inTime(compiling, () => new (older ? Ajv : Ajv2020)(options).compile(rest));
   } catch (error) {
     throw refused((error as Error).message, error);
   }
   return (args) => {
     try {
-      return inTime(() => validate(args)) ? undefined : describe(validate.errors!);
+      return inTime(checking, () => validate(args)) ? undefined : describe(validate.errors!);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ERR_SCRIPT_EXECUTION_TIMEOUT")
         return "arguments take too long to be checked";
@@ -68,8 +70,8 @@ const options: Options = {
 const room = createContext({});
 const call = new Script("work()");
 
-/** What `work` returns; it is stopped where it takes longer than `timeout`. */
-function inTime<T>(work: () => T): T {
+/** What `work` returns; it is stopped where it takes longer than `timeout`, in milliseconds. */
+function inTime<T>(timeout: number, work: () => T): T {
   room.work = work;
   return call.runInContext(room, { timeout }) as T;
 }

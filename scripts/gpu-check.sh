@@ -40,7 +40,7 @@ programs() {
   local program
   for program in build/cuda/native/test/test_*; do
     [ -f "$program" ] && [ -x "$program" ] || continue
-    "$program" --count "$gpu_cases" | grep -q 'filters: [1-9]' && echo "$program"
+    "$program" --count "$gpu_cases" | grep 'filters: [1-9]' >/dev/null && echo "$program"
   done
 }
 

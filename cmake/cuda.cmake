@@ -11,19 +11,23 @@
 set(NLAC_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "CUDA architectures")
 
 get_filename_component(nlac_site "${NLAC_TORCH_DIR}" DIRECTORY)
-set(nlac_cuda_root "${nlac_site}/nvidia/cu13")
-if(NOT EXISTS "${nlac_cuda_root}/include/cuda_runtime.h" AND DEFINED ENV{CUDA_HOME})
-  set(nlac_cuda_root "$ENV{CUDA_HOME}")
-endif()
-find_program(NLAC_NVCC nvcc PATHS "${nlac_cuda_root}/bin" "$ENV{CUDA_HOME}/bin" NO_DEFAULT_PATH)
-find_program(NLAC_NVCC nvcc)
+set(nlac_wheels "${nlac_site}/nvidia/cu13")
+find_program(NLAC_NVCC nvcc PATHS "${nlac_wheels}/bin" "$ENV{CUDA_HOME}/bin" NO_DEFAULT_PATH)
+find_program(NLAC_NVCC nvcc PATHS /usr/local/cuda/bin)
 if(NOT NLAC_NVCC)
   message(FATAL_ERROR "No nvcc beside torch, in CUDA_HOME or on PATH. Run `npx nlac setup --cuda`.")
 endif()
-find_file(NLAC_CUDART NAMES libcudart.so.13 libcudart.so NO_DEFAULT_PATH
-  PATHS "${nlac_cuda_root}/lib" "${nlac_cuda_root}/lib64")
-if(NOT NLAC_CUDART OR NOT EXISTS "${nlac_cuda_root}/include/cuda_runtime.h")
-  message(FATAL_ERROR "No CUDA 13 runtime (headers and libcudart) under ${nlac_cuda_root}. Run `npx nlac setup --cuda`.")
+# The runtime's headers lie beside torch, but those in crt/ that they include come with nvcc: all are taken from there.
+get_filename_component(nlac_toolkit "${NLAC_NVCC}" REALPATH)
+get_filename_component(nlac_toolkit "${nlac_toolkit}" DIRECTORY)
+get_filename_component(nlac_toolkit "${nlac_toolkit}" DIRECTORY)
+find_path(NLAC_CUDA_INCLUDE crt/host_defines.h NO_DEFAULT_PATH PATHS "${nlac_toolkit}/include"
+  "${nlac_toolkit}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux/include" "$ENV{CUDA_HOME}/include" /usr/local/cuda/include)
+find_file(NLAC_CUDART NAMES libcudart.so.13 NO_DEFAULT_PATH
+  PATHS "${nlac_wheels}/lib" "${nlac_toolkit}/lib64" "${nlac_toolkit}/lib" "$ENV{CUDA_HOME}/lib64")
+if(NOT NLAC_CUDART OR NOT EXISTS "${NLAC_CUDA_INCLUDE}/cuda_runtime.h")
+  message(FATAL_ERROR "No CUDA 13 runtime: headers beside ${NLAC_NVCC}: ${NLAC_CUDA_INCLUDE}, library beside torch: "
+    "${NLAC_CUDART}. Run `npx nlac setup --cuda`.")
 endif()
 
 execute_process(COMMAND "${NLAC_NVCC}" --list-gpu-arch OUTPUT_VARIABLE nlac_known_archs RESULT_VARIABLE status)
@@ -76,7 +80,7 @@ else()
   add_library(nlac_cuda INTERFACE)
   set(nlac_cuda_scope INTERFACE)
 endif()
-target_include_directories(nlac_cuda SYSTEM INTERFACE "${nlac_cuda_root}/include")
+target_include_directories(nlac_cuda SYSTEM INTERFACE "${NLAC_CUDA_INCLUDE}")
 target_compile_definitions(nlac_cuda INTERFACE NLAC_CUDA=1)
 target_link_libraries(nlac_cuda ${nlac_cuda_scope} nlac_cudart)
 

@@ -414,13 +414,12 @@ bool in_sixteens(const void* at, int64_t stride, int64_t size) {
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), const TokenRows& rows, cudaStream_t stream,
                    const Arguments&... arguments) {
-  int device = 0, major = 0;
-  cudaError_t status = cudaGetDevice(&device);
-  if (status != cudaSuccess) return status;
-  status = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  // What was compiled for older chips knows no clusters, on a newer one either.
+  cudaFuncAttributes compiled{};
+  const cudaError_t status = cudaFuncGetAttributes(&compiled, kernel);
   if (status != cudaSuccess) return status;
   int team = 1;
-  while (major >= 9 && team < largest_team && rows.vocab >= 2 * team * pace) team *= 2;
+  while (compiled.ptxVersion >= 90 && team < largest_team && rows.vocab >= 2 * team * pace) team *= 2;
 
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;

@@ -19,7 +19,6 @@ namespace {
 cuda::TokenDraw told_of(const CudaDraw& draw, int64_t vocab) {
   const GenerateRequest& request = *draw.request;
   const DrawSettings settings = draw_settings(request, draw.step);
-  const bool forced = draw.step < static_cast<int64_t>(request.forced.size());
   return {.number = static_cast<uint64_t>(settings.number * 0x1p64),
           .top_p = request.top_p,
           .scale = settings.scale,
@@ -28,7 +27,7 @@ cuda::TokenDraw told_of(const CudaDraw& draw, int64_t vocab) {
           .greedy = request.temperature == 0,
           .top_k = static_cast<int32_t>(request.top_k < vocab ? request.top_k : 0),
           .row = static_cast<int32_t>(draw.row),
-          .forced = forced ? static_cast<int32_t>(request.forced[static_cast<size_t>(draw.step)]) : -1,
+          .forced = static_cast<int32_t>(draw.forced),
           .allowed = -1,
           .seen = -1};
 }

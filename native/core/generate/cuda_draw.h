@@ -12,11 +12,12 @@
 
 namespace nlac {
 
-// One token, as sample_token chooses it after constrain; one that the request forces is taken.
+// One token, as sample_token chooses it after constrain.
 struct CudaDraw {
   const GenerateRequest* request = nullptr;
-  int64_t step = 0;  // the request's new tokens so far
-  int64_t row = 0;   // of the logits
+  int64_t step = 0;     // the request's new tokens so far
+  int64_t row = 0;      // of the logits
+  int64_t forced = -1;  // the id that is taken; -1: one is drawn
   // Masks (id_mask.h) of the ids that may come, and of those in the prompt or written before. Empty: all may, and
   // there is no penalty. They stay while tokens are drawn.
   std::span<const uint32_t> allowed, seen;

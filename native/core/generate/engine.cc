@@ -125,7 +125,11 @@ struct Engine::Sequence {
   const GenerateHooks& hooks() const { return call->hooks; }
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   size_t step() const { return result().tokens.size(); }
-  bool forced() const { return step() < request().forced.size(); }
+  // The id that comes next in any case; kNoToken: it is drawn.
+  int64_t forced() const {
+    const std::vector<int64_t>& ids = request().forced;
+    return step() < ids.size() ? ids[step()] : kNoToken;
+  }
   int32_t parent() const { return named == 0 ? BlockPool::none : blocks[static_cast<size_t>(named - 1)]; }
   bool writing() const { return read > 0 && length() - read == 1; }
   bool waits_for_grammar() const { return request().grammar.valid() && !matcher; }
@@ -168,7 +172,7 @@ struct Engine::Sequence {
   // The grammar goes on with the token that was drawn or forced.
   void follow() {
     if (!matcher || matcher->accept(token)) return;
-    NLAC_REQUIRE(step() >= request().forced.size(), "ERR_VALUE", "generate request ", index, ": forced id ",
+    NLAC_REQUIRE(forced() == kNoToken, "ERR_VALUE", "generate request ", index, ": forced id ",
                  token, " does not fit the grammar");
     nlac::fail("ERR_INTERNAL", "an id that the grammar allowed does not fit it");
   }
@@ -553,23 +557,22 @@ void Engine::advance(const Weights& weights) {
 // Draws a sequence's next token from its logits [vocab].
 void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
   const GenerateRequest& request = sequence.request();
-  const size_t step = sequence.step();
-  if (sequence.forced()) {
-    sequence.token = request.forced[step];
+  const auto step = static_cast<int64_t>(sequence.step());
+  sequence.token = sequence.forced();
+  if (sequence.token != Sequence::kNoToken) {
     sequence.log_prob = log_probability(logits, vocab, sequence.token);
   } else if (!constrained(request)) {
-    sequence.token = sample_token(logits, vocab, request, static_cast<int64_t>(step), &sequence.log_prob);
+    sequence.token = sample_token(logits, vocab, request, step, &sequence.log_prob);
   } else {
     thread_local std::vector<float> changed;
     changed.assign(logits, logits + vocab);
     constrain(request, sequence.tokens, changed.data());
     if (sequence.matcher) {
       const auto allowed = sequence.allowed(vocab);
-      sequence.token = Sequence::kNoToken;
       if (allowed.empty()) return;
       kernels::keep_allowed(changed.data(), vocab, allowed.data());
     }
-    sequence.token = sample_token(changed.data(), vocab, request, static_cast<int64_t>(step), nullptr);
+    sequence.token = sample_token(changed.data(), vocab, request, step, nullptr);
     sequence.log_prob = log_probability(logits, vocab, sequence.token);
   }
   sequence.follow();
@@ -584,7 +587,9 @@ void Engine::choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Te
     CudaDraw& draw = asked[i];
     draw.step = static_cast<int64_t>(sequence.step());
     draw.row = sequence.row - begin;
-    if (sequence.forced() || sequence.constrain_on_gpu(vocab, draw)) draw.request = &sequence.request();
+    draw.forced = sequence.forced();
+    if (draw.forced != Sequence::kNoToken || sequence.constrain_on_gpu(vocab, draw))
+      draw.request = &sequence.request();
   });
   std::vector<CudaDraw> draws;
   std::vector<Sequence*> drawing;

@@ -239,7 +239,7 @@ PendingGrammar GrammarCompiler::compile(const std::string& grammar) {
   const std::lock_guard lock(mutex_);
   if (const auto found = by_grammar_.find(grammar); found != by_grammar_.end()) {
     kept_.splice(kept_.begin(), kept_, found->second);
-    return kept_.front().compiled;
+    return asked_for(kept_.front());
   }
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   std::promise<std::shared_ptr<const Grammar>> promise;
@@ -247,7 +247,13 @@ PendingGrammar GrammarCompiler::compile(const std::string& grammar) {
   by_grammar_[grammar] = kept_.begin();
   waiting_.emplace_back(grammar, std::move(promise));
   changed_.notify_all();
-  return kept_.front().compiled;
+  return asked_for(kept_.front());
+}
+
+PendingGrammar GrammarCompiler::asked_for(Kept& kept) {
+  std::shared_ptr<const void> wanted = kept.wanted.lock();
+  if (!wanted) kept.wanted = wanted = std::make_shared<char>();
+  return {kept.compiled, std::move(wanted)};
 }
 
 size_t GrammarCompiler::kept() const {
@@ -262,6 +268,11 @@ void GrammarCompiler::run() {
     if (closing_) return;
     auto [text, promise] = std::move(waiting_.front());
     waiting_.pop_front();
+    if (const auto kept = by_grammar_.find(text); kept->second->wanted.expired()) {
+      kept_.erase(kept->second);
+      by_grammar_.erase(kept);
+      continue;
+    }
     lock.unlock();
     std::shared_ptr<const Grammar> grammar;
     std::exception_ptr refusal;

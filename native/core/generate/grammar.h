@@ -22,6 +22,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace nlac {
@@ -29,11 +30,20 @@ namespace nlac {
 // Compiled for a vocabulary. Immutable: any number of matchers on any threads may share it.
 class Grammar;
 // Ready, or being compiled. get() throws what the grammar was refused with, ERR_VALUE.
-using PendingGrammar = std::shared_future<std::shared_ptr<const Grammar>>;
+class PendingGrammar : public std::shared_future<std::shared_ptr<const Grammar>> {
+ public:
+  PendingGrammar() = default;
+  PendingGrammar(std::shared_future<std::shared_ptr<const Grammar>> compiled, std::shared_ptr<const void> wanted)
+      : shared_future(std::move(compiled)), wanted_(std::move(wanted)) {}
+
+ private:
+  std::shared_ptr<const void> wanted_;  // goes with the last copy
+};
 
 // Compiles for one vocabulary, on a thread of its own that begins with the first grammar, and keeps what it compiled:
 // the grammars asked for last, up to `kKeptBytes` together. A grammar is refused that says more than can be held to, and
-// one that would take long to compile; the limits stand in grammar.cc. Any thread may call.
+// one that would take long to compile; the limits stand in grammar.cc. One that nobody waits for any more once its turn
+// comes is not compiled. Any thread may call.
 class GrammarCompiler {
  public:
   static constexpr size_t kKeptBytes = size_t{64} << 20;
@@ -50,10 +60,12 @@ class GrammarCompiler {
   struct Vocabulary;
   struct Kept {
     std::string grammar;
-    PendingGrammar compiled;
-    size_t bytes = 0;  // 0: in line
+    std::shared_future<std::shared_ptr<const Grammar>> compiled;
+    std::weak_ptr<const void> wanted = {};  // expired: nobody has it
+    size_t bytes = 0;                       // 0: in line
   };
 
+  static PendingGrammar asked_for(Kept& kept);
   void run();
   void drop_oldest();
 

@@ -10,19 +10,16 @@
 
 #define NLAC_VARIANT baseline
 #include "core/loss/row_kernels.inc"
-#undef NLAC_VARIANT
 
 #ifdef NLAC_X86_VARIANTS
 NLAC_BEGIN_AVX2
 #define NLAC_VARIANT avx2
 #include "core/loss/row_kernels.inc"
-#undef NLAC_VARIANT
 NLAC_END_VARIANT
 
 NLAC_BEGIN_AVX512
 #define NLAC_VARIANT avx512
 #include "core/loss/row_kernels.inc"
-#undef NLAC_VARIANT
 NLAC_END_VARIANT
 #endif
 

@@ -250,9 +250,10 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
 
 namespace {
 
-// What libtorch's flash kernel on a GPU takes.
-bool takes_flash(const at::Tensor& q) {
-  return !q.is_cpu() && q.scalar_type() == at::kBFloat16 && q.size(2) % 8 == 0 && q.size(2) <= 256;
+// Whether libtorch's flash kernel on a GPU takes these keys, or values, of heads.
+bool takes_flash(const at::Tensor& keys) {
+  const int64_t head_dim = keys.size(-1);
+  return !keys.is_cpu() && keys.scalar_type() == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256;
 }
 
 // Queries of the last q.size(0) tokens against all keys and values of their sequence.
@@ -291,8 +292,8 @@ void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& 
 
 }  // namespace
 
-PlainAttention::PlainAttention(const std::vector<KvSlice>& slices, at::Device device)
-    : first_row_{0}, first_key_{0} {
+PlainAttention::PlainAttention(const KvStore& store, const std::vector<KvSlice>& slices)
+    : store_(store), first_row_{0}, first_key_{0} {
   std::vector<int64_t> blocks, slots;
   for (const KvSlice& slice : slices) {
     const int64_t length = slice.past + slice.fresh;
@@ -305,24 +306,27 @@ PlainAttention::PlainAttention(const std::vector<KvSlice>& slices, at::Device de
     most_rows_ = std::max(most_rows_, slice.fresh);
     most_keys_ = std::max(most_keys_, length);
   }
-  row_starts_ = at::tensor(first_row_, at::kInt).to(device);
-  key_starts_ = at::tensor(first_key_, at::kInt).to(device);
+  const at::Tensor keys = store.plain_keys(0);
+  const at::Device device = keys.device();
+  if (takes_flash(keys)) {
+    row_starts_ = at::tensor(first_row_, at::kInt).to(device);
+    key_starts_ = at::tensor(first_key_, at::kInt).to(device);
+  }
   blocks_ = at::tensor(blocks, at::kLong).to(device);
   slots_ = at::tensor(slots, at::kLong).to(device);
 }
 
-void PlainAttention::run(const KvStore& store, int64_t layer, const at::Tensor& q, at::Tensor output) const {
+at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q) const {
   const auto gathered = [&](const at::Tensor& all) {  // [keys, kv_heads, head_dim]
     return all.index({blocks_, at::indexing::Slice(), slots_});
   };
-  const at::Tensor keys = gathered(store.plain_keys(layer)), values = gathered(store.plain_values(layer));
-  if (takes_flash(q)) {
+  const at::Tensor keys = gathered(store_.plain_keys(layer)), values = gathered(store_.plain_values(layer));
+  if (row_starts_.defined()) {
     // As CUDA's flash kernel means it, a text's last query is beside its last key.
-    const auto attended = at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, most_rows_,
-                                                       most_keys_, 0.0, true, false, score_scale(q));
-    output.copy_(std::get<0>(attended));
-    return;
+    return std::get<0>(at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, most_rows_,
+                                                    most_keys_, 0.0, true, false, score_scale(q)));
   }
+  const at::Tensor output = at::empty(q.sizes(), q.options());
   for (size_t i = 0; i + 1 < first_row_.size(); ++i) {
     const auto rows = [&](const at::Tensor& x) { return x.slice(0, first_row_[i], first_row_[i + 1]); };
     const auto own = [&](const at::Tensor& x) {
@@ -330,6 +334,7 @@ void PlainAttention::run(const KvStore& store, int64_t layer, const at::Tensor& 
     };
     attend_text(rows(q), own(keys), own(values), rows(output));
   }
+  return output;
 }
 
 // --- cached attention ------------------------------------------------------------------------------------
@@ -359,7 +364,7 @@ CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice
   }
   row_blocks_ = at::tensor(blocks, at::kLong).to(device);
   row_slots_ = at::tensor(slots, at::kLong).to(device);
-  plain_.emplace(slices, device);
+  plain_.emplace(store, slices);
 }
 
 void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -408,7 +413,7 @@ void CachedAttention::run_plain(int64_t layer, const at::Tensor& q, const at::Te
   at::Tensor keys = store_.plain_keys(layer), values = store_.plain_values(layer);
   keys.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, k);
   values.index_put_({row_blocks_, at::indexing::Slice(), row_slots_}, v);
-  plain_->run(store_, layer, q, output);
+  output.copy_(plain_->run(layer, q));
 }
 
 }  // namespace nlac

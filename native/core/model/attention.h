@@ -37,16 +37,18 @@ struct KvSlice {
 
 // Causal attention of the slices' rows over plain blocks that hold their keys and values, by libtorch's operators: in
 // bfloat16 on a GPU one call of its flash kernel for all slices, else slice by slice, on a GPU by blockwise_attention.
+// The store must stay as it is meanwhile.
 class PlainAttention {
  public:
-  PlainAttention(const std::vector<KvSlice>& slices, at::Device device);
+  PlainAttention(const KvStore& store, const std::vector<KvSlice>& slices);
 
-  // q and output as in CachedAttention::run.
-  void run(const KvStore& store, int64_t layer, const at::Tensor& q, at::Tensor output) const;
+  // What the queries, as in CachedAttention::run, attend to: [tokens, heads, head_dim].
+  at::Tensor run(int64_t layer, const at::Tensor& q) const;
 
  private:
+  const KvStore& store_;
   std::vector<int32_t> first_row_, first_key_;  // [slices + 1], of q and of what is gathered
-  at::Tensor row_starts_, key_starts_;          // the same on the device, i32
+  at::Tensor row_starts_, key_starts_;          // the same on the device, i32; undefined: no flash kernel
   at::Tensor blocks_, slots_;                   // [keys] i64: where a key lies
   int64_t most_rows_ = 0, most_keys_ = 0;       // of a slice
 };

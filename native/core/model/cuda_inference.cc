@@ -12,7 +12,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "core/error.h"
@@ -50,7 +49,7 @@ struct Step {
   int64_t rows, texts, width;  // texts: slices of one token; width: blocks in a text's table
   int64_t longest;             // the most tokens that a text may have
   // The slices of several tokens, where there are any, and their rows [prompt rows] i64.
-  std::optional<PlainAttention> prompts;
+  std::unique_ptr<PlainAttention> prompts;
   at::Tensor prompt_rows;
   at::Tensor told;
 
@@ -89,7 +88,7 @@ at::Tensor told_of(const std::vector<KvSlice>& slices, int64_t rows, int64_t tex
   return told;
 }
 
-Step step_of(const std::vector<KvSlice>& slices, at::Device device) {
+Step step_of(const KvStore& store, const std::vector<KvSlice>& slices, at::Device device) {
   Step step{};
   std::vector<KvSlice> prompts;
   std::vector<int64_t> prompt_rows;
@@ -105,7 +104,7 @@ Step step_of(const std::vector<KvSlice>& slices, at::Device device) {
     step.rows += slice.fresh;
   }
   if (!prompts.empty()) {
-    step.prompts.emplace(prompts, device);
+    step.prompts = std::make_unique<PlainAttention>(store, prompts);
     step.prompt_rows = at::tensor(prompt_rows, at::kLong).to(device);
   }
   step.told = told_of(slices, step.rows, step.texts, step.width).to(device);
@@ -158,14 +157,11 @@ struct Layers {
          rope.sin.const_data_ptr<float>(), step.positions(), step.places()},
         blocks, stream));
 
-    const at::Tensor output = at::empty({step.rows, heads, d}, qkv.options());
     const at::Tensor q = qkv.narrow(1, 0, heads * d).unflatten(1, {heads, d});
-    if (step.prompts) {
-      const at::Tensor of_prompts = at::empty({step.prompt_rows.size(0), heads, d}, q.options());
-      step.prompts->run(store, l, q.index_select(0, step.prompt_rows), of_prompts);
-      output.index_copy_(0, step.prompt_rows, of_prompts);
-    }
-    if (step.texts == 0) return output.flatten(1);
+    if (step.texts == 0) return step.prompts->run(l, q).flatten(1);
+    const at::Tensor output = at::empty({step.rows, heads, d}, qkv.options());
+    if (step.prompts)
+      output.index_copy_(0, step.prompt_rows, step.prompts->run(l, q.index_select(0, step.prompt_rows)));
     const cuda::Queries queries{q.const_data_ptr(),           qkv.stride(0),           output.mutable_data_ptr(),
                                 static_cast<int>(step.texts), static_cast<int>(heads), step.text_rows(),
                                 step.lengths(),               step.tables(),           step.width};
@@ -260,6 +256,7 @@ struct CudaInference::Recordings {
       // Stream and allocator record until they are told to stop.
       cudaGraph_t broken = nullptr;
       cudaStreamEndCapture(stream, &broken);
+      cudaGetLastError();  // of what broke it: the next launch must not be taken to have failed
       c10::cuda::CUDACachingAllocator::endAllocateToPool(stream.device_index(), pool);
       throw;
     }
@@ -277,6 +274,8 @@ struct CudaInference::Recordings {
     made_with.push_back(static_cast<uintptr_t>(texts));
     made_with.push_back(static_cast<uintptr_t>(width));
 
+    // Those made where nothing lies any more would else be kept for good.
+    if (by_memory.size() == most_recordings && !by_memory.contains(made_with)) by_memory.clear();
     std::unique_ptr<Recording>& kept = by_memory[made_with];
     const bool fresh = kept == nullptr;
     if (fresh) {
@@ -328,7 +327,7 @@ at::Tensor CudaInference::infer(const Weights& weights, const ModelConfig& confi
       }
     }
   }
-  const Step step = step_of(slices, ids.device());
+  const Step step = step_of(store, slices, ids.device());
   return Layers{weights, config, rope, store, step}.run(ids);
 }
 

@@ -5,12 +5,13 @@
 // With NLAC_CUDA_GRAPHS=1 in the environment, steps in which every text is written by one token are recorded as CUDA
 // graphs, one for each number of texts (1, 2, 4, 8, 16, 24, …, with rows to fill it up) and each power of two of
 // blocks, and played again: a step is then one launch. A recording holds good for the memory it was made with; where
-// weights or blocks have moved, another is made. Off by default: not yet measured. A recording that fails ends the
-// recording, and steps run as without it.
+// weights or blocks have moved, another is made, and where there are `most_recordings`, these go first. Off by default:
+// not yet measured. A recording that fails ends the recording, and steps run as without it.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Rope;
 
 class CudaInference {
  public:
+  // More than two sets of weights need, each with a store that stays where it is.
+  static constexpr size_t most_recordings = 512;
+
   CudaInference();
 
   // Whether the kernels take this: a model on a GPU, in bfloat16 or float32, with heads of a multiple of 8 dimensions, 256

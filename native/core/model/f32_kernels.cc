@@ -18,10 +18,6 @@
 #define NLAC_VECTORS 4
 #define NLAC_TALL 2
 #include "core/model/f32_kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_VECTORS
-#undef NLAC_TALL
 
 #ifdef NLAC_X86_VARIANTS
 NLAC_BEGIN_AVX2
@@ -30,10 +26,6 @@ NLAC_BEGIN_AVX2
 #define NLAC_VECTORS 2
 #define NLAC_TALL 6
 #include "core/model/f32_kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_VECTORS
-#undef NLAC_TALL
 NLAC_END_VARIANT
 
 NLAC_BEGIN_AVX512
@@ -42,10 +34,6 @@ NLAC_BEGIN_AVX512
 #define NLAC_VECTORS 4
 #define NLAC_TALL 6
 #include "core/model/f32_kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_VECTORS
-#undef NLAC_TALL
 NLAC_END_VARIANT
 #endif
 

@@ -37,7 +37,8 @@ void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, at::Tensor
     const at::Tensor a = grad.contiguous(), b = x.contiguous();
     bf16::add_transposed_product(bits(a), bits(b), a.size(0), a.size(1), b.size(1), sum.data_ptr<float>());
   } else {
-    sum.addmm_(grad.to(sum.scalar_type()).t(), x.to(sum.scalar_type()));
+    // A GPU multiplies bfloat16 into float32 by itself.
+    product_weight(x.is_cuda() && x.scalar_type() == at::kBFloat16 ? grad : grad.to(sum.scalar_type()), x, sum);
   }
 }
 

@@ -26,28 +26,16 @@
 #define NLAC_STREAM(to, halves) __builtin_memcpy(to, &halves, sizeof(halves))
 #define NLAC_FENCE()
 #include "core/optim/kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_SQUARE_ROOTS
-#undef NLAC_WIDE_PRODUCTS
-#undef NLAC_STREAM
-#undef NLAC_FENCE
 
 #ifdef NLAC_X86_VARIANTS
-#define NLAC_FENCE() _mm_sfence()
-
 NLAC_BEGIN_AVX2
 #define NLAC_VARIANT avx2
 #define NLAC_LANES 8
 #define NLAC_SQUARE_ROOTS(roots, v) roots = (Floats)_mm256_sqrt_ps((__m256)v)
 #define NLAC_WIDE_PRODUCTS(v, factor) ((LongWords)_mm256_mul_epu32((__m256i)(v), _mm256_set1_epi64x(factor)))
 #define NLAC_STREAM(to, halves) _mm_stream_si128((__m128i*)(to), (__m128i)(halves))
+#define NLAC_FENCE() _mm_sfence()
 #include "core/optim/kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_SQUARE_ROOTS
-#undef NLAC_WIDE_PRODUCTS
-#undef NLAC_STREAM
 NLAC_END_VARIANT
 
 NLAC_BEGIN_AVX512
@@ -56,12 +44,8 @@ NLAC_BEGIN_AVX512
 #define NLAC_SQUARE_ROOTS(roots, v) roots = (Floats)_mm512_sqrt_ps((__m512)v)
 #define NLAC_WIDE_PRODUCTS(v, factor) ((LongWords)_mm512_mul_epu32((__m512i)(v), _mm512_set1_epi64(factor)))
 #define NLAC_STREAM(to, halves) _mm256_stream_si256((__m256i*)(to), (__m256i)(halves))
+#define NLAC_FENCE() _mm_sfence()
 #include "core/optim/kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_SQUARE_ROOTS
-#undef NLAC_WIDE_PRODUCTS
-#undef NLAC_STREAM
 NLAC_END_VARIANT
 #endif
 

@@ -22,9 +22,6 @@
 #define NLAC_LANES 8
 #define NLAC_INTRINSICS 0
 #include "core/replay/sum_tree_kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_INTRINSICS
 
 #ifdef NLAC_X86_VARIANTS
 NLAC_BEGIN_AVX2
@@ -32,9 +29,6 @@ NLAC_BEGIN_AVX2
 #define NLAC_LANES 4
 #define NLAC_INTRINSICS 256
 #include "core/replay/sum_tree_kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_INTRINSICS
 NLAC_END_VARIANT
 
 NLAC_BEGIN_AVX512
@@ -42,9 +36,6 @@ NLAC_BEGIN_AVX512
 #define NLAC_LANES 8
 #define NLAC_INTRINSICS 512
 #include "core/replay/sum_tree_kernels.inc"
-#undef NLAC_VARIANT
-#undef NLAC_LANES
-#undef NLAC_INTRINSICS
 NLAC_END_VARIANT
 #endif
 

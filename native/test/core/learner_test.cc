@@ -1895,3 +1895,44 @@ TEST_CASE("a soft Q loss that is not finite skips the step and changes nothing")
   CHECK(learner->step(quick_step(), "").skipped);
   CHECK(equal(learner->masters().list(), before));
 }
+
+// Of models small enough that a GPU's other order of sums hardly shows in float32.
+TEST_CASE("on a GPU a learner does what it does on the CPU" * doctest::skip(!torch::cuda::is_available())) {
+  const auto on_host = [](const Weights& weights) { return copies(weights.copy_as(at::kFloat, at::kCPU)); };
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    for (const auto& [dtype, within] : {std::pair{at::kFloat, 1e-3}, std::pair{at::kBFloat16, 0.05}}) {
+      CAPTURE(std::string(c10::toString(dtype)));
+      const auto on_cpu = Learner::create(tiny_config(family), 2, q_options());
+      LearnerOptions options = q_options(dtype);
+      options.device = at::kCUDA;
+      const auto on_gpu = Learner::create(tiny_config(family), 2, options);
+      const std::function<double(Learner&)> losses[] = {
+          [](Learner& learner) { return weighted_sum(some_texts(), learner.token_nll(some_texts(), true)); },
+          [](Learner& learner) {
+            return weighted_sum(some_distilled(), learner.token_kl(some_distilled(), 0.7, {}, true));
+          },
+          [](Learner& learner) {
+            double sum = 0;
+            for (const SoftQOutput& output : learner.soft_q(some_episodes(), some_soft_q()))
+              for (size_t j = 0; j < output.q_losses.size(); ++j) sum += output.q_losses[j] + output.policy_losses[j];
+            return sum;
+          }};
+      for (size_t i = 0; i < std::size(losses); ++i) {
+        CAPTURE(i);
+        CHECK(losses[i](*on_gpu) == doctest::Approx(losses[i](*on_cpu)).epsilon(within));
+        CHECK(relative_difference(on_host(*on_gpu->gradients()), copies(*on_cpu->gradients())) < within);
+        if (dtype != at::kFloat) continue;  // a first step goes by the gradients' signs
+        CHECK_FALSE(on_gpu->step(quick_step(), "", 0.1).skipped);
+        CHECK_FALSE(on_cpu->step(quick_step(), "", 0.1).skipped);
+        CHECK(relative_difference(on_host(on_gpu->masters()), copies(on_cpu->masters())) < within);
+        CHECK(relative_difference(on_host(*on_gpu->target_masters()), copies(*on_cpu->target_masters())) < within);
+      }
+      const Scratch directory;
+      on_gpu->save(directory.path());
+      const auto resumed = Learner::resume(directory.path(), options);
+      CHECK(equal(on_host(resumed->masters()), on_host(on_gpu->masters())));
+      on_gpu->gradients()->list()[0].fill_(NAN);
+      CHECK(on_gpu->step(quick_step(), "").skipped);
+    }
+  }
+}

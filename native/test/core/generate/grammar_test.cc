@@ -258,6 +258,18 @@ TEST_CASE("groups in groups are refused where the library would recurse without 
   CHECK(refusal(R"({"regex": "[)" + std::string(100, '(') + R"(]\\(*"})", tokens).empty());
 }
 
+TEST_CASE("a grammar that nobody waits for any more is not compiled") {
+  GrammarCompiler compiler({"", "a", "b"});
+  const auto first = compiler.compile(R"({"regex": "a"})");
+  compiler.compile(R"({"regex": "b"})");  // in line, and given up at once
+  const auto last = compiler.compile(R"({"regex": "ab"})");
+  CHECK(last.get());
+  CHECK(compiler.kept() == 2);
+  CHECK(compiler.compile(R"({"regex": "b"})").get());
+  CHECK(compiler.kept() == 3);
+  CHECK(compiler.compile(R"({"regex": "a"})").get() == first.get());
+}
+
 TEST_CASE("hostile grammars are compiled or refused, whatever they are") {
   // Pieces of regular expressions, EBNF and schemas in any order.
   const std::vector<std::string> pieces = {

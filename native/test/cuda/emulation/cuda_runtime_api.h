@@ -1,6 +1,6 @@
 // The part of CUDA's runtime that the wrappers of kernels call, with one device that is the host itself: its
-// memory is the host's, and what is asked of a stream is done before the call returns. Names and values are
-// CUDA's. Thread rule: one thread.
+// memory is the host's, and what is asked of a stream is done before the call returns. It has compute capability 9.0,
+// whatever the kernels are compiled for. Names and values are CUDA's. Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
@@ -21,11 +22,15 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor = 76,
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
 enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension = 4 };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
+using cudaGraph_t = struct CUgraph_st*;
 
 // --- vectors -------------------------------------------------------------------------------------------
 
@@ -99,6 +104,11 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+// A test breaks a capture by `capture_broken`: no launch succeeds until its end, which fails too.
+namespace emulated {
+inline bool capture_broken = false;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);

@@ -142,6 +142,12 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribut
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 
+template <typename... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
+  attributes->ptxVersion = NLAC_EMULATED_ARCH / 10;
+  return cudaSuccess;
+}
+
 // --- waiting for others --------------------------------------------------------------------------------
 
 inline void __syncthreads(const emulated::Where& where = emulated::Where::current()) {

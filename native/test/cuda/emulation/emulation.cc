@@ -489,6 +489,7 @@ bool launchable(const Configuration& c, const void* kernel) {
 
 cudaError_t run(const Configuration& configuration, const void* kernel, const std::function<void()>& body) {
   if (!launchable(configuration, kernel)) return last_error = cudaErrorInvalidConfiguration;
+  if (capture_broken) return last_error = cudaErrorStreamCaptureInvalidated;
   scheduler().run(configuration, body);
   return cudaSuccess;
 }
@@ -507,6 +508,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidValue: return "invalid argument";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
     default: return "invalid device ordinal";
   }
 }
@@ -532,8 +534,8 @@ cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = 2; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = NLAC_EMULATED_ARCH / 100; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = NLAC_EMULATED_ARCH / 10 % 10; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
   }
   return cudaErrorInvalidValue;
 }
@@ -569,6 +571,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) {
+  return last_error = std::exchange(capture_broken, false) ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = nullptr;

@@ -138,6 +138,8 @@ TEST_CASE("cuda: the same logits give the CPU's token and log probability") {
       draw.request = &request;
       draw.step = random.of<int64_t>({0, 1, 50});
       draw.row = static_cast<int64_t>(i) % rows;
+      if (draw.step < static_cast<int64_t>(request.forced.size()))
+        draw.forced = request.forced[static_cast<size_t>(draw.step)];
       std::vector<uint32_t>& allowed = masks[2 * i];
       if (random.engine() % 3 == 0) request.forbidden.clear();
       for (const int64_t id : request.forbidden) take_from_mask(allowed.data(), id);

@@ -137,6 +137,20 @@ TEST_CASE("cuda: a step is recorded once for its number of texts, and anew where
   CHECK(recordings(4) == 1);
 }
 
+TEST_CASE("cuda: recordings of what lay elsewhere are not kept for good") {
+  const Recorded recorded;
+  const Model model(shapes_for_gpu()[0]);
+  Decoder decoder(model.config);
+  const BlockTable table = {0};
+  std::vector<KvStore> stores;  // each lies elsewhere
+  constexpr auto most = static_cast<int>(CudaInference::most_recordings);
+  for (int i = 0; i < most + 3; ++i) {
+    stores.emplace_back(model.config, at::kFloat).reserve(1, 1);
+    decoder.infer(model.weights, at::ones({1}, at::kLong), stores.back(), {{&table, 0, 1}});
+    CHECK(at::cuda::CUDAGraph::alive == i % most + 1);
+  }
+}
+
 TEST_CASE("cuda: steps go on where none can be recorded") {
   const Recorded recorded;
   at::cuda::CUDAGraph::fails = true;

@@ -5,11 +5,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 
-#include <stdexcept>
-
-using cudaGraph_t = struct CUgraph_st*;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
-inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) { return cudaSuccess; }
 
 namespace at::cuda {
 
@@ -17,12 +13,16 @@ using c10::cuda::MempoolId_t;
 inline MempoolId_t graph_pool_handle() { return {0, 1}; }
 
 struct CUDAGraph {
-  inline static int begun = 0, replayed = 0;
+  inline static int begun = 0, replayed = 0, alive = 0;
   inline static bool fails = false;
+
+  CUDAGraph() { ++alive; }
+  ~CUDAGraph() { --alive; }
+  CUDAGraph(const CUDAGraph&) = delete;
 
   void capture_begin(MempoolId_t, cudaStreamCaptureMode) {
     ++begun;
-    if (fails) throw std::runtime_error("no recording here");
+    emulated::capture_broken = fails;
   }
   void capture_end() {}
   void replay() { ++replayed; }

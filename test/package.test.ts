@@ -1,11 +1,13 @@
 /** What a project gets that installs nlac: the files of its tarball. */
 
 import { execFileSync, spawnSync } from "node:child_process";
-import { copyFileSync, readFileSync, symlinkSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { expect, test } from "vitest";
-import { temporaryDirectory, write } from "./native/helpers.ts";
+import ts from "typescript";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { write } from "./native/helpers.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -26,13 +28,18 @@ test("the tarball has what its pages link to, and nothing that makes npm build a
   for (const source of sources) expect(paths).toContain(source);
 });
 
-test("the pages' TypeScript compiles in a project that has nlac, zod and nothing else", () => {
-  const project = temporaryDirectory();
+/** A project that has nlac, zod and nothing else. */
+const project = mkdtempSync(join(tmpdir(), "nlac-project-"));
+afterAll(() => rmSync(project, { recursive: true }));
+beforeAll(() => {
   const installed = join(project, "node_modules", "nlac");
-  tsc(root, "-p", "tsconfig.json", "--emitDeclarationOnly", "--outDir", join(installed, "dist"));
+  execFileSync(process.execPath, [join(root, "scripts", "build.mjs"), "--out", join(installed, "dist")]);
   copyFileSync(join(root, "package.json"), join(installed, "package.json"));
   symlinkSync(join(root, "node_modules", "zod"), join(project, "node_modules", "zod"));
   write(join(project, "package.json"), JSON.stringify({ type: "module" }));
+});
+
+test("the pages' TypeScript compiles there", () => {
   const examples = ["README.md", "docs/training.md", "docs/environments/your-own.md", "docs/comparing.md"]
     .flatMap((page) => [...readFileSync(join(root, page), "utf8").matchAll(/^```ts\n(.*?)^```/gms)])
     .map(([, example]) => example!)
@@ -42,6 +49,41 @@ test("the pages' TypeScript compiles in a project that has nlac, zod and nothing
   // Node's own types would bring what the declarations must bring themselves.
   const flags = ["--ignoreConfig", "--strict", "--noEmit", "--module", "nodenext", "--target", "es2022"];
   expect(tsc(project, ...flags, ...examples)).toBe("");
+});
+
+test("an editor says there what a recipe's field means", () => {
+  const recipe = `import { defineRecipe } from "nlac";
+export default defineRecipe({
+  algorithm: "nlac", name: "n", model: "m", environment: { name: "errands" }, learner: { cacheBytes: 1 }, warmup: { batchSize: 2 },
+  config: { targetRate: 0.02, schedule: { warmupSteps: 3 }, evaluation: { every: 4 } },
+});`;
+  const file = write(join(project, "recipe.ts"), recipe);
+  const service = ts.createLanguageService({
+    getCompilationSettings: () => ({ module: ts.ModuleKind.NodeNext, strict: true, types: [] }),
+    getScriptFileNames: () => [file],
+    getScriptVersion: () => "0",
+    getScriptSnapshot: (name) => {
+      const text = ts.sys.readFile(name);
+      return text === undefined ? undefined : ts.ScriptSnapshot.fromString(text);
+    },
+    getCurrentDirectory: () => project,
+    getDefaultLibFileName: ts.getDefaultLibFilePath,
+    ...{ fileExists: ts.sys.fileExists, readFile: ts.sys.readFile, directoryExists: ts.sys.directoryExists },
+  });
+  const told = (field: string) =>
+    ts.displayPartsToString(service.getQuickInfoAtPosition(file, recipe.indexOf(`${field}:`))?.documentation);
+  expect(told("targetRate")).toMatch(/^τ: the share of θ that θ̄ takes over/);
+  const fields = [
+    "name",
+    "model",
+    "cacheBytes",
+    "batchSize",
+    "schedule",
+    "warmupSteps",
+    "evaluation",
+    "every",
+  ];
+  for (const field of fields) expect([field, told(field).length > 10]).toEqual([field, true]);
 });
 
 /** What the compiler finds, run in `directory`. */

@@ -145,7 +145,7 @@ export interface Environment<Task = unknown> {
   start(task: Task, options: ResetOptions): Promise<Episode>;
   reset(task: Task, options: ResetOptions): Promise<Observation>;
   step(action: Action): Promise<StepResult>;
-  /** A scripted episode on `task`, for environments that can show good play. */
+  /** A scripted episode on `task`, one of those to train on, for environments that can show good play. */
   demonstrate?(task: Task, options: ResetOptions): Promise<Demonstration>;
   /** The probability of success that a description of the future speaks of; undefined where it speaks of none. */
   foretold?(future: string): number | undefined;

@@ -64,7 +64,9 @@ test("a policy of random weights writes only actions that can be read, in a run 
         signal: controller.signal,
         progress: {
           ...silentProgress,
-          show: () => void (++updates === stopAfter && controller.abort()),
+          show: (figures: Record<string, number>) => {
+            if ("NLL" in figures && ++updates === stopAfter) controller.abort();
+          },
         },
         description: {},
         checkpointSeconds: 0,

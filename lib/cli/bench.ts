@@ -85,7 +85,7 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
   });
   const directory = flags.out ?? (quick ? undefined : defaultDirectory());
   if (directory !== undefined) {
-    const files = write(report, directory);
+    const files = write(report, directory, only);
     reporter.line(`Written: ${files.join(", ")}`);
   }
   if (flags.json) console.log(JSON.stringify(report, null, 2));
@@ -100,15 +100,17 @@ function defaultDirectory(): string {
   return isCheckout() ? join(packageRoot(), "bench", "results") : process.cwd();
 }
 
-function write(report: Report, directory: string): string[] {
+/** A report of chosen cases has their name, so that it takes no other's place. */
+function write(report: Report, directory: string, only = ""): string[] {
   mkdirSync(directory, { recursive: true });
   const { date, suite, device, source, machine } = report;
-  const hardware = (machine.gpu ?? machine.cpu).toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
+  const plain = (text: string) => text.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
   const parts = [
     date.slice(0, 10),
     suite,
+    plain(only),
     device.replace(":", ""),
-    hardware,
+    plain(machine.gpu ?? machine.cpu),
     source.commit?.replace("+", "-changed"),
   ];
   const base = join(directory, parts.filter((part) => part).join("-"));

@@ -40,6 +40,10 @@ test("a quick bench measures, prints its report and writes it where it is told t
   expect(files[0]).toMatch(new RegExp(`^${report.date.slice(0, 10)}-sampler-cpu-.+\\.json$`));
   expect(JSON.parse(readFileSync(join(out, files[0]!), "utf8"))).toEqual(report);
   expect(readFileSync(join(out, files[1]!), "utf8")).toMatch(/^<svg /);
+  // Of some cases alone: beside the other, not in its place.
+  await nlac("bench", "sampler", "--quick", "--threads", "1", "--only", "set", "--out", out);
+  expect(readdirSync(out)).toHaveLength(4);
+  expect(JSON.parse(readFileSync(join(out, files[0]!), "utf8"))).toEqual(report);
 });
 
 test("a peer that fails, or cannot run here, is a row that says so", async () => {

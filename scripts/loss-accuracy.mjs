@@ -6,6 +6,7 @@
 // Each loss runs on the same random rows in float32 and in bfloat16, and is held against its formula in float64 on the very
 // numbers the tensors hold.
 import { parseArgs } from "node:util";
+import { spread } from "../dist/bench/inputs.js";
 import { ops, Tensor } from "../dist/index.js";
 
 const { device } = parseArgs({ options: { device: { type: "string", default: "cpu" } } }).values;
@@ -18,29 +19,16 @@ const beta = 0.5;
 const topK = 64;
 const clip = { clipLow: 0.2, clipHigh: 0.28, klCoefficient: 0.04 };
 
-/** [count] repeatable numbers, normally distributed. */
-function normal(seed, count, scale) {
-  let state = seed;
-  const uniform = () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (state + 0.5) / 2 ** 32;
-  };
-  return Float32Array.from({ length: count }, () => {
-    const radius = Math.sqrt(-2 * Math.log(uniform()));
-    return scale * radius * Math.cos(2 * Math.PI * uniform());
-  });
-}
-
 const given = {
-  student: normal(1, rows * width, 1),
-  studentMatrix: normal(2, vocabulary * width, 2.5 / Math.sqrt(width)),
-  teacher: normal(3, rows * width, 1),
-  teacherMatrix: normal(4, vocabulary * width, 2.5 / Math.sqrt(width)),
+  student: spread(1, rows * width, 1),
+  studentMatrix: spread(2, vocabulary * width, 7.5 / Math.sqrt(width)),
+  teacher: spread(3, rows * width, 1),
+  teacherMatrix: spread(4, vocabulary * width, 7.5 / Math.sqrt(width)),
   weights: Float32Array.from({ length: rows }, (_, i) => (i % 7 === 3 ? 0 : (1 + (i % 3)) / rows)),
   targets: BigInt64Array.from({ length: rows }, (_, i) => BigInt((i * 7919) % vocabulary)),
-  advantages: normal(5, rows, 1),
-  oldNoise: normal(6, rows, 0.3),
-  referenceNoise: normal(7, rows, 0.5),
+  advantages: spread(5, rows, 2),
+  oldNoise: spread(6, rows, 0.5),
+  referenceNoise: spread(7, rows, 1),
 };
 
 /** log softmax(hidden · matrixᵀ / temperature) of a row, and the logarithm of the sum it is divided by. */

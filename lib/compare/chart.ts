@@ -75,9 +75,9 @@ export function renderCurves(report: Report): string {
   const width = Math.ceil(Math.max(leastWidth, named.right + margin));
   const shapes = [
     `<clipPath id="plot"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
-    text(32, 44, "title", comparison.name),
+    text(margin, 44, "title", comparison.name),
     text(
-      32,
+      margin,
       66,
       "small",
       `Lines: interquartile mean of ${seeds}. Bands: its ${100 * coverage} % interval. Thin lines: single runs.`,

@@ -15,7 +15,7 @@
 #include "binding/convert.h"
 #include "core/error.h"
 #include "core/io/gguf.h"
-#include "core/model/bf16_kernels.h"
+#include "core/cpu/bf16_kernels.h"
 
 namespace nlac::binding {
 namespace {

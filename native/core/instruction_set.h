@@ -1,11 +1,16 @@
-// The instruction sets that loops are compiled for, and which of them this processor runs. A source includes
-// the bodies of its loops once a set, the x86 ones under NLAC_X86_VARIANTS and between NLAC_BEGIN_AVX2 or
-// NLAC_BEGIN_AVX512 and NLAC_END_VARIANT, each in a namespace of the set's name with a table of what came out,
-// and defines all_kernels() with NLAC_ALL_KERNELS. Needs no torch. Thread rule: pure
-// functions.
+// The instruction sets that loops are compiled for, and which of them run here: those of the processor, up to the one
+// that the environment variable NLAC_INSTRUCTION_SET names. A source includes the bodies of its loops once a set, the
+// x86 ones under NLAC_X86_VARIANTS and between NLAC_BEGIN_AVX2 or NLAC_BEGIN_AVX512 and NLAC_END_VARIANT, each in a
+// namespace of the set's name with a table of what came out, and defines all_kernels() with NLAC_ALL_KERNELS. Needs no
+// torch. Thread rule: pure functions, but for limit_libraries.
 #pragma once
 
+#include <array>
+#include <cstdlib>
 #include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -31,10 +36,13 @@
 
 namespace nlac {
 
+// Each includes those before it. On ARM the baseline is NEON.
 enum class InstructionSet { baseline, avx2, avx512, avx512_bf16 };
+inline constexpr std::array instruction_set_names{"baseline", "avx2", "avx512", "avx512_bf16"};
+inline const char* name_of(InstructionSet set) { return instruction_set_names[static_cast<size_t>(set)]; }
 
-// Whether the processor and the system under us run what was compiled for `set`.
-inline bool runs(InstructionSet set) {
+// Whether the processor and the operating system run what was compiled for `set`.
+inline bool processor_runs(InstructionSet set) {
 #ifdef __x86_64__
   __builtin_cpu_init();  // a static initializer may come here before libgcc's own
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -54,13 +62,54 @@ inline bool runs(InstructionSet set) {
   return set == InstructionSet::baseline;
 }
 
+// The set that NLAC_INSTRUCTION_SET names, else the largest. Throws std::invalid_argument for another name.
+inline InstructionSet instruction_set_limit() {
+  static const InstructionSet limit = [] {
+    const char* const name = std::getenv("NLAC_INSTRUCTION_SET");
+    if (name == nullptr || *name == '\0') return InstructionSet::avx512_bf16;
+    for (size_t i = 0; i < instruction_set_names.size(); ++i)
+      if (std::string_view(name) == instruction_set_names[i]) return static_cast<InstructionSet>(i);
+    throw std::invalid_argument("NLAC_INSTRUCTION_SET must be baseline, avx2, avx512 or avx512_bf16, not " +
+                                std::string(name));
+  }();
+  return limit;
+}
+
+// Whether what was compiled for `set` is to be run: no code asks the processor in another way.
+inline bool runs(InstructionSet set) { return set <= instruction_set_limit() && processor_runs(set); }
+
+inline InstructionSet best_instruction_set() {
+  InstructionSet best = InstructionSet::baseline;
+  for (const auto set : {InstructionSet::avx2, InstructionSet::avx512, InstructionSet::avx512_bf16})
+    if (runs(set)) best = set;
+  return best;
+}
+
+// Holds libtorch, and the libraries it multiplies by, to the limit. For the start of a program, before any of them is
+// used; without a limit nothing is set.
+inline void limit_libraries() {
+  const char* const limit = std::getenv("NLAC_INSTRUCTION_SET");
+  if (limit == nullptr || *limit == '\0') return;
+  struct Names {
+    const char *torch, *onednn, *mkl;
+  };
+  constexpr std::array<Names, 4> names{{{"default", "SSE41", "SSE4_2"},
+                                        {"avx2", "AVX2", "AVX2"},
+                                        {"avx512", "AVX512_CORE", "AVX512"},
+                                        {"avx512", "AVX512_CORE_BF16", "AVX512"}}};
+  const Names& name = names[static_cast<size_t>(instruction_set_limit())];
+  setenv("ATEN_CPU_CAPABILITY", name.torch, 1);
+  setenv("ONEDNN_MAX_CPU_ISA", name.onednn, 1);
+  setenv("MKL_ENABLE_INSTRUCTIONS", name.mkl, 1);
+}
+
 template <typename Table>
 struct Variant {
   InstructionSet set;
   const Table* table;
 };
 
-// The tables that this processor runs, in the order given: the fastest first, the baseline's last.
+// The tables that run here, in the order given: the fastest first, the baseline's last.
 template <typename Table>
 std::vector<const Table*> runnable(std::initializer_list<Variant<Table>> variants) {
   std::vector<const Table*> found;

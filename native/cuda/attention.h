@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/model/bf16_kernels.h"
+#include "core/cpu/bf16_kernels.h"
 
 namespace nlac::cuda {
 

@@ -7,19 +7,12 @@
 #include <tuple>
 #include <utility>
 
-#include "core/model/bf16_kernels.h"
-#include "core/model/f32_kernels.h"
+#include "core/cpu/tensors.h"
 
 namespace nlac {
 namespace {
 
-using bf16::Bits;
-
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
-
-bool has_kernel(const at::Tensor& q) {
-  return q.is_cpu() && q.scalar_type() == at::kBFloat16 && q.size(2) % 64 == 0 && bf16::available();
-}
 
 // The kernels' view of x [tokens, heads, head_dim]: where a token's head begins.
 template <typename Number>
@@ -30,11 +23,6 @@ template <typename Number>
 Number* mutable_numbers(const at::Tensor& x, int64_t token, int64_t head) {
   return static_cast<Number*>(x.data_ptr()) + token * x.stride(0) + head * x.stride(1);
 }
-const Bits* bits(const at::Tensor& x, int64_t token, int64_t head) { return numbers<Bits>(x, token, head); }
-Bits* mutable_bits(const at::Tensor& x, int64_t token, int64_t head) {
-  return mutable_numbers<Bits>(x, token, head);
-}
-
 std::vector<int64_t> starts_of(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> starts;
   int64_t start = 0;
@@ -87,14 +75,16 @@ Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, co
   result.output = at::empty(q.sizes(), q.options());
   for (const int64_t length : lengths)
     result.logsumexp.push_back(at::empty({heads, length}, q.options().dtype(at::kFloat)));
-  at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
-      const bf16::Head head{length, length, q.size(2), q.stride(0), k.stride(0), result.output.stride(0)};
-      bf16::attend(head, bits(q, start, h), bits(k, start, h / group), bits(v, start, h / group),
-                   mutable_bits(result.output, start, h),
-                   result.logsumexp[sequence].data_ptr<float>() + h * length);
-    }
+  cpu::with_number(q, [&]<typename Number>(Number) {
+    at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
+        const cpu::Head head{length, q.size(2), q.stride(0), k.stride(0), result.output.stride(0)};
+        cpu::attend(head, numbers<Number>(q, start, h), numbers<Number>(k, start, h / group),
+                    numbers<Number>(v, start, h / group), mutable_numbers<Number>(result.output, start, h),
+                    result.logsumexp[sequence].template data_ptr<float>() + h * length);
+      }
+    });
   });
   return result;
 }
@@ -110,17 +100,19 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
   // Each query head's share, so that heads need not wait for one another: [heads, tokens, head_dim]
   const at::Tensor for_k = at::empty({heads, tokens, d}, options),
                    for_v = at::empty({heads, tokens, d}, options);
-  at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
-      const bf16::Head head{length, length, d, q.stride(0), k.stride(0), grad.stride(0)};
-      const int64_t own = (h * tokens + start) * d;
-      bf16::attend_backward(head, bits(q, start, h), bits(k, start, h / group), bits(v, start, h / group),
-                            bits(attended.output, start, h),
-                            attended.logsumexp[sequence].const_data_ptr<float>() + h * length,
-                            bits(grad, start, h), mutable_bits(grad_q, start, h),
-                            for_k.data_ptr<float>() + own, for_v.data_ptr<float>() + own);
-    }
+  cpu::with_number(q, [&]<typename Number>(Number) {
+    at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
+        const cpu::Head head{length, d, q.stride(0), k.stride(0), grad.stride(0)};
+        const int64_t own = (h * tokens + start) * d;
+        cpu::attend_backward(head, numbers<Number>(q, start, h), numbers<Number>(k, start, h / group),
+                             numbers<Number>(v, start, h / group), numbers<Number>(attended.output, start, h),
+                             attended.logsumexp[sequence].template const_data_ptr<float>() + h * length,
+                             numbers<Number>(grad, start, h), mutable_numbers<Number>(grad_q, start, h),
+                             for_k.data_ptr<float>() + own, for_v.data_ptr<float>() + own);
+      }
+    });
   });
   for (const auto& [share, into] : {std::pair{for_k, grad_k}, std::pair{for_v, grad_v}})
     at::Tensor(into).copy_(share.view({kv_heads, group, tokens, d}).sum(1).transpose(0, 1));
@@ -186,7 +178,7 @@ AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at
 
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const std::vector<int64_t>& lengths) {
-  if (has_kernel(q)) return packed_attention_by_kernel(q, k, v, lengths);
+  if (cpu::takes(q)) return packed_attention_by_kernel(q, k, v, lengths);
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads;
   Attended result;
   result.output = at::empty(q.sizes(), q.options());
@@ -217,7 +209,7 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
                                const at::Tensor& v, const Attended& attended,
                                const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
                                at::Tensor grad_v) {
-  if (has_kernel(q)) {
+  if (cpu::takes(q)) {
     packed_attention_backward_by_kernel(grad, q, k, v, attended, lengths, grad_q, grad_k, grad_v);
     return;
   }
@@ -370,15 +362,12 @@ CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice
 void CachedAttention::run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           at::Tensor output) const {
   if (!store_.packed()) return run_plain(layer, q, k, v, output);
-  if (q.scalar_type() == at::kFloat) return run_packed<float>(layer, q, k, v, output);
-  run_packed<Bits>(layer, q, k, v, output);
+  cpu::with_number(q, [&]<typename Number>(Number) { run_packed<Number>(layer, q, k, v, output); });
 }
 
 template <typename Number>
 void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  at::Tensor output) const {
-  using bf16::attend_blocks, bf16::store_key, bf16::store_value;
-  using f32::attend_blocks, f32::store_key, f32::store_value;
   const int64_t kv_heads = k.size(1), group = q.size(1) / kv_heads, d = q.size(2);
   const int64_t keys = store_.keys_at(layer), values = store_.values_at(layer);
   at::parallel_for(0, k.size(0), 16, [&](int64_t begin, int64_t end) {
@@ -391,8 +380,8 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
       const bool last = position + 1 == slice.past + slice.fresh;
       for (int64_t h = 0; h < kv_heads; ++h) {
         const int64_t of_head = h * kBlockTokens * d;
-        store_key(numbers<Number>(k, row, h), d, slot, block + keys + of_head);
-        store_value(numbers<Number>(v, row, h), d, slot, last, block + values + of_head);
+        cpu::store_key(numbers<Number>(k, row, h), d, slot, block + keys + of_head);
+        cpu::store_value(numbers<Number>(v, row, h), d, slot, last, block + values + of_head);
       }
     }
   });
@@ -400,9 +389,9 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
     for (int64_t i = begin; i < end; ++i) {
       const auto& [s, start, first, count] = stretches_[static_cast<size_t>(i / kv_heads)];
       const int64_t head = i % kv_heads, of_head = head * kBlockTokens * d;
-      const bf16::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
-      attend_blocks(shape, first, count, numbers<Number>(q, start, head * group), starts_[s].data(),
-                    keys + of_head, values + of_head, mutable_numbers<Number>(output, start, head * group));
+      const cpu::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
+      cpu::attend_blocks(shape, first, count, numbers<Number>(q, start, head * group), starts_[s].data(),
+                         keys + of_head, values + of_head, mutable_numbers<Number>(output, start, head * group));
     }
   });
 }

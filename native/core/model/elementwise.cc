@@ -1,7 +1,6 @@
 #include "core/model/elementwise.h"
 
-#include "core/model/bf16_kernels.h"
-#include "core/model/f32_kernels.h"
+#include "core/cpu/tensors.h"
 
 namespace nlac {
 namespace {
@@ -13,36 +12,21 @@ at::Tensor inverse_rms(const at::Tensor& x, double eps) {
   return x.square().mean(-1, true).add_(eps).rsqrt_();
 }
 
-bool has_kernel(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
-}
-
-bool has_f32_kernel(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
-
-const bf16::Bits* bits(const at::Tensor& x) {
-  return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
-}
-bf16::Bits* mutable_bits(const at::Tensor& x) { return static_cast<bf16::Bits*>(x.data_ptr()); }
-
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (has_kernel(weight)) {
+  if (cpu::takes(weight) && (x.scalar_type() == at::kFloat || x.scalar_type() == weight.scalar_type())) {
     const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), weight.options());
-    const auto run = [&](const auto* values) {
-      bf16::rms_norm(values, x.numel() / x.size(-1), x.size(-1), bits(weight), static_cast<float>(eps),
-                     mutable_bits(result));
-    };
-    if (x.scalar_type() == at::kFloat)
-      run(rows.const_data_ptr<float>());
-    else
-      run(bits(rows));
-    return result;
-  }
-  if (has_f32_kernel(weight) && has_f32_kernel(x)) {
-    const at::Tensor rows = x.contiguous(), result = at::empty(x.sizes(), x.options());
-    f32::rms_norm(rows.const_data_ptr<float>(), x.numel() / x.size(-1), x.size(-1),
-                  weight.const_data_ptr<float>(), static_cast<float>(eps), result.data_ptr<float>());
+    cpu::with_number(weight, [&]<typename Number>(Number) {
+      const auto run = [&](const auto* values) {
+        cpu::rms_norm(values, x.numel() / x.size(-1), x.size(-1), cpu::numbers<Number>(weight),
+                      static_cast<float>(eps), cpu::mutable_numbers<Number>(result));
+      };
+      if (x.scalar_type() == at::kFloat)
+        run(rows.const_data_ptr<float>());
+      else
+        run(cpu::numbers<Number>(rows));
+    });
     return result;
   }
   const at::Tensor values = x.to(wide(x));
@@ -51,13 +35,16 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 
 at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                              double eps, at::Tensor grad_weight, const at::Tensor& residual) {
-  if (has_kernel(x)) {
+  if (cpu::takes(x)) {
     const at::Tensor upstream = grad.contiguous(), rows = x.contiguous();
     const at::Tensor added = residual.defined() ? residual.contiguous() : residual;
     const at::Tensor result = at::empty(x.sizes(), x.options());
-    bf16::rms_norm_backward(bits(upstream), bits(rows), bits(added), x.numel() / x.size(-1), x.size(-1),
-                            bits(weight), static_cast<float>(eps), mutable_bits(result),
-                            grad_weight.defined() ? grad_weight.data_ptr<float>() : nullptr);
+    cpu::with_number(x, [&]<typename Number>(Number) {
+      cpu::rms_norm_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(rows), cpu::numbers<Number>(added),
+                             x.numel() / x.size(-1), x.size(-1), cpu::numbers<Number>(weight),
+                             static_cast<float>(eps), cpu::mutable_numbers<Number>(result),
+                             grad_weight.defined() ? grad_weight.data_ptr<float>() : nullptr);
+    });
     return result;
   }
   const at::Tensor values = x.to(wide(x)), upstream = grad.to(wide(x));
@@ -73,16 +60,12 @@ at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const 
 
 void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool inverse) {
   const int64_t half = x.size(-1) / 2;
-  if (has_kernel(x) && half % 16 == 0) {
-    bf16::rotate(mutable_bits(x), x.size(0), x.stride(0), x.size(1), half, rope.cos.const_data_ptr<float>(),
-                 rope.sin.const_data_ptr<float>(), positions.const_data_ptr<int64_t>(),
-                 inverse ? -1.0f : 1.0f);
-    return;
-  }
-  if (has_f32_kernel(x)) {
-    f32::rotate(x.data_ptr<float>(), x.size(0), x.stride(0), x.size(1), half,
-                rope.cos.const_data_ptr<float>(), rope.sin.const_data_ptr<float>(),
-                positions.const_data_ptr<int64_t>(), inverse ? -1.0f : 1.0f);
+  if (cpu::takes(x)) {
+    cpu::with_number(x, [&]<typename Number>(Number) {
+      cpu::rotate(cpu::mutable_numbers<Number>(x), x.size(0), x.stride(0), x.size(1), half,
+                  rope.cos.const_data_ptr<float>(), rope.sin.const_data_ptr<float>(),
+                  positions.const_data_ptr<int64_t>(), inverse ? -1.0f : 1.0f);
+    });
     return;
   }
   const at::Tensor cos = rope.cos.index_select(0, positions).unsqueeze(1).to(wide(x));
@@ -96,14 +79,11 @@ void rotate(at::Tensor x, const Rope& rope, const at::Tensor& positions, bool in
 
 at::Tensor gated_silu(const at::Tensor& gate_up) {
   const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
-  if (has_kernel(gate_up)) {
+  if (cpu::takes(gate_up)) {
     const at::Tensor result = at::empty({rows, n}, gate_up.options());
-    bf16::gated_silu(bits(gate_up), rows, n, mutable_bits(result));
-    return result;
-  }
-  if (has_f32_kernel(gate_up)) {
-    const at::Tensor result = at::empty({rows, n}, gate_up.options());
-    f32::gated_silu(gate_up.const_data_ptr<float>(), rows, n, result.data_ptr<float>());
+    cpu::with_number(gate_up, [&]<typename Number>(Number) {
+      cpu::gated_silu(cpu::numbers<Number>(gate_up), rows, n, cpu::mutable_numbers<Number>(result));
+    });
     return result;
   }
   return at::silu(gate_up.narrow(1, 0, n)).mul_(gate_up.narrow(1, n, n));
@@ -112,9 +92,12 @@ at::Tensor gated_silu(const at::Tensor& gate_up) {
 at::Tensor gated_silu_backward(const at::Tensor& grad, const at::Tensor& gate_up) {
   const int64_t rows = gate_up.size(0), n = gate_up.size(1) / 2;
   at::Tensor result = at::empty_like(gate_up);
-  if (has_kernel(gate_up)) {
+  if (cpu::takes(gate_up)) {
     const at::Tensor upstream = grad.contiguous();
-    bf16::gated_silu_backward(bits(upstream), bits(gate_up), rows, n, mutable_bits(result));
+    cpu::with_number(gate_up, [&]<typename Number>(Number) {
+      cpu::gated_silu_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(gate_up), rows, n,
+                               cpu::mutable_numbers<Number>(result));
+    });
     return result;
   }
   const at::Tensor gate = gate_up.narrow(1, 0, n), up = gate_up.narrow(1, n, n);

@@ -25,8 +25,7 @@ void KvStore::copy(int32_t from, int32_t to) { blocks_[to].copy_(blocks_[from]);
 bool KvStore::packed() const {
   const at::Device device = options_.device();
   if (!device.is_cpu() || device.type() == NLAC_KERNEL_DEVICE) return false;
-  return options_.dtype() == at::kFloat ||
-         (options_.dtype() == at::kBFloat16 && config_.head_dim % 64 == 0 && bf16::available());
+  return options_.dtype() == at::kFloat || options_.dtype() == at::kBFloat16;
 }
 
 void* KvStore::block(int32_t number) const {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/model/bf16_kernels.h"
+#include "core/cpu/kernels.h"
 #include "core/model/config.h"
 
 // Where the kernels of native/cuda run. A test compiles them, and what knows of them here, for the CPU.
@@ -18,7 +18,7 @@
 
 namespace nlac {
 
-using bf16::kBlockTokens;
+using cpu::kBlockTokens;
 
 // Blocks of one text, in order: the first holds tokens 0 … kBlockTokens - 1.
 using BlockTable = std::vector<int32_t>;
@@ -37,7 +37,7 @@ class KvStore {
   void copy(int32_t from, int32_t to);
   void clear() { blocks_ = at::Tensor(); }
 
-  // Whether the blocks lie packed, for the kernels of bf16_kernels.h or f32_kernels.h. Otherwise a block's part is plain
+  // Whether the blocks lie packed, for the kernels of core/cpu/kernels.h. Otherwise a block's part is plain
   // [kv_heads, kBlockTokens, head_dim].
   bool packed() const;
 

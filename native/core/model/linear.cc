@@ -1,8 +1,8 @@
 #include "core/model/linear.h"
 
+#include "core/cpu/tensors.h"
 #include "core/loss/products.h"
-#include "core/model/bf16_kernels.h"
-#include "core/model/f32_kernels.h"
+#include "core/cpu/bf16_kernels.h"
 
 namespace nlac {
 namespace {
@@ -10,21 +10,17 @@ namespace {
 // Up to this many rows the product is bound by reading the weights, and libtorch repacks them first.
 constexpr int64_t few_rows = 64;
 
-bool has_kernel(const at::Tensor& x) {
+// Whether the processor's own products of bfloat16 pairs take x.
+bool by_pairs(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
 }
-bool has_f32_kernel(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
-bool has_few_rows_kernel(const at::Tensor& x) { return has_kernel(x) && x.size(0) <= few_rows; }
+bool few_by_pairs(const at::Tensor& x) { return by_pairs(x) && x.size(0) <= few_rows; }
+bool by_kernels(const at::Tensor& x) { return cpu::takes(x) && !by_pairs(x); }
 
-const bf16::Bits* bits(const at::Tensor& x) {
-  return x.defined() ? static_cast<const bf16::Bits*>(x.const_data_ptr()) : nullptr;
-}
-
-bf16::Bits* mutable_bits(const at::Tensor& x) { return static_cast<bf16::Bits*>(x.data_ptr()); }
+const bf16::Bits* bits(const at::Tensor& x) { return cpu::numbers<bf16::Bits>(x); }
 
 template <typename Out>
-at::Tensor run_kernel(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                      at::ScalarType type) {
+at::Tensor run_pairs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType type) {
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(type));
   const at::Tensor rows = x.contiguous(), matrix = weight.contiguous();
   bf16::linear(bits(rows), x.size(0), bits(matrix), bits(bias), weight.size(0), weight.size(1),
@@ -32,19 +28,42 @@ at::Tensor run_kernel(const at::Tensor& x, const at::Tensor& weight, const at::T
   return y;
 }
 
+// a [m, k] · b [k, n] in a's type.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  if (!by_kernels(a)) return at::mm(a, b);
+  const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  cpu::multiply(a, b, result);
+  return result;
+}
+
+// sum [m, n] += a [m, k] · b [k, n], rounded once.
+void add_product(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
+  if (!by_kernels(a)) {
+    sum.addmm_(a, b);
+  } else if (sum.scalar_type() == at::kFloat) {
+    cpu::multiply(a, b, sum, true);
+  } else {
+    const at::Tensor added = at::empty(sum.sizes(), sum.options().dtype(at::kFloat));
+    cpu::multiply(a, b, added);
+    sum.add_(added);
+  }
+}
+
 void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, at::Tensor sum) {
-  if (has_kernel(x) && sum.scalar_type() == at::kFloat && sum.is_contiguous()) {
+  if (by_pairs(x) && sum.scalar_type() == at::kFloat && sum.is_contiguous()) {
     const at::Tensor a = grad.contiguous(), b = x.contiguous();
     bf16::add_transposed_product(bits(a), bits(b), a.size(0), a.size(1), b.size(1), sum.data_ptr<float>());
   } else {
-    // A GPU multiplies bfloat16 into float32 by itself.
-    product_weight(x.is_cuda() && x.scalar_type() == at::kBFloat16 ? grad : grad.to(sum.scalar_type()), x, sum);
+    product_weight(grad, x, sum);
   }
 }
 
 at::Tensor plain_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (has_few_rows_kernel(x)) return run_kernel<bf16::Bits>(x, weight, bias, at::kBFloat16);
-  return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  if (few_by_pairs(x)) return run_pairs<bf16::Bits>(x, weight, bias, at::kBFloat16);
+  if (!by_kernels(x)) return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  const at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
+  cpu::multiply(x, weight.t(), y, false, bias);
+  return y;
 }
 
 // --- adapters: with h = scale · A x, y += B h --------------------------------------------------------
@@ -62,31 +81,21 @@ at::Tensor part_of_output(const at::Tensor& y, const Adapter& adapter, size_t i)
   return y.narrow(1, adapter.parts[i].row, adapter.parts[i].rows);
 }
 
-void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y) {
+// `by_rows`: a row's result must not depend on how many rows there are.
+void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y, bool by_rows = false) {
   if (!adapter.a.defined()) return;
-  const at::Tensor down = adapter_down(x, adapter);
+  const at::Tensor down = by_rows && by_pairs(x)
+                              ? run_pairs<bf16::Bits>(x, adapter.a, {}, at::kBFloat16).mul_(adapter.scale)
+                              : adapter_down(x, adapter);
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
     const at::Tensor h = part_of_down(down, adapter, i), b = adapter.part_b(i);
     at::Tensor sum = part_of_output(y, adapter, i);
-    if (has_few_rows_kernel(x) || sum.scalar_type() != h.scalar_type())
-      add_linear(h, b, {}, sum);
+    if (by_pairs(x) && (by_rows || x.size(0) <= few_rows))
+      sum.add_(run_pairs<float>(h, b, {}, at::kFloat));
+    else if (!by_pairs(x) || sum.scalar_type() == h.scalar_type())
+      add_product(h, b.t(), sum);
     else
-      sum.addmm_(h, b.t());
-  }
-}
-
-// The same by kernels whose rows do not depend on one another, however many there are. In float32 the matrices are
-// packed anew for each call: they are thin.
-void add_adapter_by_rows(const at::Tensor& x, const Adapter& adapter, const at::Tensor& y) {
-  if (!adapter.a.defined()) return;
-  const bool packs = has_f32_kernel(x);
-  const at::Tensor down =
-      (packs ? PackedMatrix(adapter.a).in_float(x) : run_kernel<bf16::Bits>(x, adapter.a, {}, at::kBFloat16))
-          .mul_(adapter.scale);
-  for (size_t i = 0; i < adapter.parts.size(); ++i) {
-    const at::Tensor h = part_of_down(down, adapter, i), b = adapter.part_b(i);
-    part_of_output(y, adapter, i)
-        .add_(packs ? PackedMatrix(b).in_float(h) : run_kernel<float>(h, b, {}, at::kFloat));
+      add_linear(h, b, {}, sum);
   }
 }
 
@@ -98,11 +107,11 @@ void add_adapter_backward(const at::Tensor& grad, const at::Tensor& x, const Ada
   for (size_t i = 0; i < adapter.parts.size(); ++i) {
     const at::Tensor part = part_of_output(grad, adapter, i);
     if (into.b.defined()) add_weight_gradient(part, part_of_down(down, adapter, i), into.part_b(i));
-    part_of_down(at_down, adapter, i).copy_(at::mm(part, adapter.part_b(i)));
+    part_of_down(at_down, adapter, i).copy_(product(part, adapter.part_b(i)));
   }
   at_down.mul_(adapter.scale);
   if (into.a.defined()) add_weight_gradient(at_down, x, into.a);
-  grad_x.addmm_(at_down, adapter.a);
+  add_product(at_down, adapter.a, grad_x);
 }
 
 }  // namespace
@@ -116,61 +125,67 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const a
 
 void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum,
                 const Adapter& adapter) {
-  const bool exact = has_few_rows_kernel(x) && sum.scalar_type() == at::kFloat;
-  sum.add_(exact ? run_kernel<float>(x, weight, bias, at::kFloat) : plain_forward(x, weight, bias));
+  const bool in_float = sum.scalar_type() == at::kFloat;
+  if (by_kernels(x) && in_float)
+    cpu::multiply(x, weight.t(), sum, true, bias);
+  else if (few_by_pairs(x) && in_float)
+    sum.add_(run_pairs<float>(x, weight, bias, at::kFloat));
+  else
+    sum.add_(plain_forward(x, weight, bias));
   add_adapter(x, adapter, sum);
 }
 
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight) {
-  if (has_kernel(x)) return run_kernel<float>(x, weight, {}, at::kFloat);
+  if (by_pairs(x)) return run_pairs<float>(x, weight, {}, at::kFloat);
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(at::kFloat));
   product_logits(x, weight, y);
   return y;
 }
 
 PackedMatrix::PackedMatrix(const at::Tensor& weight, bool int8) : weight_(weight) {
+  if (!cpu::takes(weight)) return;
   const int64_t out = weight.size(0), in = weight.size(1);
   const at::Tensor matrix = weight.contiguous();
-  if (has_f32_kernel(weight)) {
-    panels_ = at::empty({f32::packed_size(out, in)}, weight.options());
-    f32::pack_weights(matrix.const_data_ptr<float>(), out, in, panels_.data_ptr<float>());
-  } else if (has_kernel(weight) && in % 2 == 0 && int8) {
-    panels_ = at::empty({bf16::packed_size(out, in)}, weight.options().dtype(at::kChar));
-    scales_ = at::empty({bf16::int8_scales(out, in)}, weight.options().dtype(at::kFloat));
-    bf16::pack_int8(bits(matrix), out, in, panels_.data_ptr<int8_t>(), scales_.data_ptr<float>());
-  } else if (has_kernel(weight) && in % 2 == 0) {
-    panels_ = at::empty({bf16::packed_size(out, in)}, weight.options());
-    bf16::pack_weights(bits(matrix), out, in, mutable_bits(panels_));
-  }
+  cpu::with_number(weight, [&]<typename Number>(Number) {
+    using Packed = cpu::PackedWeights<Number>;
+    const Number* const numbers = cpu::numbers<Number>(matrix);
+    if (int8) {
+      panels_ = at::empty({Packed::size(out, in)}, weight.options().dtype(at::kChar));
+      scales_ = at::empty({Packed::scales(out, in)}, weight.options().dtype(at::kFloat));
+      Packed::pack_int8(numbers, out, in, panels_.data_ptr<int8_t>(), scales_.data_ptr<float>());
+    } else {
+      panels_ = at::empty({Packed::size(out, in)}, weight.options());
+      Packed::pack(numbers, out, in, cpu::mutable_numbers<Number>(panels_));
+    }
+  });
 }
 
 void PackedMatrix::run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y, bool add) const {
   const at::Tensor rows = x.contiguous();
   const int64_t out = weight_.size(0), in = weight_.size(1);
-  if (has_f32_kernel(weight_)) {
-    f32::packed_linear(rows.const_data_ptr<float>(), rows.size(0), panels_.const_data_ptr<float>(),
-                       bias.defined() ? bias.const_data_ptr<float>() : nullptr, out, in, y.data_ptr<float>(),
-                       y.stride(0), add);
-  } else {
-    const auto multiply = [&](const auto*... packed) {
+  cpu::with_number(weight_, [&]<typename Number>(Number) {
+    const auto multiply = [&](const auto* packed, const float* scales) {
+      const auto run_into = [&](auto* result) {
+        cpu::packed_linear(cpu::numbers<Number>(rows), rows.size(0), packed, scales, cpu::numbers<Number>(bias), out,
+                           in, result, y.stride(0), add);
+      };
       if (y.scalar_type() == at::kFloat)
-        bf16::packed_linear(bits(rows), rows.size(0), packed..., bits(bias), out, in, y.data_ptr<float>(),
-                            y.stride(0), add);
+        run_into(y.data_ptr<float>());
       else
-        bf16::packed_linear(bits(rows), rows.size(0), packed..., bits(bias), out, in, mutable_bits(y));
+        run_into(cpu::mutable_numbers<Number>(y));
     };
     if (scales_.defined())
       multiply(panels_.const_data_ptr<int8_t>(), scales_.const_data_ptr<float>());
     else
-      multiply(bits(panels_));
-  }
+      multiply(cpu::numbers<Number>(panels_), nullptr);
+  });
 }
 
 at::Tensor PackedMatrix::forward(const at::Tensor& x, const at::Tensor& bias, const Adapter& adapter) const {
   if (!panels_.defined()) return linear_forward(x, weight_, bias, adapter);
   const at::Tensor y = at::empty({x.size(0), weight_.size(0)}, x.options());
   run(x, bias, y, false);
-  add_adapter_by_rows(x, adapter, y);
+  add_adapter(x, adapter, y, true);
   return y;
 }
 
@@ -179,7 +194,7 @@ void PackedMatrix::add(const at::Tensor& x, const at::Tensor& bias, at::Tensor s
   if (!panels_.defined() || sum.scalar_type() != at::kFloat)
     return add_linear(x, weight_, bias, sum, adapter);
   run(x, bias, sum, true);
-  add_adapter_by_rows(x, adapter, sum);
+  add_adapter(x, adapter, sum, true);
 }
 
 at::Tensor PackedMatrix::in_float(const at::Tensor& x) const {
@@ -194,7 +209,7 @@ at::Tensor linear_backward(const at::Tensor& grad, const at::Tensor& x, const at
                            const Adapter& grad_adapter) {
   if (grad_weight.defined()) add_weight_gradient(grad, x, grad_weight);
   if (grad_bias.defined()) grad_bias.add_(grad.sum(0, false, grad_bias.scalar_type()));
-  const at::Tensor grad_x = at::mm(grad, weight);
+  const at::Tensor grad_x = product(grad, weight);
   if (adapter.a.defined()) add_adapter_backward(grad, x, adapter, grad_x, grad_adapter);
   return grad_x;
 }

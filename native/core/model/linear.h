@@ -22,13 +22,13 @@ void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 // size is made.
 at::Tensor linear_in_float(const at::Tensor& x, const at::Tensor& weight);
 
-// A matrix as inference multiplies by it: on a CPU in float32, or in bfloat16 where it has the kernel, a packed copy as
-// large as the matrix, else the matrix itself. A row's result is the same to the last bit however many rows there are where
-// it is packed. Keeps the weight alive; knows nothing of later changes of it.
+// A matrix as inference multiplies by it: on a CPU in float32 or bfloat16 a packed copy as large as the matrix, else the
+// matrix itself. Where it is packed a row's result is the same to the last bit however many rows there are. Keeps the
+// weight alive; knows nothing of later changes of it.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // `int8` rounds a bfloat16 matrix that is packed to int8, with a scale for each few neighbours of an output.
+  // `int8` rounds a matrix that is packed to int8, with a scale for each few neighbours of an output.
   explicit PackedMatrix(const at::Tensor& weight, bool int8 = false);
 
   // As linear_forward, add_linear and linear_in_float.
@@ -40,7 +40,7 @@ class PackedMatrix {
   // y [rows, out] = or += the product, by the kernels.
   void run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y, bool add) const;
   at::Tensor weight_;  // [out, in]
-  at::Tensor panels_;  // as f32 or bf16 packs; undefined: they do not
+  at::Tensor panels_;  // as cpu::PackedWeights packs; undefined: not packed
   at::Tensor scales_;  // f32, of int8 panels; undefined: they are of the weight's type
 };
 

@@ -14,7 +14,7 @@
 
 #include "core/error.h"
 #include "core/learner.h"
-#include "core/model/bf16_kernels.h"
+#include "core/cpu/bf16_kernels.h"
 #include "test/core/fixtures.h"
 #include "test/core/loss/soft_q_reference.h"
 
@@ -512,7 +512,7 @@ TEST_CASE("a target that rides on a step is the one that follows it, where the s
 
 TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
   std::vector<LearnerOptions> kinds = {options_of(at::kFloat), options_of(at::kBFloat16)};
-  if (bf16::available()) kinds.emplace_back(options_of(at::kBFloat16)).int8_generation = true;
+  kinds.emplace_back(options_of(at::kBFloat16)).int8_generation = true;
   for (const LearnerOptions& options : kinds) {
     CAPTURE(std::string(c10::toString(options.dtype)));
     CAPTURE(options.int8_generation);
@@ -1203,15 +1203,10 @@ std::unique_ptr<Learner> adapted_learner(const LearnerOptions& options = adapted
   return learner;
 }
 
-TEST_CASE("int8 weights are generation's alone, and an adapter's stay as they are") {
-  LearnerOptions options = options_of(at::kBFloat16);
+static void check_int8_generation(at::ScalarType type) {
+  const LearnerOptions options = options_of(type);
   LearnerOptions int8 = options;
   int8.int8_generation = true;
-  if (!bf16::available()) {
-    MESSAGE("this processor has no bfloat16 kernels");
-    CHECK(code_of([&] { Learner::create(tiny_config(), 1, int8); }) == "ERR_CONFIG");
-    return;
-  }
   GenerateRequest request = request_of(random_ids(30, 1), 20);
   request.forced = random_ids(20, 2);
   const std::vector<ScoredText> text = {{request.tokens, request.forced}};
@@ -1234,9 +1229,15 @@ TEST_CASE("int8 weights are generation's alone, and an adapter's stay as they ar
     CHECK(rounded->token_nll(text, true).losses == plain->token_nll(text, true).losses);
     CHECK(equal(rounded->gradients()->list(), plain->gradients()->list()));
   }
-  options.dtype = at::kFloat;
-  options.int8_generation = true;
-  CHECK(code_of([&] { Learner::create(tiny_config(), 1, options); }) == "ERR_CONFIG");
+}
+
+TEST_CASE("int8 weights are generation's alone, and an adapter's stay as they are") {
+  for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+    CAPTURE(std::string(c10::toString(type)));
+    check_int8_generation(type);
+  }
+  LearnerOptions int8 = options_of(at::kBFloat16);
+  int8.int8_generation = true;
   int8.device = at::kCUDA;
   CHECK(code_of([&] { Learner::create(tiny_config(), 1, int8); }) == "ERR_CONFIG");
 }

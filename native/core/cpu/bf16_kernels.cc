@@ -1,4 +1,4 @@
-#include "core/model/bf16_kernels.h"
+#include "core/cpu/bf16_kernels.h"
 
 #include <ATen/Parallel.h>
 

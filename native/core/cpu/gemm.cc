@@ -1,0 +1,155 @@
+#pragma GCC optimize("O3")
+
+#include "core/cpu/gemm.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/instruction_set.h"
+
+// Vectors never cross a function that is not inlined, so their calling convention does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#define NLAC_VARIANT baseline
+#define NLAC_LANES 4
+#define NLAC_VECTORS 4
+#ifdef __aarch64__  // 32 registers
+#define NLAC_TALL 6
+#else
+#define NLAC_TALL 2
+#endif
+#include "core/cpu/gemm.inc"
+
+#ifdef NLAC_X86_VARIANTS
+NLAC_BEGIN_AVX2
+#define NLAC_VARIANT avx2
+#define NLAC_LANES 8
+#define NLAC_VECTORS 2
+#define NLAC_TALL 6
+#include "core/cpu/gemm.inc"
+NLAC_END_VARIANT
+
+NLAC_BEGIN_AVX512
+#define NLAC_VARIANT avx512
+#define NLAC_LANES 16
+#define NLAC_VECTORS 4
+#define NLAC_TALL 6
+#include "core/cpu/gemm.inc"
+NLAC_END_VARIANT
+#endif
+
+namespace nlac::cpu {
+namespace {
+
+using Kernels = GemmKernels;
+
+// Sums run over at most so many elements before they are added to the result: a panel then fits the second cache.
+constexpr int64_t deepest = 768;
+// Rows that are made ready at a time, and those of them that a task takes: whole strips.
+constexpr int64_t tallest = 768, task_rows = 96;
+// Of tasks of so many multiplications each, those that are worth waking a thread for.
+int64_t grain(int64_t work) { return std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(1, work)); }
+// Of lines of so many elements that are copied, which wait for memory and cost more each.
+int64_t line_grain(int64_t elements) { return grain(16 * elements); }
+
+int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+const void* element(const Factor& factor, int64_t row, int64_t column) {
+  const int64_t at = row * factor.row_step + column * factor.column_step;
+  return factor.type == Element::f32 ? static_cast<const void*>(static_cast<const float*>(factor.data) + at)
+                                     : static_cast<const uint16_t*>(factor.data) + at;
+}
+
+}  // namespace
+
+const std::vector<const GemmKernels*>& gemm_kernels() {
+  static const auto all = runnable<Kernels>({NLAC_X86_TABLES{InstructionSet::baseline, &baseline::table}});
+  return all;
+}
+
+namespace {
+
+// The left factor's rows [first, first + rows) and columns [k, k + depth): as they lie, or made float32 strips in `wide`.
+Rows rows_of(const Factor& a, int64_t first, int64_t rows, int64_t k, int64_t depth, float* wide) {
+  const int64_t tall = best_gemm().tall;
+  const void* const start = element(a, first, k);
+  if (a.column_step != 1) {
+    const int64_t strips = parts(rows, tall);
+    at::parallel_for(0, strips, line_grain(tall * depth),
+                     [&](int64_t begin, int64_t end) {
+                       best_gemm().strips({start, a.type, a.row_step, a.column_step}, rows, depth, begin, end, wide);
+                     });
+    return {wide, depth * tall, 1, tall};
+  }
+  if (a.type == Element::f32)
+    return {static_cast<const float*>(start), tall * a.row_step, a.row_step, 1};
+  at::parallel_for(0, rows, line_grain(depth), [&](int64_t begin, int64_t end) {
+    best_gemm().widen(static_cast<const uint16_t*>(start) + begin * a.row_step, a.row_step, end - begin, depth,
+                    wide + begin * depth);
+  });
+  return {wide, tall * depth, depth, 1};
+}
+
+}  // namespace
+
+void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, const Result& to, bool add,
+              const Factor* bias) {
+  if (m <= 0 || n <= 0) return;
+  // Equal shares of the depth: a function of k alone.
+  const int64_t shares = std::max<int64_t>(1, parts(k, deepest)), share = parts(parts(k, shares), 16) * 16;
+  const int64_t tall = std::min(m, tallest);
+  const bool narrow = to.type == Element::bf16;
+  const bool as_it_lies = a.type == Element::f32 && a.column_step == 1;
+  const std::unique_ptr<float[]> wide(
+      as_it_lies ? nullptr : new float[static_cast<size_t>((tall + best_gemm().tall) * std::min(k, share))]);
+  // What is rounded at the end is summed in float32 first.
+  const std::unique_ptr<float[]> finished(narrow ? new float[static_cast<size_t>(tall * n)] : nullptr);
+
+  for (int64_t first = 0; first < m; first += tallest) {
+    const int64_t rows = std::min(tallest, m - first), stride = narrow ? n : to.stride;
+    float* const c = narrow ? finished.get() : static_cast<float*>(to.data) + first * to.stride;
+    int64_t at = 0;
+    do {
+      const int64_t depth = std::min(share, k - at);
+      const Rows left = rows_of(a, first, rows, at, depth, wide.get());
+      const int64_t row_tasks = parts(rows, task_rows), tasks = parts(n, panel_columns) * row_tasks;
+      at::parallel_for(0, tasks, grain(panel_columns * std::min(rows, task_rows) * depth), [&](int64_t begin, int64_t end) {
+        const std::unique_ptr<float[]> panel(new float[static_cast<size_t>(depth * panel_columns)]);
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t column = task / row_tasks * panel_columns, row = task % row_tasks * task_rows;
+          const int64_t count = std::min(panel_columns, n - column);
+          if (task == begin || row == 0)
+            best_gemm().pack({element(b, at, column), b.type, b.row_step, b.column_step}, depth, count, panel.get());
+          best_gemm().multiply({left.data + row / best_gemm().tall * left.strip_step, left.strip_step, left.row_step,
+                              left.column_step},
+                             std::min(task_rows, rows - row), depth, panel.get(), depth, count,
+                             c + row * stride + column, stride, at > 0 || add);
+        }
+      });
+      at += depth;
+    } while (at < k);
+    if (!narrow && bias == nullptr) continue;
+    at::parallel_for(0, rows, line_grain(n), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        float* const sums = c + row * stride;
+        if (bias != nullptr && bias->type == Element::f32) {
+          const auto* added = static_cast<const float*>(bias->data);
+          for (int64_t i = 0; i < n; ++i) sums[i] += added[i];
+        } else if (bias != nullptr) {
+          const auto* added = static_cast<const uint16_t*>(bias->data);
+          for (int64_t i = 0; i < n; ++i) {
+            const uint32_t bits = static_cast<uint32_t>(added[i]) << 16;
+            float value;
+            __builtin_memcpy(&value, &bits, sizeof(value));
+            sums[i] += value;
+          }
+        }
+        if (narrow) best_gemm().round(sums, n, static_cast<uint16_t*>(to.data) + (first + row) * to.stride);
+      }
+    });
+  }
+}
+
+}  // namespace nlac::cpu

@@ -1,0 +1,183 @@
+// The kernels of every instruction set that runs here, in float32 and bfloat16, against float64.
+#include "core/cpu/kernels.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/cpu/tensors.h"
+#include "core/model/elementwise.h"
+
+using namespace nlac;
+using cpu::Bits;
+
+namespace {
+
+at::Tensor wide(const at::Tensor& x) { return x.to(at::kDouble, false, true); }
+
+template <typename Number>
+constexpr at::ScalarType type_of = std::is_same_v<Number, float> ? at::kFloat : at::kBFloat16;
+// Relative errors that one rounding of every result leaves.
+template <typename Number>
+constexpr double precision = std::is_same_v<Number, float> ? 1e-6 : 4e-3;
+
+double relative(const at::Tensor& result, const at::Tensor& exact) {
+  return (wide(result) - exact).norm().item<double>() / std::max(1e-30, exact.norm().item<double>());
+}
+
+template <typename Number>
+Number* data(const at::Tensor& x) {
+  return cpu::mutable_numbers<Number>(x);
+}
+
+// Calls check(kernels, those of the number, number) for every set and both numbers.
+template <typename Check>
+void of_every_set(const Check& check) {
+  at::manual_seed(9);
+  for (size_t set = 0; set < cpu::all_kernels().size(); ++set) {
+    CAPTURE(set);
+    const cpu::Kernels& kernels = *cpu::all_kernels()[set];
+    check(kernels, kernels.f32, float{});
+    check(kernels, kernels.bf16, Bits{});
+  }
+}
+
+constexpr std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {3, 7}, {2, 16}, {7, 31}, {13, 64}, {5, 97}, {70, 130}};
+
+}  // namespace
+
+TEST_CASE("norms, gates and rotations of every set, forward and backward, for any size") {
+  of_every_set([]<typename Number>(const cpu::Kernels&, const cpu::NumberKernels<Number>& kernels, Number) {
+    constexpr auto type = type_of<Number>;
+    constexpr double allowed = precision<Number>;
+    for (const auto& [rows, n] : sizes) {
+      CAPTURE(rows);
+      CAPTURE(n);
+      const auto make = [&](double scale) { return (at::randn({rows, n}) * scale).to(type); };
+      const at::Tensor x = make(3), weight = at::randn({n}).to(type), grad = make(1), residual = make(1);
+      const at::Tensor normed = at::empty_like(x), back = at::empty_like(x), sum = at::ones({n});
+      kernels.rms_norm(data<Number>(x), rows, n, data<Number>(weight), 1e-5f, data<Number>(normed));
+      CHECK(relative(normed, rms_norm(wide(x), wide(weight), 1e-5)) < 2 * allowed);
+      const at::Tensor stream = at::randn({rows, n}) * 3;
+      kernels.rms_norm_of_f32(data<float>(stream), rows, n, data<Number>(weight), 1e-5f, data<Number>(normed));
+      CHECK(relative(normed, rms_norm(wide(stream), wide(weight), 1e-5)) < 2 * allowed);
+      at::Tensor exact_sum = at::ones({n}, at::kDouble);
+      const at::Tensor exact =
+          rms_norm_backward(wide(grad), wide(x), wide(weight), 1e-5, exact_sum, wide(residual));
+      kernels.rms_norm_backward(data<Number>(grad), data<Number>(x), data<Number>(residual), rows, n,
+                                data<Number>(weight), 1e-5f, data<Number>(back), data<float>(sum));
+      CHECK(relative(back, exact) < allowed);
+      CHECK(relative(sum, exact_sum) < 1e-6);
+
+      const at::Tensor gate_up = (at::randn({rows, 2 * n}) * 8).to(type), gated = at::empty_like(x),
+                       at_gates = at::empty_like(gate_up);
+      kernels.gated_silu(data<Number>(gate_up), rows, n, data<Number>(gated));
+      CHECK(relative(gated, gated_silu(wide(gate_up))) < allowed);
+      kernels.gated_silu_backward(data<Number>(grad), data<Number>(gate_up), rows, n, data<Number>(at_gates));
+      CHECK(relative(at_gates, gated_silu_backward(wide(grad), wide(gate_up))) < allowed);
+    }
+    for (const int64_t half : {1, 3, 16, 37}) {
+      CAPTURE(half);
+      const at::Tensor x = at::randn({5, 2 * half}).to(type), angle = at::randn({half}), cos = angle.cos(),
+                       sin = angle.sin();
+      const at::Tensor low = wide(x.narrow(1, 0, half)), high = wide(x.narrow(1, half, half)), turned = x.clone();
+      kernels.rotate(data<Number>(turned), 5, half, data<float>(cos), data<float>(sin), 1);
+      CHECK(relative(turned, at::cat({low * cos - high * sin, high * cos + low * sin}, 1)) < allowed);
+      kernels.rotate(data<Number>(turned), 5, half, data<float>(cos), data<float>(sin), -1);
+      CHECK(relative(turned, wide(x)) < 2 * allowed);
+    }
+  });
+}
+
+TEST_CASE("extreme gates are finite in every set, what is not a number stays so") {
+  of_every_set([]<typename Number>(const cpu::Kernels&, const cpu::NumberKernels<Number>& kernels, Number) {
+    const double extremes[] = {0, 1e-30, -1e-30, 20, -20, 88, -88, 89, -89, 1e4, -1e4, 1e30, -1e30};
+    const at::Tensor gate = at::tensor(at::ArrayRef<double>(extremes)).to(type_of<Number>);
+    const at::Tensor gate_up = at::cat({gate, at::full_like(gate, 0.5)}).unsqueeze(0),
+                     gated = at::empty_like(gate), slopes = at::empty_like(gate_up);
+    kernels.gated_silu(data<Number>(gate_up), 1, gate.size(0), data<Number>(gated));
+    CHECK(gated.isfinite().all().item<bool>());
+    CHECK(at::allclose(wide(gated), gated_silu(wide(gate_up))[0], precision<Number>, 1e-36));
+    kernels.gated_silu_backward(data<Number>(at::ones_like(gate)), data<Number>(gate_up), 1, gate.size(0),
+                                data<Number>(slopes));
+    CHECK(slopes.isfinite().all().item<bool>());
+    at::Tensor broken = at::cat({gate, gate}).unsqueeze(0);
+    broken[0][3] = std::numeric_limits<float>::quiet_NaN();
+    kernels.gated_silu(data<Number>(broken), 1, gate.size(0), data<Number>(gated));
+    CHECK(gated[3].isnan().item<bool>());
+    CHECK(gated.isnan().sum().item<int64_t>() == 1);
+  });
+}
+
+TEST_CASE("packed products of every set: any size, few rows and many, into float32 and bfloat16") {
+  of_every_set([]<typename Number>(const cpu::Kernels& kernels, const cpu::NumberKernels<Number>&, Number) {
+    constexpr bool bf16 = std::is_same_v<Number, Bits>;
+    for (const auto& [rows, in] : sizes) {
+      CAPTURE(rows);
+      CAPTURE(in);
+      const int64_t out = rows + 60, panels = (out + cpu::panel_columns - 1) / cpu::panel_columns;
+      const at::Tensor weight = at::randn({out, in}).to(type_of<Number>), x = at::randn({rows, in}), bias = at::randn({out});
+      // As the header says that it lies; what is packed beyond the outputs is zero.
+      const at::Tensor padded = at::zeros({panels * cpu::panel_columns, in}, weight.options());
+      padded.narrow(0, 0, out).copy_(weight);
+      const at::Tensor packed = padded.view({panels, cpu::panel_columns, in}).transpose(1, 2).contiguous();
+      const auto product = [&](const at::Tensor& left, bool narrow) {
+        const at::Tensor y = at::ones({left.size(0), out}).to(narrow ? at::kBFloat16 : at::kFloat);
+        kernels.linear({data<float>(left), bf16 ? cpu::Weights::bf16 : cpu::Weights::f32, packed.data_ptr(), nullptr,
+                        data<float>(bias), left.size(0), out, in, y.data_ptr(), out, narrow, !narrow},
+                       0, panels);
+        return y;
+      };
+      const at::Tensor exact = at::linear(wide(x), wide(weight), wide(bias)), y = product(x, false);
+      CHECK(relative(y, exact + 1) < 1e-6);
+      CHECK(relative(product(x, true), exact) < 4e-3);
+      for (int64_t row = 0; row < rows; row += 3)
+        CHECK(at::equal(product(x.narrow(0, row, 1), false), y.narrow(0, row, 1)));
+    }
+  });
+}
+
+TEST_CASE("attention over blocks of every set, at any head size") {
+  of_every_set([]<typename Number>(const cpu::Kernels&, const cpu::NumberKernels<Number>& kernels, Number) {
+    constexpr auto type = type_of<Number>;
+    const int64_t heads = 3, tokens = 70;
+    for (const int64_t d : {1, 22, 64, 100}) {
+      CAPTURE(d);
+      const at::Tensor q = at::randn({tokens, heads, d}), k = at::randn({tokens, d}).to(type),
+                       v = at::randn({tokens, d}).to(type);
+      const int64_t block = cpu::kBlockTokens * d, count = (tokens + cpu::kBlockTokens - 1) / cpu::kBlockTokens;
+      const at::Tensor store = at::full({count, 2, block}, NAN, type);
+      std::vector<const void*> blocks;
+      for (int64_t b = 0; b < count; ++b) blocks.push_back(data<Number>(store) + b * 2 * block);
+      for (int64_t t = 0; t < tokens; ++t) {
+        const at::Tensor of_block = store[t / cpu::kBlockTokens];
+        of_block[0].view({d, cpu::kBlockTokens}).select(1, t % cpu::kBlockTokens).copy_(k[t]);
+        of_block[1].view({cpu::kBlockTokens, d})[t % cpu::kBlockTokens].copy_(v[t]);
+      }
+      const at::Tensor scores = at::einsum("qhd,kd->hqk", {wide(q), wide(k)}) / std::sqrt(static_cast<double>(d));
+      const at::Tensor ahead = at::ones({tokens, tokens}, at::kBool).triu(1);
+      const at::Tensor exact =
+          at::einsum("hqk,kd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), wide(v)});
+      for (const auto& [past, fresh] : {std::pair{0, 1}, {0, 70}, {15, 1}, {16, 3}, {33, 37}}) {
+        CAPTURE(past);
+        CAPTURE(fresh);
+        const at::Tensor queries = q.narrow(0, past, fresh).contiguous(),
+                         output = at::full({fresh, heads, d}, NAN, type), room = at::empty({fresh * heads, 128});
+        kernels.attend_blocks({{past, heads, d, heads * d, heads * d},
+                               0,
+                               fresh,
+                               data<float>(queries),
+                               blocks.data(),
+                               0,
+                               block,
+                               data<Number>(output),
+                               data<float>(room),
+                               128});
+        CHECK(relative(output, exact.narrow(0, past, fresh)) < precision<Number>);
+      }
+    }
+  });
+}

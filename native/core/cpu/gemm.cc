@@ -9,6 +9,12 @@
 
 #include "core/instruction_set.h"
 
+#ifdef NLAC_X86_VARIANTS
+#include <immintrin.h>
+// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 // Vectors never cross a function that is not inlined, so their calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
@@ -56,10 +62,11 @@ int64_t line_grain(int64_t elements) { return grain(16 * elements); }
 
 int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
+const void* element(const void* data, Element type, int64_t at) {
+  return static_cast<const char*>(data) + at * (type == Element::f32 ? 4 : 2);
+}
 const void* element(const Factor& factor, int64_t row, int64_t column) {
-  const int64_t at = row * factor.row_step + column * factor.column_step;
-  return factor.type == Element::f32 ? static_cast<const void*>(static_cast<const float*>(factor.data) + at)
-                                     : static_cast<const uint16_t*>(factor.data) + at;
+  return element(factor.data, factor.type, row * factor.row_step + column * factor.column_step);
 }
 
 }  // namespace
@@ -95,7 +102,7 @@ Rows rows_of(const Factor& a, int64_t first, int64_t rows, int64_t k, int64_t de
 }  // namespace
 
 void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, const Result& to, bool add,
-              const Factor* bias) {
+              const Addends& addends) {
   if (m <= 0 || n <= 0) return;
   // Equal shares of the depth: a function of k alone.
   const int64_t shares = std::max<int64_t>(1, parts(k, deepest)), share = parts(parts(k, shares), 16) * 16;
@@ -106,6 +113,14 @@ void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b,
       as_it_lies ? nullptr : new float[static_cast<size_t>((tall + best_gemm().tall) * std::min(k, share))]);
   // What is rounded at the end is summed in float32 first.
   const std::unique_ptr<float[]> finished(narrow ? new float[static_cast<size_t>(tall * n)] : nullptr);
+
+  std::unique_ptr<float[]> wide_bias;
+  const auto* bias = static_cast<const float*>(addends.bias);
+  if (bias != nullptr && addends.bias_type == Element::bf16) {
+    wide_bias.reset(new float[static_cast<size_t>(n)]);
+    best_gemm().widen(static_cast<const uint16_t*>(addends.bias), n, 1, n, wide_bias.get());
+    bias = wide_bias.get();
+  }
 
   for (int64_t first = 0; first < m; first += tallest) {
     const int64_t rows = std::min(tallest, m - first), stride = narrow ? n : to.stride;
@@ -130,23 +145,15 @@ void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b,
       });
       at += depth;
     } while (at < k);
-    if (!narrow && bias == nullptr) continue;
+    if (!narrow && addends.bias == nullptr && addends.residual == nullptr) continue;
     at::parallel_for(0, rows, line_grain(n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        float* const sums = c + row * stride;
-        if (bias != nullptr && bias->type == Element::f32) {
-          const auto* added = static_cast<const float*>(bias->data);
-          for (int64_t i = 0; i < n; ++i) sums[i] += added[i];
-        } else if (bias != nullptr) {
-          const auto* added = static_cast<const uint16_t*>(bias->data);
-          for (int64_t i = 0; i < n; ++i) {
-            const uint32_t bits = static_cast<uint32_t>(added[i]) << 16;
-            float value;
-            __builtin_memcpy(&value, &bits, sizeof(value));
-            sums[i] += value;
-          }
-        }
-        if (narrow) best_gemm().round(sums, n, static_cast<uint16_t*>(to.data) + (first + row) * to.stride);
+        const void* const residual =
+            addends.residual == nullptr
+                ? nullptr
+                : element(addends.residual, addends.residual_type, (first + row) * addends.stride);
+        best_gemm().finish(c + row * stride, n, bias, residual, addends.residual_type,
+                           const_cast<void*>(element(to.data, to.type, (first + row) * to.stride)), to.type);
       }
     });
   }

@@ -28,9 +28,19 @@ struct Result {
   int64_t stride;
 };
 
-// to [m, n] = or (with `add`; float32 alone) += a [m, k] · b [k, n] + bias [n] (null: none). k may be 0.
+// What is added to a product before it is rounded: a bias [n], and a matrix [m, n] whose rows are `stride` apart, which
+// the result may take the place of. Null: none.
+struct Addends {
+  const void* bias = nullptr;
+  Element bias_type = Element::f32;
+  const void* residual = nullptr;
+  Element residual_type = Element::f32;
+  int64_t stride = 0;
+};
+
+// to [m, n] = or (with `add`; float32 alone) += a [m, k] · b [k, n] + the addends. k may be 0.
 void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, const Result& to,
-              bool add = false, const Factor* bias = nullptr);
+              bool add = false, const Addends& addends = {});
 
 // --- what an instruction set brings ----------------------------------------------------------------------
 
@@ -55,8 +65,9 @@ struct GemmKernels {
   void (*widen)(const uint16_t* from, int64_t row_step, int64_t rows, int64_t columns, float* to);
   // Strips [first, last) of a factor a [rows, depth] whose rows lie side by side → to [strips, depth, tall].
   void (*strips)(const Factor& a, int64_t rows, int64_t depth, int64_t first, int64_t last, float* to);
-  // to [count] ← from, rounded to the nearest, ties to even; NaN stays NaN.
-  void (*round)(const float* from, int64_t count, uint16_t* to);
+  // to [count] ← sums + bias + residual (null: none), rounded to the nearest, ties to even; NaN stays NaN.
+  void (*finish)(const float* sums, int64_t count, const float* bias, const void* residual, Element residual_type,
+                 void* to, Element type);
 };
 // All that this processor runs, the fastest first.
 const std::vector<const GemmKernels*>& gemm_kernels();

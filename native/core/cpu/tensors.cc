@@ -20,18 +20,25 @@ Factor factor_of(const at::Tensor& x) {
 }  // namespace
 
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result, bool add,
-              const at::Tensor& bias) {
+              const at::Tensor& bias, const at::Tensor& residual) {
   const int64_t m = a.size(0), n = b.size(1), k = a.size(1);
   TORCH_CHECK(takes(a) && takes(b) && takes(result) && b.size(0) == k && result.size(0) == m &&
                   result.size(1) == n && (n == 1 || result.stride(1) == 1) &&
                   !(add && result.scalar_type() != at::kFloat),
               "cpu::multiply: factors that do not fit");
-  const at::Tensor left = in_lines(a) ? a : a.contiguous(), right = in_lines(b) ? b : b.contiguous(),
-                   added = bias.defined() ? bias.contiguous() : bias;
-  const Factor offset = added.defined() ? Factor{added.const_data_ptr(), element_of(added), 0, 1} : Factor{};
+  const at::Tensor left = in_lines(a) ? a : a.contiguous(), right = in_lines(b) ? b : b.contiguous();
+  Addends addends;
+  const at::Tensor offset = bias.defined() ? bias.contiguous() : bias,
+                   added = residual.defined() ? residual.contiguous() : residual;
+  if (offset.defined()) addends.bias = offset.const_data_ptr(), addends.bias_type = element_of(offset);
+  if (added.defined()) {
+    TORCH_CHECK(takes(added) && added.size(0) == m && added.size(1) == n, "cpu::multiply: a residual that does not fit");
+    addends.residual = added.const_data_ptr();
+    addends.residual_type = element_of(added);
+    addends.stride = n;
+  }
   multiply(m, n, k, factor_of(left), factor_of(right),
-           {result.data_ptr(), element_of(result), m == 1 ? n : result.stride(0)}, add,
-           added.defined() ? &offset : nullptr);
+           {result.data_ptr(), element_of(result), m == 1 ? n : result.stride(0)}, add, addends);
 }
 
 }  // namespace nlac::cpu

@@ -5,20 +5,29 @@
 
 #include "core/instruction_set.h"
 
+#ifdef NLAC_X86_VARIANTS
+#include <immintrin.h>
+// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 // Vectors never cross a function that is not inlined, so their calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define NLAC_VARIANT baseline
+#define NLAC_LANES 4
 #include "core/loss/row_kernels.inc"
 
 #ifdef NLAC_X86_VARIANTS
 NLAC_BEGIN_AVX2
 #define NLAC_VARIANT avx2
+#define NLAC_LANES 8
 #include "core/loss/row_kernels.inc"
 NLAC_END_VARIANT
 
 NLAC_BEGIN_AVX512
 #define NLAC_VARIANT avx512
+#define NLAC_LANES 16
 #include "core/loss/row_kernels.inc"
 NLAC_END_VARIANT
 #endif

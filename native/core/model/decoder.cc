@@ -64,10 +64,10 @@ at::Tensor gate_and_up(const LayerWeights& layer, const ModelConfig& config, con
                         layer.gate_up_bias, layer.gate_up_adapter);
 }
 at::Tensor layer_output(const LayerWeights& layer, const at::Tensor& middle, const at::Tensor& gate_up) {
-  return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias, layer.down_adapter).add_(middle);
+  return linear_forward(gated_silu(gate_up), layer.down, layer.down_bias, layer.down_adapter, middle);
 }
 at::Tensor after_attention(const LayerWeights& layer, const at::Tensor& x, const at::Tensor& attended) {
-  return linear_forward(attended.flatten(1), layer.output, layer.output_bias, layer.output_adapter).add_(x);
+  return linear_forward(attended.flatten(1), layer.output, layer.output_bias, layer.output_adapter, x);
 }
 
 at::ScalarType residual_type(const Weights& weights) {
@@ -187,7 +187,8 @@ LayerTape run_layer(const LayerWeights& layer, const ModelConfig& config, const 
                     const at::Tensor& input) {
   LayerTape tape;
   tape.input = input;
-  tape.projected = project(layer, config, rope, positions, input, linear_forward);
+  const auto product = [](const auto&... arguments) { return linear_forward(arguments...); };
+  tape.projected = project(layer, config, rope, positions, input, product);
   const Split parts = split_qkv(tape.projected.qkv, config);
   tape.attended = packed_attention(parts.q, parts.k, parts.v, lengths);
   tape.middle = after_attention(layer, input, tape.attended.output);

@@ -43,9 +43,7 @@ void add_product(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
   } else if (sum.scalar_type() == at::kFloat) {
     cpu::multiply(a, b, sum, true);
   } else {
-    const at::Tensor added = at::empty(sum.sizes(), sum.options().dtype(at::kFloat));
-    cpu::multiply(a, b, added);
-    sum.add_(added);
+    cpu::multiply(a, b, sum, false, {}, sum);
   }
 }
 
@@ -58,11 +56,13 @@ void add_weight_gradient(const at::Tensor& grad, const at::Tensor& x, at::Tensor
   }
 }
 
-at::Tensor plain_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor plain_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& residual = {}) {
+  if (!by_kernels(x) && residual.defined()) return plain_forward(x, weight, bias).add_(residual);
   if (few_by_pairs(x)) return run_pairs<bf16::Bits>(x, weight, bias, at::kBFloat16);
   if (!by_kernels(x)) return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
   const at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-  cpu::multiply(x, weight.t(), y, false, bias);
+  cpu::multiply(x, weight.t(), y, false, bias, residual);
   return y;
 }
 
@@ -117,8 +117,8 @@ void add_adapter_backward(const at::Tensor& grad, const at::Tensor& x, const Ada
 }  // namespace
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                          const Adapter& adapter) {
-  const at::Tensor y = plain_forward(x, weight, bias);
+                          const Adapter& adapter, const at::Tensor& residual) {
+  const at::Tensor y = plain_forward(x, weight, bias, residual);
   add_adapter(x, adapter, y);
   return y;
 }

@@ -9,10 +9,10 @@
 
 namespace nlac {
 
-// x [rows, in] · weightᵀ [in, out] + bias [out] (undefined: none) → [rows, out], all of one type. An adapter
-// adds scale · B A x to the outputs of its projections.
+// x [rows, in] · weightᵀ [in, out] + bias [out] + residual [rows, out] (undefined: none) → [rows, out], all of one type.
+// An adapter adds scale · B A x to the outputs of its projections.
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                          const Adapter& adapter = {});
+                          const Adapter& adapter = {}, const at::Tensor& residual = {});
 
 // sum [rows, out] += the same; a wider sum is added to without rounding the product first, where that is free.
 void add_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::Tensor sum,

@@ -78,6 +78,75 @@ const equal: [gold: string, prediction: string][] = [
     "\\begin{pmatrix} 1 & 1/2 \\\\ 3 & 4 \\end{pmatrix}",
     "\\begin{pmatrix} 1 & 0.5 \\\\ 3 & 4 \\end{pmatrix}",
   ],
+  // inequalities: multiples, and what they say of one name
+  ["x<3", "-2x>-6"],
+  ["2x+3y \\le 6", "-4x-6y \\ge -12"],
+  ["y > 2x+1", "-y < -2x-1"],
+  ["x^2+y^2 < 4", "-x^2-y^2 > -4"],
+  ["(1,\\infty)", "1 - x < 0"],
+  ["-2 \\le x < 3", "-6 < -2x \\le 4"],
+  ["(-\\infty,-1]\\cup[3,\\infty)", "|x-1|\\ge 2"],
+  ["2<x<3", "x>2 \\text{ and } x<3"],
+  ["5", "5=x"],
+  // rounded entries, also of a decimal that was rounded itself
+  ["[\\frac13,\\frac23]", "[0.333333, 0.666667]"],
+  ["(0.3333333333, 1]", "(0.333333, 1]"],
+  [
+    "\\begin{pmatrix}\\frac13\\\\\\frac23\\end{pmatrix}",
+    "\\begin{bmatrix}0.333333\\\\0.666667\\end{bmatrix}",
+  ],
+  [
+    "\\begin{pmatrix}2^{1/2}\\\\3^{1/3}\\end{pmatrix}",
+    "\\begin{pmatrix}\\sqrt{2}\\\\\\sqrt[3]{3}\\end{pmatrix}",
+  ],
+  ["\\frac{1}{3000}", "3.33333\\times 10^{-4}"],
+  // arithmetic with matrices and points
+  [
+    "\\begin{pmatrix}2&3\\\\4&5\\end{pmatrix}",
+    "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}+\\begin{pmatrix}1&1\\\\1&1\\end{pmatrix}",
+  ],
+  ["\\begin{pmatrix}0.5\\\\1\\end{pmatrix}", "\\frac12\\begin{pmatrix}1\\\\2\\end{pmatrix}"],
+  ["\\begin{pmatrix}7&10\\\\15&22\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^2"],
+  ["\\begin{pmatrix}1&3\\\\2&4\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^T"],
+  ["\\begin{pmatrix}-2&1\\\\1.5&-0.5\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}^{-1}"],
+  ["-2", "\\begin{vmatrix}1&2\\\\3&4\\end{vmatrix}"],
+  ["11", "\\begin{pmatrix}1&2\\end{pmatrix}\\begin{pmatrix}3\\\\4\\end{pmatrix}"],
+  [
+    "\\begin{pmatrix}1+3t\\\\2+4t\\end{pmatrix}",
+    "\\begin{pmatrix}1\\\\2\\end{pmatrix}+t\\begin{pmatrix}3\\\\4\\end{pmatrix}",
+  ],
+  ["(7,10)", "(1,2)+2(3,4)"],
+  // semicolons and decimal commas
+  ["(1, 2)", "(1; 2)"],
+  ["(1.5, 2.5)", "(1,5; 2,5)"],
+  ["(-\\infty, 3]", "(-\\infty; 3]"],
+  ["\\{1,2\\}", "\\{1;2\\}"],
+  ["x=2.5", "x=2,5"],
+  ["12.5\\%", "12,5\\%"],
+  ["1234.5", "1.234,5"],
+  ["\\frac34", "0{,}75"],
+  ["241.5\\pi", "241{,}5\\pi"],
+  ["0.004", "4e-3"],
+  // the imaginary unit of computer algebra
+  ["3+4i", "3+4I"],
+  ["1\\pm i", "\\{1+I, 1-I\\}"],
+  ["e^{i\\pi}", "e^{I\\pi}"],
+  // labels
+  ["1", "|AB|=1"],
+  ["|AB|=1", "1"],
+  ["\\angle ABC=30^\\circ", "30"],
+  ["12", "AB+CD=12"],
+  ["7", "x+y=7"],
+  ["5", "2+3=5"],
+  ["\\lim_{x\\to0}\\frac{\\sin x}{x}=1", "1"],
+  ["\\frac13", "P(A|B)=\\frac{1}{3}"],
+  ["W(n)=1 \\text{ and } W(n)=-1", "1,-1"],
+  ["\\tan 2\\alpha=1", "1"],
+  ["f'(2)=5", "5"],
+  ["2.5", "2,5\\text{ m}"],
+  ["\\{1,2\\}", "\\{1\\}\\cup\\{2\\}"],
+  ["y_{1}=2,\\quad y_{2}=-3", "y=2 \\text{ or } y=-3"],
+  ["\\{(1,2),(3,4)\\}", "(3,4),(1,2)"],
 ];
 
 const different: [gold: string, prediction: string][] = [
@@ -122,6 +191,37 @@ const different: [gold: string, prediction: string][] = [
   ["(-\\infty,3)\\cup(3,\\infty)", "\\mathbb{R} \\setminus \\{3, 4\\}"],
   ["", "5"],
   ["5", ""],
+  ["-x \\geq 5", "x \\geq -5"],
+  ["x^2+y^2 < 4", "x^2+y^2 > 4"],
+  ["2x+3y \\le 6", "-4x-6y \\le -12"],
+  ["(1,\\infty)", "1 - x \\le 0"],
+  ["-2 \\le x < 3", "-6 \\le -2x < 4"],
+  ["[\\frac13,\\frac23]", "[0.333333, 0.666567]"],
+  ["(0.3333333333, 1]", "(0.33333, 1]"],
+  ["0.3333333333", "0.333334"],
+  [
+    "\\begin{pmatrix}0&1\\\\2&4\\end{pmatrix}",
+    "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}-\\begin{pmatrix}1&1\\\\1&1\\end{pmatrix}",
+  ],
+  ["\\begin{pmatrix}2&3\\\\4&5\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}+1"],
+  ["\\begin{pmatrix}-2\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}"],
+  ["-2", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}"],
+  ["(1;2)", "(2,1)"],
+  ["(2,5)", "2.5"],
+  ["12,345", "12.345"],
+  ["i", "-I"],
+  ["I_1", "I_2"],
+  ["II", "-1"],
+  ["|AB| = 2", "1"],
+  ["|z|=1", "1"],
+  ["x+y=7", "7"],
+  ["x^2+y^2=25", "25"],
+  ["12", "x+5=12"],
+  ["1", "2x+z=1"],
+  ["\\frac13", "P(A|B)=\\frac{2}{3}"],
+  ["1", "5 = x"],
+  ["W(n)=1 \\text{ and } W(n)=-1", "1, 1"],
+  ["(1,2),(3,4)", "(2,1),(4,3)"],
 ];
 
 /** What only values tell: identities of algebra, logarithms, angles, sums and complex numbers. */
@@ -300,6 +400,41 @@ describe("gradeMath", () => {
     expect(await gradeMath("2", "AZYUK2A")).toBe(false);
   });
 
+  it.each([
+    ["5", "We have x=2.\nFinal Answer: 5"],
+    ["5", "Final Answer: $5$. Check: $2+3=5$, and $7$ is too much."],
+    ["5", "**Final Answer**\n\n\\[ x = 5 \\]"],
+    ["(1,2)", "With $3$ known, the lines meet at (1, 2)."],
+    ["(1,2,3)", "So the point is (1, 2, 3)."],
+    ["[1,2)", "So the set is [1, 2)."],
+    ["2,3", "Thus x = 2 or x = 3."],
+    ["2,3", "The discriminant is 1. Thus the roots are 3 and 2."],
+    ["2,3", "Hence the solutions are $x = 2$ and $x = 3$."],
+    ["y=2x+1", "So the line is y = 2x + 1."],
+    ["x \\le 3", "So x ≤ 3."],
+    ["12", "It is $12$, because $3 \\cdot 4 = 12$ and $5 \\cdot 2 = 10$."],
+    ["4", "The minimum value is 4, attained at x = 1."],
+    ["\\text{odd}", "Final Answer: odd"],
+    ["C", "The correct answer is (C)."],
+  ])("reads %s in %j", async (gold, solution) => {
+    expect(await gradeMath(gold, solution)).toBe(true);
+  });
+
+  it.each([
+    ["2", "We have x=2.\nFinal Answer: 5"],
+    ["3", "Thus the roots are 2 and 3."],
+    ["3", "Hence the solutions are $x = 2$ and $x = 3$."],
+    ["3", "Hence the minimum is -3."],
+    ["7", "First 7, then. Final Answer: 8. Not 7."],
+  ])("does not read %s in %j", async (gold, solution) => {
+    expect(await gradeMath(gold, solution)).toBe(false);
+  });
+
+  it("takes the last box before a final answer in words", async () => {
+    expect(await gradeMath("7", "\\boxed{7}. Final Answer: 8")).toBe(true);
+    expect(await gradeMath("8", "\\boxed{7}. Final Answer: 8")).toBe(false);
+  });
+
   it("is reflexive on what it can read", async () => {
     for (const [gold, prediction] of [...equal, ...different]) {
       if (gold !== "") expect(await gradeMath(gold, `\\boxed{${gold}}`), gold).toBe(true);
@@ -338,6 +473,15 @@ describe("gradeMath", () => {
       "(".repeat(80),
       "\\sqrt{".repeat(30),
       "1,".repeat(60),
+      "\\begin{pmatrix}2&3\\\\1&x\\end{pmatrix}",
+      "^{-1}",
+      "^{99}",
+      "1<-2x<",
+      "Final Answer: ",
+      "So it is $",
+      ". ",
+      " and ",
+      "I",
       " ",
       "\n",
     );
@@ -392,6 +536,20 @@ describe("gradeMath", () => {
       "9".repeat(1999),
       "1 ".repeat(50_000),
       "answer is ".repeat(10_000),
+      "Final Answer: $1$. ".repeat(6000),
+      "$1$. ".repeat(20_000),
+      `It is ${"!".repeat(100_000)}1`,
+      `It is ${". ".repeat(50_000)}`,
+      `It is ${"\n \n".repeat(30_000)}`,
+      `${"$1$ and ".repeat(10_000)} x`,
+      `The sum is ${"1 + ".repeat(20_000)}`,
+      "x<y<".repeat(490),
+      "-2x<".repeat(490),
+      "1;".repeat(900),
+      `(${"1,5;".repeat(480)}1)`,
+      `${"1,1".repeat(600)}`,
+      "3I".repeat(900),
+      "W(n)=1,".repeat(280),
       "(".repeat(1900),
       "\\pm 1+".repeat(300),
       "1,".repeat(950),

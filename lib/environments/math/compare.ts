@@ -1,17 +1,30 @@
 /**
- * Whether two parsed answers mean the same. Conventions, where graders differ: units and the word "degrees" are
- * ignored unless both sides name different units of one quantity; 10 % equals both 10 and 0.1; the order counts
- * in tuples and intervals, not in sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number
- * when it is rounded right to four digits or more.
+ * Whether two parsed answers mean the same, by their parts; values.ts decides about the rest.
+ * Conventions, where graders differ: units and the word "degrees" are ignored unless both sides
+ * name different units of one quantity; 10 % equals both 10 and 0.1; the order counts in tuples and
+ * intervals, not in sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number
+ * that it rounds to with four digits or more.
  */
 
-import { burn, exact, type Fuel, roundsTo } from "./exact.ts";
-import { hasName, type Node } from "./parse.ts";
+import { burn, exact, type Fuel, roundedAlike, roundsTo } from "./exact.ts";
+import { hasMatrix, type Node, type Of } from "./node.ts";
+import {
+  type Difference,
+  differences,
+  isEquation,
+  meaning,
+  mirrored,
+  sameSubject,
+  statedValue,
+  subject,
+} from "./relations.ts";
+import { sameText, unitsConflict } from "./units.ts";
 
 /** What is left to a library: see values.ts. */
 export interface Values {
   sameValue(a: Node, b: Node): boolean;
-  proportional(a: Node, b: Node): boolean;
+  /** Whether a = c · b for one number c other than 0, that is above 0 if it must be `positive`. */
+  proportional(a: Node, b: Node, positive: boolean): boolean;
 }
 
 /** One comparison in progress. */
@@ -19,13 +32,10 @@ export interface Comparison extends Fuel {
   readonly values: Values;
 }
 
-type Of<Kind extends Node["kind"]> = Extract<Node, { kind: Kind }>;
-
 /** Longer bare lists and sets must agree in order. */
 const mostUnordered = 48;
-/** Longer products of matrices are not worked out: an entry would have as many terms as there are ways through them. */
-const mostFactors = 4;
 
+/** Whether the prediction `b` says what the gold answer `a` does. */
 export function same(a: Node, b: Node, comparison: Comparison): boolean {
   burn(comparison, 4);
   if (a.kind === "unit" && b.kind === "unit" && unitsConflict(a.unit, b.unit)) return false;
@@ -33,8 +43,9 @@ export function same(a: Node, b: Node, comparison: Comparison): boolean {
   if (b.kind === "unit") return same(a, b.of, comparison);
 
   if (a.kind === "relation" && b.kind === "relation" && sameRelation(a, b, comparison)) return true;
-  const left = meaning(a);
-  const right = meaning(b);
+  const left = meaning(a, comparison);
+  let right = meaning(b, comparison);
+  if (right === b && a.kind !== "relation") right = statedValue(b) ?? b;
   if (left !== a || right !== b) {
     const namedDifferently =
       a.kind === "relation" && b.kind === "relation" && isEquation(a) && isEquation(b) && !sameSubject(a, b);
@@ -49,7 +60,7 @@ export function same(a: Node, b: Node, comparison: Comparison): boolean {
   if (a.kind === "union" || b.kind === "union") {
     return a.kind === "union" && b.kind === "union" && sameUnordered(a.items, b.items, comparison);
   }
-  if (isMatrix(a) || isMatrix(b)) return sameMatrices(a, b, comparison);
+  if (hasMatrix(a) || hasMatrix(b)) return sameMatrices(a, b, comparison);
   if (a.kind === "tuple" || b.kind === "tuple") {
     return (
       a.kind === "tuple" &&
@@ -84,7 +95,7 @@ function sameNumber(a: Node, b: Node, comparison: Comparison): boolean {
   const left = exact(a, comparison);
   const right = left && exact(b, comparison);
   if (left === undefined || right === undefined) return comparison.values.sameValue(a, b);
-  return left.equals(right) || roundsTo(left, false, b) || roundsTo(right, false, a);
+  return left.equals(right) || roundsTo(left, false, b) || roundsTo(right, false, a) || roundedAlike(a, b);
 }
 
 function isInfinity(node: Node): boolean {
@@ -151,26 +162,38 @@ function isCollection(node: Node): boolean {
 
 function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
   if ((a.kind === "list" || a.kind === "set") && (b.kind === "list" || b.kind === "set")) {
-    const left = flatten(a);
-    const right = flatten(b);
+    const left = flatten(a, comparison);
+    const right = flatten(b, comparison);
     if (a.kind === "list" && b.kind === "list" && isSystem(a) !== isSystem(b)) {
       // x = 1, y = 2 against 1, 2: the names give the order.
       const [system, plain] = isSystem(a) ? [left, right] : [right, left];
-      return sameInOrder(system.map(meaning), plain, comparison);
+      return sameInOrder(
+        system.map((item) => meaning(item, comparison)),
+        plain,
+        comparison,
+      );
     }
     if (a.kind === "list" && b.kind === "list" && orderCounts(left, comparison))
       return sameInOrder(left, right, comparison);
     return sameUnordered(left, right, comparison);
   }
   const [collection, other] = (isCollection(a) ? [a, b] : [b, a]) as [Collection, Node];
-  const items = flatten(collection);
+  const items = flatten(collection, comparison);
   if (collection.kind === "list" && other.kind === "tuple" && other.open === "(" && other.close === ")") {
-    return sameInOrder(items.map(meaning), other.items, comparison);
+    return sameInOrder(
+      items.map((item) => meaning(item, comparison)),
+      other.items,
+      comparison,
+    );
   }
   if (items.length === 1) return same(items[0]!, other, comparison);
   // x < -1 or x > 3 against a union of intervals.
   if (collection.kind === "list" && other.kind === "union") {
-    return sameUnordered(items.map(meaning), other.items, comparison);
+    return sameUnordered(
+      items.map((item) => meaning(item, comparison)),
+      other.items,
+      comparison,
+    );
   }
   if (collection.kind === "list" && other.kind === "matrix") return false;
   return (
@@ -193,12 +216,13 @@ function orderCounts(gold: readonly Node[], comparison: Comparison): boolean {
 }
 
 /** ± inside a list adds both values; a set in a bare list of one is the set. */
-function flatten(collection: Collection): Node[] {
+function flatten(collection: Collection, fuel: Fuel): Node[] {
   const items = collection.items.flatMap((item) => {
-    const signs = bothSigns(meaning(item));
-    return signs.kind === "list" && signs !== item && hasSign(meaning(item)) ? signs.items : [item];
+    const value = meaning(item, fuel);
+    const signs = bothSigns(value);
+    return signs.kind === "list" && signs !== item && hasSign(value) ? signs.items : [item];
   });
-  return items.length === 1 && isCollection(items[0]!) ? flatten(items[0] as Collection) : items;
+  return items.length === 1 && isCollection(items[0]!) ? flatten(items[0] as Collection, fuel) : items;
 }
 
 /** Equations for different names: x = 1, y = 2. */
@@ -220,48 +244,36 @@ function sameInOrder(a: readonly Node[], b: readonly Node[], comparison: Compari
 /** As sets: each has a partner in the other. */
 function sameUnordered(a: readonly Node[], b: readonly Node[], comparison: Comparison): boolean {
   if (a.length > mostUnordered || b.length > mostUnordered) return sameInOrder(a, b, comparison);
-  const partner = (item: Node, others: readonly Node[]) =>
-    others.some((other) => same(item, other, comparison));
-  return a.every((item) => partner(item, b)) && b.every((item) => partner(item, a));
+  return (
+    a.every((item) => b.some((other) => same(item, other, comparison))) &&
+    b.every((other) => a.some((item) => same(item, other, comparison)))
+  );
 }
 
-function isMatrix(node: Node): boolean {
-  return node.kind === "matrix" || (node.kind === "product" && node.items.some(isMatrix));
-}
-
+/** By their entries where both are written out, else by what they come to. */
 function sameMatrices(a: Node, b: Node, comparison: Comparison): boolean {
   const left = asMatrix(a);
   const right = asMatrix(b);
-  if (left === undefined || right === undefined) return false;
-  if ((left.style === "vmatrix") !== (right.style === "vmatrix")) return false;
+  if (left === undefined || right === undefined) {
+    const literal = left ?? right;
+    const both = (left !== undefined || hasMatrix(a)) && (right !== undefined || hasMatrix(b));
+    return (both || literal === undefined || isNumber(literal)) && comparison.values.sameValue(a, b);
+  }
+  if ((left.style === "vmatrix") !== (right.style === "vmatrix")) return comparison.values.sameValue(a, b);
   return (
     left.rows.length === right.rows.length &&
     left.rows.every((row, i) => sameInOrder(row, right.rows[i]!, comparison))
   );
 }
 
-/** A matrix, a product of matrices worked out, or a tuple as a column. */
+/** Whether a matrix that is written out comes to a number. */
+function isNumber({ style, rows }: Of<"matrix">): boolean {
+  return style === "vmatrix" || rows.flat().length === 1;
+}
+
+/** A matrix, or a tuple as a column. */
 function asMatrix(node: Node): Of<"matrix"> | undefined {
   if (node.kind === "matrix") return node;
-  if (node.kind === "product" && node.items.length <= mostFactors) {
-    return node.items.map(asMatrix).reduce((left, right) => {
-      const inner = right?.rows.length;
-      if (left === undefined || right === undefined || left.rows.some((row) => row.length !== inner))
-        return undefined;
-      const entry = (row: Node[], column: number): Node => ({
-        kind: "sum",
-        items: row.map((value, i) => ({ kind: "product", items: [value, right.rows[i]![column]!] })),
-      });
-      const columns = right.rows[0]!.map((_, column) => column);
-      if (right.rows.some((row) => row.length !== columns.length)) return undefined;
-      const { style } = left;
-      return {
-        kind: "matrix",
-        style,
-        rows: left.rows.map((row) => columns.map((column) => entry(row, column))),
-      };
-    });
-  }
   if (node.kind === "tuple" && node.open === "(" && node.close === ")") {
     return { kind: "matrix", style: "pmatrix", rows: node.items.map((item) => [item]) };
   }
@@ -305,147 +317,6 @@ function isClock(items: readonly Node[]): boolean {
 
 // ------------------------------------------------------------------------------------------------ relations
 
-/** What a relation says about its subject: the value of x = 5, the interval of x < 5. Else the node itself. */
-function meaning(node: Node): Node {
-  if (node.kind === "relation") {
-    const { operators, parts } = node;
-    const approx = operators.indexOf("approx");
-    if (approx > 0)
-      return meaning({
-        kind: "relation",
-        operators: operators.slice(0, approx),
-        parts: parts.slice(0, approx + 1),
-      });
-    if (approx === 0) return isSubject(parts[0]!) ? parts[1]! : parts[0]!;
-    if (operators.every((operator) => operator === "=") && isSubject(parts[0]!)) return parts.at(-1)!;
-    if (operators.length === 1 && operators[0] === "in" && isSubject(parts[0]!)) return meaning(parts[1]!);
-    return asInterval(node) ?? allBut(node) ?? node;
-  }
-  if (isRealLine(node)) return interval("(", negativeInfinity, infinite, ")");
-  if (node.kind === "list" && node.items.length > 1 && node.items.every((item) => item.kind === "relation")) {
-    const intervals = node.items.map((item) => asInterval(item as Of<"relation">));
-    if (intervals.every((interval) => interval !== undefined)) {
-      return {
-        kind: "union",
-        items: intervals.flatMap((interval) => (interval!.kind === "union" ? interval!.items : [interval!])),
-      };
-    }
-  }
-  return node;
-}
-
-/** A name, a function's value, a product or ratio of capital letters, a tuple of names: what an answer is about. */
-function isSubject(node: Node): boolean {
-  switch (node.kind) {
-    case "name":
-      return true;
-    case "constant":
-      // Seldom, but "e = …" and "i = …" do name things.
-      return node.name === "e" || node.name === "i";
-    case "text":
-      return true;
-    case "call":
-      return node.name.startsWith("apply:") || node.name.startsWith("index:") || node.name === "prime";
-    case "product":
-      return node.items.every((item) => item.kind === "name" && /^\\?[A-Z]/.test(item.name));
-    case "ratio":
-    case "tuple":
-    case "list":
-      return node.items.every(isSubject);
-    default:
-      return false;
-  }
-}
-
-function isEquation(relation: Of<"relation">): boolean {
-  return relation.operators.every((operator) => operator === "=" || operator === "approx");
-}
-
-function subject(relation: Of<"relation">): string | undefined {
-  const first = relation.parts[0]!;
-  if (first.kind === "name") return first.name;
-  if (first.kind === "constant") return first.name;
-  return isSubject(first) ? JSON.stringify(first, bigintAsText) : undefined;
-}
-
-/** Two plain names must agree; y and f(x) are two ways to name one thing. */
-function sameSubject(a: Of<"relation">, b: Of<"relation">): boolean {
-  const first = a.parts[0]!;
-  const second = b.parts[0]!;
-  if (first.kind === "name" && second.kind === "name") return first.name === second.name;
-  return isSubject(first) && isSubject(second);
-}
-
-function bigintAsText(_key: string, value: unknown): unknown {
-  return typeof value === "bigint" ? value.toString() : value;
-}
-
-const mirrored: Record<string, string> = { "<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!=" };
-
-const infinite: Node = { kind: "constant", name: "infinity" };
-const negativeInfinity: Node = { kind: "negative", of: infinite };
-
-function interval(open: "(" | "[", low: Node, high: Node, close: ")" | "]"): Node {
-  return { kind: "tuple", open, close, items: [low, high] };
-}
-
-function isRealLine(node: Node): boolean {
-  return node.kind === "name" && node.name === "mathbb:R";
-}
-
-/** x ≠ 3 and ℝ without {3} as what lies on its two sides. */
-function allBut({ operators, parts }: Of<"relation">): Node | undefined {
-  if (operators.length !== 1) return undefined;
-  const [left, right] = parts as [Node, Node];
-  let point: Node | undefined;
-  if (operators[0] === "!=" && isSubject(left)) point = right;
-  if (operators[0] === "setminus" && isRealLine(left) && right.kind === "set") point = right.items[0];
-  if (point === undefined || !isBound(point)) return undefined;
-  if (right.kind === "set" && right.items.length > 1) return undefined;
-  return {
-    kind: "union",
-    items: [interval("(", negativeInfinity, point, ")"), interval("(", point, infinite, ")")],
-  };
-}
-
-function asInterval(relation: Of<"relation">): Node | undefined {
-  let operators = relation.operators;
-  let parts = relation.parts;
-  if (operators.some((operator) => !/^[<>]=?$/.test(operator))) return undefined;
-  if (operators[0]!.startsWith(">")) {
-    if (operators.some((operator) => !operator.startsWith(">"))) return undefined;
-    operators = operators.map((operator) => mirrored[operator]!).reverse();
-    parts = [...parts].reverse();
-  } else if (operators.some((operator) => !operator.startsWith("<"))) return undefined;
-  const openBracket = (operator: string) => (operator === "<=" ? "[" : "(");
-  const closeBracket = (operator: string) => (operator === "<=" ? "]" : ")");
-  if (parts.length === 2) {
-    const [low, high] = parts as [Node, Node];
-    if (isSubject(low) && isBound(high))
-      return interval("(", negativeInfinity, high, closeBracket(operators[0]!));
-    if (isSubject(high) && isBound(low)) return interval(openBracket(operators[0]!), low, infinite, ")");
-    return undefined;
-  }
-  const [low, middle, high] = parts as [Node, Node, Node];
-  if (parts.length !== 3 || !isBound(low) || !isBound(high)) return undefined;
-  const [first, second] = operators as [string, string];
-  const above = interval(openBracket(first), low, high, closeBracket(second));
-  if (isSubject(middle)) return above;
-  if (middle.kind === "call" && middle.name === "abs" && isSubject(middle.arguments[0]!)) {
-    const negative = (of: Node): Node => ({ kind: "negative", of });
-    const below = interval(openBracket(second), negative(high), negative(low), closeBracket(first));
-    return { kind: "union", items: [below, above] };
-  }
-  return undefined;
-}
-
-function isBound(node: Node): boolean {
-  return (
-    !hasName(node) &&
-    /^(?:number|sum|product|quotient|power|root|negative|constant|call|unit)$/.test(node.kind)
-  );
-}
-
 function sameRelation(a: Of<"relation">, b: Of<"relation">, comparison: Comparison): boolean {
   const inOrder = (x: Of<"relation">, y: Of<"relation">) =>
     x.operators.length === y.operators.length &&
@@ -460,48 +331,13 @@ function sameRelation(a: Of<"relation">, b: Of<"relation">, comparison: Comparis
     };
     if (inOrder(a, turned)) return true;
   }
-  const single = a.operators.length === 1 && b.operators.length === 1;
-  return single && a.operators[0] === "=" && b.operators[0] === "=" && proportional(a, b, comparison);
-}
-
-/** L₁ - R₁ = c (L₂ - R₂) for one constant c: the same line, circle or plane. */
-function proportional(a: Of<"relation">, b: Of<"relation">, comparison: Comparison): boolean {
-  const difference = (relation: Of<"relation">): Node => ({
-    kind: "sum",
-    items: [relation.parts[0]!, { kind: "negative", of: relation.parts[1]! }],
-  });
-  return comparison.values.proportional(difference(a), difference(b));
-}
-
-// ----------------------------------------------------------------------------------------------- text, units
-
-function sameText(a: string, b: string): boolean {
-  const plain = (text: string) =>
-    text
-      .toLowerCase()
-      .replace(/[^\p{L}\p{N}]+/gu, " ")
-      .trim();
-  return plain(a) === plain(b) && plain(a) !== "";
-}
-
-const unitTable: Record<string, [quantity: string, unit: string]> = {};
-for (const [quantity, units] of Object.entries({
-  length:
-    "mm millimeter/cm centimeter/m meter metre/km kilometer/in inch inches/ft foot feet/yd yard/mi mile",
-  mass: "mg milligram/g gram/kg kilogram/lb lbs pound/oz ounce",
-  time: "s sec second/min minute/h hr hour/day/week/month/year",
-  money: "dollar/cent",
-  volume: "ml milliliter/l liter litre/gallon/quart/pint/cup",
-})) {
-  for (const names of units.split("/")) {
-    const [first, ...others] = names.split(" ") as [string, ...string[]];
-    for (const name of [first, ...others]) unitTable[name] = unitTable[`${name}s`] = [quantity, first];
-  }
-}
-
-/** Centimetres against metres, not centimetres against square centimetres or "students". */
-function unitsConflict(a: string, b: string): boolean {
-  const left = Object.hasOwn(unitTable, a.trim()) ? unitTable[a.trim()] : undefined;
-  const right = Object.hasOwn(unitTable, b.trim()) ? unitTable[b.trim()] : undefined;
-  return left !== undefined && right !== undefined && left[0] === right[0] && left[1] !== right[1];
+  // A multiple of it: the same line, circle or half-plane.
+  const left = differences(a);
+  const right = left && differences(b);
+  if (left === undefined || right === undefined || left.length !== right.length) return false;
+  const agree = (x: Difference, y: Difference) =>
+    x.operator === y.operator && comparison.values.proportional(x.of, y.of, x.operator.startsWith(">"));
+  return (
+    left.every((x) => right.some((y) => agree(x, y))) && right.every((y) => left.some((x) => agree(x, y)))
+  );
 }

@@ -1,7 +1,7 @@
 /** Exact values: fractions of BigInts by fraction.js, bounded in size so that no input takes long. */
 
 import Fraction from "fraction.js";
-import type { Node } from "./parse.ts";
+import type { Node } from "./node.ts";
 
 /** Work still allowed to one comparison, in visited nodes. Shared by everything that one comparison starts. */
 export interface Fuel {
@@ -18,6 +18,9 @@ export function burn(fuel: Fuel, amount = 1): void {
 /** Larger numerators and denominators are given up on. */
 const mostBits = 16_384;
 const largestFactorial = 600n;
+/** Decimals of a fraction that are rounded have so many places or more. */
+const leastPlaces = 6;
+const mostPlaces = 300;
 
 /** The exact value of an expression of fractions; undefined where there is a name, a root or a constant. */
 export function exact(node: Node, fuel: Fuel): Fraction | undefined {
@@ -146,15 +149,58 @@ function call(name: string, parameters: readonly Node[], fuel: Fuel): Fraction |
  * @param value the number itself, or for an irrational one a fraction that is nearer than any decimal written
  */
 export function roundsTo(value: Fraction, irrational: boolean, literal: Node): boolean {
-  let sign = 1;
-  let node = literal;
-  for (; node.kind === "negative"; node = node.of) sign = -sign;
-  if (node.kind !== "number" || !node.digits.includes(".")) return false;
-  const places = node.digits.length - node.digits.indexOf(".") - 1;
-  const significant = node.digits.replace(".", "").replace(/^0+/, "").length;
-  if (irrational ? significant < 4 : significant < 5 || places < 6 || terminates(value)) return false;
-  const off = value.sub(node.value.mul(sign)).mul(new Fraction(10n ** BigInt(places)));
-  return off.abs().lte(0.5) || (significant >= 6 && off.abs().lt(1) && off.s === BigInt(sign));
+  const decimal = asDecimal(literal);
+  if (decimal === undefined) return false;
+  const { places, significant } = decimal;
+  if (irrational ? significant < 4 : significant < 5 || places < leastPlaces || terminates(value))
+    return false;
+  const off = value.sub(decimal.value).mul(new Fraction(10n ** BigInt(places)));
+  return off.abs().lte(0.5) || (significant >= 6 && off.abs().lt(1) && off.s === decimal.value.s);
+}
+
+/** Whether one of two decimals rounds to the other, which has six places or more. */
+export function roundedAlike(a: Node, b: Node): boolean {
+  const [first, second] = [asDecimal(a), asDecimal(b)];
+  if (first === undefined || second === undefined || first.places === second.places) return false;
+  const places = Math.min(first.places, second.places);
+  const half = new Fraction(1n, 2n * 10n ** BigInt(places));
+  return places >= leastPlaces && first.value.sub(second.value).abs().lte(half);
+}
+
+interface Decimal {
+  value: Fraction;
+  /** Digits after the point, and digits from the first that is not 0. */
+  places: number;
+  significant: number;
+}
+
+/** A numeral with a point, its negative, or one times a power of ten. */
+function asDecimal(node: Node): Decimal | undefined {
+  if (node.kind === "negative") {
+    const of = asDecimal(node.of);
+    return of && { ...of, value: of.value.neg() };
+  }
+  if (node.kind === "number" && node.digits.includes(".")) {
+    const places = node.digits.length - node.digits.indexOf(".") - 1;
+    const significant = node.digits.replace(".", "").replace(/^0+/, "").length;
+    return { value: node.value, places, significant };
+  }
+  if (node.kind !== "product" || node.items.length !== 2) return undefined;
+  const [mantissa, power] = node.items as [Node, Node];
+  const digits = asDecimal(mantissa);
+  const exponent = digits && tenTo(power);
+  if (exponent === undefined || Math.abs(exponent) > mostPlaces || digits!.places < exponent)
+    return undefined;
+  const { value, places, significant } = digits!;
+  return { value: value.mul(new Fraction(10).pow(exponent)!), places: places - exponent, significant };
+}
+
+/** The exponent of a power of ten. */
+function tenTo(node: Node): number | undefined {
+  if (node.kind !== "power" || node.left.kind !== "number" || node.left.digits !== "10") return undefined;
+  const sign = node.right.kind === "negative" ? -1 : 1;
+  const exponent = node.right.kind === "negative" ? node.right.of : node.right;
+  return exponent.kind === "number" && exponent.value.d === 1n ? sign * Number(exponent.value.n) : undefined;
 }
 
 function terminates(value: Fraction): boolean {

@@ -4,7 +4,8 @@ import { type Comparison, same, type Values } from "./compare.ts";
 import { OutOfFuel } from "./exact.ts";
 import { answerCandidates, longestAnswer } from "./extract.ts";
 import { bare, type Commas, clean, tokenize } from "./latex.ts";
-import { type Node, parse } from "./parse.ts";
+import type { Node } from "./node.ts";
+import { parse } from "./parse.ts";
 
 /** Nodes one judgement may visit: milliseconds, and far more than answers need. */
 const fuelOfOneJudgement = 300_000;
@@ -54,14 +55,28 @@ function agrees(gold: string, answer: string, comparison: Comparison): boolean {
   return goldReadings.some((a) => answerReadings.some((b) => same(a, b, comparison)));
 }
 
-/** What an answer can mean: commas between digits are read in three ways, unless they are in a bracket. */
+/**
+ * What an answer can mean. Commas between digits are read in three ways. In a bracket they
+ * separate, unless semicolons do. The text before an answer's last "=" may be no expression (a
+ * limit, P(A|B)): then it is a label.
+ */
 function readings(answer: string): Node[] {
   const looks = clean(answer);
-  const ambiguous = /\d,\d/.test(looks) && !/(?:[([]|\\\{)[^()[\]{}]*\d,\d/.test(looks);
-  const kinds: Commas[] = ambiguous ? ["list", "thousands", "decimal"] : ["list"];
-  return kinds.flatMap((commas) => {
-    const tokens = tokenize(answer, commas);
-    const node = tokens && parse(tokens);
-    return node === undefined ? [] : [node];
-  });
+  const inBracket = /(?:[([]|\\\{)[^()[\]{}]*\d,\d/.test(looks);
+  const ambiguous = /\d,\d/.test(looks) && (!inBracket || looks.includes(";"));
+  let kinds: Commas[] = ["list"];
+  if (ambiguous) kinds = inBracket ? ["decimal"] : ["list", "thousands", "decimal"];
+  const found = kinds.flatMap((commas) => read(answer, commas) ?? []);
+  // 4e-3 is 0.004 to a programmer.
+  if (/^-?\d+e-\d$/.test(looks)) found.push(...[read(looks.replace("e", ".0e"), "list") ?? []].flat());
+  if (found.length > 0) return found;
+  const label = /^([^=<>]{1,200}[^=<>!])=([^=<>]+)$/.exec(looks);
+  const value = label && read(label[2]!, "list");
+  if (!value) return [];
+  return [{ kind: "relation", operators: ["="], parts: [{ kind: "text", text: label[1]! }, value] }];
+}
+
+function read(answer: string, commas: Commas): Node | undefined {
+  const tokens = tokenize(answer, commas);
+  return tokens && parse(tokens);
 }

@@ -55,13 +55,18 @@ export function clean(answer: string): string {
       .replace(/[−–×·÷π√∞≤≥≠≈∪∩∈±∓°²³½¼¾∅％，（）]/gu, (character) => unicode[character]!)
       // A command whose backslash was escaped once too often.
       .replace(new RegExp(`(?<!\\\\)\\\\\\\\(?=(?:${knownCommands})(?![a-zA-Z]))`, "g"), "\\")
-      .replace(/\\{2,}(?:\[\d*\.?\d*(?:pt|ex|em|mm)\])?/g, rowBreak)
+      // Of an odd number the last one begins a command.
+      .replace(/(?:\\\\)+(?:\[\d*\.?\d*(?:pt|ex|em|mm)\])?/g, rowBreak)
       .replace(/\\(?:left|right)(?![a-zA-Z])\s*(?:\.|)/g, " ")
       .replace(/\\(?:[bB]igg?[lrm]?)(?![a-zA-Z])/g, " ")
       .replace(/\\(?:displaystyle|textstyle|limits|nolimits|strut|hfill|centering)(?![a-zA-Z])/g, " ")
       .replace(/\\h?phantom\s*(?:\{[^{}]*\}|[^\\{}])/g, " ")
-      // Thousands: 12,\!000 and 12{,}000 are one number, and so is 12\,000.
-      .replace(/(?<=\d)(?:,\s*\\!|\{,\})\s*(?=\d{3})/g, "")
+      // A comma in braces separates no list: thousands before three digits, else decimals.
+      .replace(/(?<=\d)\{,\}(?=\d+(?!\d))/g, (_, at: number, text: string) =>
+        /(?<![\d.])0$/.test(text.slice(0, at)) || !/^\{,\}\d{3}(?!\d)/.test(text.slice(at)) ? "." : "",
+      )
+      // Thousands: 12,\!000 is one number, and so is 12\,000.
+      .replace(/(?<=\d),\s*\\!\s*(?=\d{3})/g, "")
       .replace(/(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))/g, "")
       .replace(/\\[!]/g, "")
       .replace(/\\q?quad(?![a-z]{3})/g, " ")
@@ -122,7 +127,11 @@ const textCommands = /^(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mbo
 export function tokenize(answer: string, commas: Commas): Token[] | undefined {
   let source = clean(answer);
   if (commas === "thousands") source = source.replace(/(?<=\d),(?=\d{3}(?!\d))/g, "");
-  if (commas === "decimal" && /^-?\d+,\d+$/.test(source)) source = source.replace(",", ".");
+  if (commas === "decimal")
+    source = source
+      .replace(/(?<![\d.,])\d{1,3}(?:\.\d{3})+(?=,\d)/g, (grouped) => grouped.replaceAll(".", ""))
+      // 1,234 has no decimals: whoever writes so means thousands.
+      .replace(/(?<![\d.,])(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(?=\d+(?![\d.]*,\d))/g, "$1.");
   source = source.replace(
     /(\d*)\.(\d*)\\overline\s*\{(\d{1,40})\}/g,
     (_, whole: string, fixed: string, cycle: string) => repeatingDecimal(whole, fixed, cycle),
@@ -231,6 +240,8 @@ function repeatingDecimal(whole: string, fixed: string, cycle: string): string {
 
 function pushWord(tokens: Token[], word: string): void {
   if (Object.hasOwn(plainWords, word)) tokens.push({ kind: "command", text: plainWords[word]! });
+  // The imaginary unit, as computer algebra systems write it.
+  else if (word === "I") tokens.push({ kind: "name", text: "i" });
   else if (word === "and" || word === "or") tokens.push({ kind: "symbol", text: "," });
   else if (word === "percent" || word === "pct") tokens.push({ kind: "symbol", text: "%" });
   else if (unitWords.has(word.toLowerCase()) || (word.length >= 4 && /[aeiouy]/i.test(word)))
@@ -254,7 +265,9 @@ function pushText(tokens: Token[], content: string): void {
     tokens.push({ kind: "number", text: text.replace(/^[-+]/, "") });
     return;
   }
-  if (/^[a-zA-Z]$/.test(text)) {
+  // 5\text{ m} has a unit, \text{m} is a name.
+  const isUnit = /^\s/.test(content) && tokens.at(-1)?.kind === "number";
+  if (/^[a-zA-Z]$/.test(text) && !isUnit) {
     tokens.push({ kind: "name", text });
     return;
   }

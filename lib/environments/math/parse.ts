@@ -1,28 +1,7 @@
 /** A small parser of answers: from tokens to a tree, by recursive descent with bounded depth. No `eval`. */
 
-import Fraction from "fraction.js";
 import type { Token } from "./latex.ts";
-
-/** One variant of the union for each kind, so that `kind` narrows. */
-type Each<Kind extends string, Fields> = Kind extends string ? { kind: Kind } & Fields : never;
-
-export type Node =
-  | { kind: "number"; value: Fraction; digits: string }
-  | { kind: "based"; digits: string; base: string }
-  | { kind: "constant"; name: "pi" | "e" | "i" | "infinity" }
-  | { kind: "name"; name: string }
-  | { kind: "text"; text: string }
-  | Each<"sum" | "product", { items: Node[] }>
-  | Each<"negative" | "factorial" | "percent" | "degrees", { of: Node }>
-  | Each<"quotient" | "power" | "root", { left: Node; right: Node }>
-  /** ± (up) or ∓ before `of`. */
-  | { kind: "plusMinus"; up: boolean; of: Node }
-  | { kind: "call"; name: string; arguments: Node[] }
-  | { kind: "tuple"; open: "(" | "["; close: ")" | "]"; items: Node[] }
-  | Each<"list" | "set" | "union" | "ratio", { items: Node[] }>
-  | { kind: "matrix"; style: string; rows: Node[][] }
-  | { kind: "relation"; operators: string[]; parts: Node[] }
-  | { kind: "unit"; of: Node; unit: string };
+import { letters, type Node, number, printed } from "./node.ts";
 
 const deepest = 60;
 
@@ -96,12 +75,18 @@ class Parser {
   }
 
   answer(): Node {
-    const groups = [this.list(["\\\\", "&"])];
-    while (this.accept(";") || this.accept("\\\\")) {
-      if (this.end()) break;
-      groups.push(this.list(["\\\\", "&"]));
-    }
+    const answer = this.groups(["\\\\", "&"], () => this.accept(";") || this.accept("\\\\"));
     if (!this.end()) throw new Unreadable();
+    return answer;
+  }
+
+  /** Lists between semicolons. Commas as in (1,5; 2) are decimal points by now: see latex.ts. */
+  private groups(alsoEnds: string[] = [], separator = () => this.accept(";")): Node {
+    const groups = [this.list(alsoEnds)];
+    while (separator()) {
+      if (this.end() || this.closes()) break;
+      groups.push(this.list(alsoEnds));
+    }
     return groups.length === 1 ? groups[0]! : { kind: "list", items: groups };
   }
 
@@ -269,11 +254,11 @@ class Parser {
             } else {
               const exponent = this.list();
               this.expect("}");
-              node = { kind: "power", left: node, right: exponent };
+              node = raised(node, exponent);
             }
           } else if (this.accept("'")) {
             node = { kind: "call", name: "prime", arguments: [node] };
-          } else node = { kind: "power", left: node, right: this.powerArgument() };
+          } else node = raised(node, this.powerArgument());
         } else if (this.sees("!") && !this.sees("!=")) {
           this.at++;
           node = { kind: "factorial", of: node };
@@ -368,7 +353,8 @@ class Parser {
         this.at++;
         if ((token.text === "e" || token.text === "i") && !this.indices.includes(token.text))
           return { kind: "constant", name: token.text };
-        if (this.sees("(") && /^[f-hF-HP-Qp-q]$/.test(token.text)) return this.applied(token.text);
+        if (this.sees("(") && (/^[f-hF-HP-Qp-q]$/.test(token.text) || this.defines()))
+          return this.applied(token.text);
         return { kind: "name", name: token.text };
       }
       if (token.kind === "text") {
@@ -378,6 +364,16 @@ class Parser {
       if (token.kind === "command") return this.command(token.text);
       return this.bracket(token.text);
     });
+  }
+
+  /** Whether a letter and the bracket after it are the left side of an equation, as in W(n) = 1. */
+  private defines(): boolean {
+    const before = this.tokens[this.at - 2];
+    if (before !== undefined && !(before.kind === "symbol" && /^(?:[,;&{]|\\\\)$/.test(before.text)))
+      return false;
+    let end = this.at + 1;
+    while (this.tokens[end] !== undefined && !/^[()=]$/.test(this.tokens[end]!.text)) end++;
+    return this.tokens[end]?.text === ")" && this.tokens[end + 1]?.text === "=";
   }
 
   /** f(x): a function's value, opaque but for its argument. */
@@ -505,7 +501,7 @@ class Parser {
       this.at++;
       const outer = this.bars;
       this.bars = 0;
-      const inner = this.list();
+      const inner = this.groups();
       this.bars = outer;
       const close = this.accept(")") ? ")" : this.accept("]") ? "]" : undefined;
       if (close === undefined) throw new Unreadable();
@@ -541,7 +537,7 @@ class Parser {
     if (close()) return { kind: "set", items: [] };
     const outer = this.bars;
     this.bars = 1;
-    const inner = this.list();
+    const inner = this.groups();
     this.bars = outer;
     if (this.accept("|") || this.accept(":")) {
       const condition = this.list();
@@ -613,16 +609,10 @@ const greek = new Set(
     "varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
   ).split(" "),
 );
-const opaque = new Set("triangle angle square bot top backslash prime star dagger".split(" "));
+const opaque = new Set("triangle angle square bot top intercal backslash prime star dagger".split(" "));
 
 function own<T>(table: Record<string, T>, key: string): T | undefined {
   return Object.hasOwn(table, key) ? table[key] : undefined;
-}
-
-function number(digits: string): Node {
-  const [whole = "", decimals = ""] = digits.split(".");
-  const value = new Fraction(BigInt(whole + decimals), 10n ** BigInt(decimals.length));
-  return { kind: "number", value, digits };
 }
 
 function joinProduct(left: Node, right: Node): Node {
@@ -631,70 +621,9 @@ function joinProduct(left: Node, right: Node): Node {
     : { kind: "product", items: [left, right] };
 }
 
-/** The letters and digits of a numeral in a base above ten. */
-function letters(node: Node): string | undefined {
-  if (node.kind === "number") return node.digits;
-  if (node.kind === "name") return undefined;
-  if (node.kind !== "product" || node.items[0]?.kind !== "number") return undefined;
-  let text = "";
-  for (const item of node.items) {
-    if (item.kind === "number") text += item.digits;
-    else if (item.kind === "name" && item.name.length === 1) text += item.name;
-    else return undefined;
-  }
-  return text;
-}
-
-/** A subscript as text. */
-function printed(node: Node): string | undefined {
-  switch (node.kind) {
-    case "number":
-      return node.digits;
-    case "name":
-    case "constant":
-      return node.name;
-    case "text":
-      return node.text;
-    case "sum":
-    case "product":
-    case "list": {
-      const parts = node.items.map(printed);
-      return parts.includes(undefined)
-        ? undefined
-        : parts.join(node.kind === "sum" ? "+" : node.kind === "list" ? "," : "");
-    }
-    case "negative": {
-      const inner = printed(node.of);
-      return inner === undefined ? undefined : `-${inner}`;
-    }
-    default:
-      return undefined;
-  }
-}
-
-/** Whether a value depends on what a name stands for. */
-export function hasName(node: Node): boolean {
-  switch (node.kind) {
-    case "name":
-    case "text":
-      return true;
-    case "sum":
-    case "product":
-      return node.items.some(hasName);
-    case "negative":
-    case "factorial":
-    case "percent":
-    case "degrees":
-    case "plusMinus":
-    case "unit":
-      return hasName(node.of);
-    case "quotient":
-    case "power":
-    case "root":
-      return hasName(node.left) || hasName(node.right);
-    case "call":
-      return node.name.includes(":") || node.arguments.some(hasName);
-    default:
-      return false;
-  }
+/** A power, or a transposed matrix: nothing else is raised to a T. */
+function raised(left: Node, right: Node): Node {
+  if (left.kind === "matrix" && right.kind === "name" && /^(?:T|\\top|\\intercal)$/.test(right.name))
+    return { kind: "call", name: "transpose", arguments: [left] };
+  return { kind: "power", left, right };
 }

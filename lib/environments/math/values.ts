@@ -6,14 +6,15 @@
 
 import { createHash } from "node:crypto";
 import Fraction from "fraction.js";
-import type { BigNumber, Complex } from "mathjs";
+import type { BigNumber, Complex, Matrix } from "mathjs";
 import mathjs from "mathjs/lib/browser/math.js";
 import { roundsTo } from "./exact.ts";
-import { hasName, type Node } from "./parse.ts";
+import { hasName, type Node } from "./node.ts";
 
 const math = mathjs.create(mathjs.all!, { number: "BigNumber", precision: 64 });
 
-type Value = BigNumber | Complex;
+type Scalar = BigNumber | Complex;
+type Value = Scalar | Matrix;
 /** mathjs decides by the values which arithmetic it is. */
 const compute = math as unknown as Record<string, (...values: Value[]) => Value>;
 
@@ -35,6 +36,9 @@ const enough = 3;
 /** Sums and products of more terms have no value here, nor have factorials of larger numbers. */
 const mostTerms = 1000;
 const largestFactorial = 5000;
+/** Larger matrices and higher powers of them have no value here. */
+const mostEntries = 100;
+const largestMatrixPower = 100;
 
 /** Whether a and b have the same value wherever both have one; for a number, b may be its decimals and the reverse. */
 export function sameValue(a: Node, b: Node): boolean {
@@ -42,7 +46,7 @@ export function sameValue(a: Node, b: Node): boolean {
   for (const points of [realPoints, complexPoints]) {
     let agreed = 0;
     for (const [x, y] of valuesAt(points, a, b)) {
-      if (!close(x, y)) return !named && (isRounded(x, b) || isRounded(y, a));
+      if (!close(x, y) && (named || !(isRounded(x, b) || isRounded(y, a)))) return false;
       agreed++;
       if (!named) return true;
     }
@@ -51,8 +55,8 @@ export function sameValue(a: Node, b: Node): boolean {
   return false;
 }
 
-/** Whether a = c · b for one number c other than 0. */
-export function proportional(a: Node, b: Node): boolean {
+/** Whether a = c · b for one number c other than 0, that is above 0 if it must be `positive`. */
+export function proportional(a: Node, b: Node, positive: boolean): boolean {
   if (!hasName(a) || !hasName(b)) return false;
   const quotient: Node = { kind: "quotient", left: a, right: b };
   for (const points of [realPoints, complexPoints]) {
@@ -60,10 +64,10 @@ export function proportional(a: Node, b: Node): boolean {
     let agreed = 0;
     for (const [x] of valuesAt(points, quotient, b)) {
       ratio ??= x;
-      if (!close(x, ratio)) return false;
+      if (isMatrix(x) || !close(x, ratio)) return false;
       agreed++;
     }
-    if (agreed >= enough && !close(ratio!, math.bignumber(0))) return true;
+    if (agreed >= enough && !close(ratio!, math.bignumber(0))) return !positive || isPositive(ratio!);
   }
   return false;
 }
@@ -77,7 +81,17 @@ function* valuesAt(points: readonly Point[], a: Node, b: Node): Generator<[Value
   }
 }
 
+function isPositive(value: Value): boolean {
+  if (isMatrix(value)) return false;
+  return isComplex(value) ? Math.abs(value.im) < 1e-10 && value.re > 0 : value.isPositive();
+}
+
 function close(x: Value, y: Value): boolean {
+  if (isMatrix(x) || isMatrix(y)) {
+    if (!isMatrix(x) || !isMatrix(y)) return false;
+    const [left, right] = [rows(x), rows(y)];
+    return everyEntry(left, right, close);
+  }
   if (isComplex(x) || isComplex(y)) {
     const size = Math.max(Number(math.abs(x)), Number(math.abs(y)));
     return Number(math.abs(compute.subtract!(x, y))) <= 1e-10 * size || size < 1e-13;
@@ -86,7 +100,17 @@ function close(x: Value, y: Value): boolean {
   return distance.lte(x.abs().times(1e-40)) || distance.lt(1e-50);
 }
 
+/** Whether a literal, or each entry of a literal matrix, is a decimal that the value rounds to. */
 function isRounded(value: Value, literal: Node): boolean {
+  if (isMatrix(value)) {
+    return (
+      literal.kind === "matrix" &&
+      everyEntry(rows(value), literal.rows, (entry, node) => {
+        const exact = valueAt(realPoints[0]!, node);
+        return (exact !== undefined && close(entry, exact)) || isRounded(entry, node);
+      })
+    );
+  }
   if (isComplex(value) || value.abs().gt(1e300)) return false;
   return roundsTo(new Fraction(value.toFixed(60)), true, literal);
 }
@@ -95,7 +119,29 @@ function isComplex(value: Value): value is Complex {
   return math.isComplex(value);
 }
 
+function isMatrix(value: Value): value is Matrix {
+  return math.isMatrix(value);
+}
+
+function rows(matrix: Matrix): Scalar[][] {
+  return matrix.toArray() as Scalar[][];
+}
+
+function everyEntry<A, B>(a: A[][], b: B[][], holds: (x: A, y: B) => boolean): boolean {
+  return (
+    a.length === b.length &&
+    a.every((row, i) => row.length === b[i]!.length && row.every((entry, j) => holds(entry, b[i]![j]!)))
+  );
+}
+
 class NoValue extends Error {}
+
+/** mathjs adds a number to every entry of a matrix, which is no sum. */
+function add(x: Value, y: Value): Value {
+  if (isMatrix(x) !== isMatrix(y)) throw new NoValue();
+  if (isMatrix(x) && isMatrix(y) && math.size(x).toString() !== math.size(y).toString()) throw new NoValue();
+  return compute.add!(x, y);
+}
 
 function valueAt(point: Point, node: Node): Value | undefined {
   try {
@@ -110,7 +156,7 @@ function valueAt(point: Point, node: Node): Value | undefined {
 class Evaluation {
   private readonly point: Point;
   /** The indices of the sums and products that `of` is in. */
-  private readonly indices = new Map<string, Value>();
+  private readonly indices = new Map<string, Scalar>();
   /** Whether `of` is in a sine or its like: there degrees are angles. */
   private inAngle = false;
 
@@ -120,6 +166,19 @@ class Evaluation {
 
   of(node: Node): Value {
     const value = this.compute(node);
+    if (!isMatrix(value)) return this.checked(value);
+    const entries = rows(value).map((row) => row.map((entry) => this.checked(entry)));
+    // The product of a row and a column is a number.
+    return entries.length === 1 && entries[0]!.length === 1 ? entries[0]![0]! : math.matrix(entries);
+  }
+
+  private scalar(node: Node): Scalar {
+    const value = this.of(node);
+    if (isMatrix(value)) throw new NoValue();
+    return value;
+  }
+
+  private checked(value: Scalar): Scalar {
     if (!isComplex(value)) {
       if (!value.isFinite()) throw new NoValue();
       return value;
@@ -148,24 +207,33 @@ class Evaluation {
       case "percent":
         return compute.divide!(this.of(node.of), this.number("100"));
       case "degrees": {
-        const degrees = this.of(node.of);
+        const degrees = this.scalar(node.of);
         if (!this.inAngle) return degrees;
         return compute.divide!(compute.multiply!(degrees, this.constant("pi")), this.number("180"));
       }
       case "sum":
-        return node.items.map((item) => this.of(item)).reduce((total, item) => compute.add!(total, item));
+        return node.items.map((item) => this.of(item)).reduce((total, item) => add(total, item));
       case "product":
         return node.items
           .map((item) => this.of(item))
           .reduce((total, item) => compute.multiply!(total, item));
       case "quotient":
-        return compute.divide!(this.of(node.left), this.of(node.right));
+        return compute.divide!(this.of(node.left), this.scalar(node.right));
       case "power":
-        return compute.pow!(this.of(node.left), this.of(node.right));
+        return this.power(this.of(node.left), this.scalar(node.right));
       case "root":
-        return this.root(this.of(node.left), this.of(node.right));
+        return this.root(this.scalar(node.left), this.scalar(node.right));
+      case "matrix":
+        return this.matrix(node.rows, node.style);
+      case "tuple":
+        // A point in arithmetic is a vector.
+        if (node.open !== "(" || node.close !== ")") throw new NoValue();
+        return this.matrix(
+          node.items.map((item) => [item]),
+          "pmatrix",
+        );
       case "factorial":
-        return this.factorial(this.real(this.of(node.of)));
+        return this.factorial(this.real(this.scalar(node.of)));
       case "call":
         return this.call(node.name, node.arguments);
       default:
@@ -173,24 +241,36 @@ class Evaluation {
     }
   }
 
-  private number(numerator: string, denominator = "1"): Value {
+  private matrix(nodes: readonly Node[][], style: string): Value {
+    const width = nodes[0]!.length;
+    if (nodes.length * width > mostEntries || nodes.some((row) => row.length !== width)) throw new NoValue();
+    const matrix = math.matrix(nodes.map((row) => row.map((entry) => this.scalar(entry))));
+    return style === "vmatrix" ? compute.det!(matrix) : matrix;
+  }
+
+  private power(base: Value, exponent: Scalar): Value {
+    if (isMatrix(base) && this.real(exponent).abs().gt(largestMatrixPower)) throw new NoValue();
+    return compute.pow!(base, isMatrix(base) ? this.real(exponent) : exponent);
+  }
+
+  private number(numerator: string, denominator = "1"): Scalar {
     return this.lift(math.bignumber(numerator).div(math.bignumber(denominator)));
   }
 
   /** A real number in this point's arithmetic. */
-  private lift(value: Value): Value {
+  private lift(value: Scalar): Scalar {
     return this.point.kind === "complex" && !isComplex(value) ? math.complex(Number(value), 0) : value;
   }
 
   /** A real number out of this point's arithmetic. */
-  private real(value: Value): BigNumber {
+  private real(value: Scalar): BigNumber {
     if (!isComplex(value)) return value;
     if (value.im !== 0) throw new NoValue();
     return math.bignumber(value.re);
   }
 
-  private constant(name: string): Value {
-    if (name === "pi") return this.lift(math.acos(math.bignumber(-1)) as Value);
+  private constant(name: string): Scalar {
+    if (name === "pi") return this.lift(math.acos(math.bignumber(-1)) as Scalar);
     if (name === "e") return this.lift(math.exp(math.bignumber(1)));
     if (name === "i" && this.point.kind === "complex") return math.complex(0, 1);
     throw new NoValue();
@@ -198,25 +278,30 @@ class Evaluation {
 
   private factorial(of: BigNumber): Value {
     if (of.gt(largestFactorial)) throw new NoValue();
-    return this.lift(compute.factorial!(of));
+    return this.lift(compute.factorial!(of) as Scalar);
   }
 
   /** The n-th root; of a negative number with odd n the real one. */
-  private root(of: Value, n: Value): Value {
+  private root(of: Scalar, n: Scalar): Value {
     const value = isComplex(of) && of.im !== 0 ? undefined : this.real(of);
     const degree = this.real(n);
     if (value !== undefined && degree.isInteger() && (!value.isNegative() || !degree.mod(2).isZero()))
-      return this.lift(math.nthRoot(value, degree) as Value);
+      return this.lift(math.nthRoot(value, degree) as Scalar);
     return compute.pow!(of, compute.divide!(this.number("1"), n));
   }
 
   private call(name: string, parameters: readonly Node[]): Value {
     if (name === "sum" || name === "prod") return this.series(name, parameters);
+    if (name === "det" || name === "transpose") {
+      const matrix = this.of(parameters[0]!);
+      if (!isMatrix(matrix)) throw new NoValue();
+      return compute[name]!(matrix);
+    }
     const outer = this.inAngle;
     this.inAngle ||= /^(?:sin|cos|tan|cot|sec|csc)$/.test(name);
-    const values = parameters.map((parameter) => this.of(parameter));
+    const values = parameters.map((parameter) => this.scalar(parameter));
     this.inAngle = outer;
-    const [x, second] = values as [Value, Value | undefined];
+    const [x, second] = values as [Scalar, Scalar | undefined];
     switch (name) {
       case "log":
       case "lg":
@@ -235,18 +320,18 @@ class Evaluation {
       return this.valueOfName(`${name}(${written.join(";")})`);
     }
     if (wholeNumbers.test(known))
-      return this.lift(compute[known]!(...values.map((value) => this.real(value))));
-    return this.lift(compute[known]!(...values));
+      return this.lift(compute[known]!(...values.map((value) => this.real(value))) as Scalar);
+    return this.lift(compute[known]!(...values) as Scalar);
   }
 
   /** A sum or product of `body` over whole numbers. */
   private series(name: "sum" | "prod", [index, low, high, body]: readonly Node[]): Value {
     if (index?.kind !== "name") throw new NoValue();
-    const from = this.real(this.of(low!));
-    const to = this.real(this.of(high!));
+    const from = this.real(this.scalar(low!));
+    const to = this.real(this.scalar(high!));
     if (!from.isInteger() || !to.isInteger() || to.minus(from).gt(mostTerms)) throw new NoValue();
     const outer = this.indices.get(index.name);
-    let total = this.number(name === "sum" ? "0" : "1");
+    let total: Value = this.number(name === "sum" ? "0" : "1");
     for (let at = from; at.lte(to); at = at.plus(1)) {
       this.indices.set(index.name, this.lift(at));
       total = compute[name === "sum" ? "add" : "multiply"]!(total, this.of(body!));
@@ -257,7 +342,7 @@ class Evaluation {
   }
 
   /** A value that looks like chance and is the same for the same name; a function nothing is known of is a name too. */
-  private valueOfName(name: string): Value {
+  private valueOfName(name: string): Scalar {
     const { kind, number } = this.point;
     const chance = createHash("sha256").update(`${number} ${name}`).digest();
     const size = 0.4 + 2.2 * (chance.readUInt32BE(0) / 2 ** 32);

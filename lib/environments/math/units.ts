@@ -1,0 +1,33 @@
+/** Units of measurement and words, where an answer is no mathematics. */
+
+const unitTable: Record<string, [quantity: string, unit: string]> = {};
+for (const [quantity, units] of Object.entries({
+  length:
+    "mm millimeter/cm centimeter/m meter metre/km kilometer/in inch inches/ft foot feet/yd yard/mi mile",
+  mass: "mg milligram/g gram/kg kilogram/lb lbs pound/oz ounce",
+  time: "s sec second/min minute/h hr hour/day/week/month/year",
+  money: "dollar/cent",
+  volume: "ml milliliter/l liter litre/gallon/quart/pint/cup",
+})) {
+  for (const names of units.split("/")) {
+    const [first, ...others] = names.split(" ") as [string, ...string[]];
+    for (const name of [first, ...others]) unitTable[name] = unitTable[`${name}s`] = [quantity, first];
+  }
+}
+
+/** Centimetres against metres, not centimetres against square centimetres or "students". */
+export function unitsConflict(a: string, b: string): boolean {
+  const left = Object.hasOwn(unitTable, a.trim()) ? unitTable[a.trim()] : undefined;
+  const right = Object.hasOwn(unitTable, b.trim()) ? unitTable[b.trim()] : undefined;
+  return left !== undefined && right !== undefined && left[0] === right[0] && left[1] !== right[1];
+}
+
+/** Words agree whatever their case and punctuation. */
+export function sameText(a: string, b: string): boolean {
+  const plain = (text: string) =>
+    text
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}]+/gu, " ")
+      .trim();
+  return plain(a) === plain(b) && plain(a) !== "";
+}

@@ -1,6 +1,9 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
+import { nlacConfig } from "../lib/algorithms/nlac.ts";
+import { rftConfig } from "../lib/algorithms/rft.ts";
+import { sacConfig } from "../lib/algorithms/sac.ts";
 import type { MathProblem } from "../lib/environments/math/index.ts";
 import { makeEnvironment } from "../lib/environments/registry.ts";
 import { loadRecipe, recipeNames } from "../lib/recipe.ts";
@@ -78,4 +81,35 @@ describe("the paper's recipes for MATH", () => {
     expect(output).not.toContain("No estimate");
     await expect(splitsOf(names[0]!)).rejects.toMatchObject({ code: "ERR_CONFIG" });
   });
+});
+
+// What section 6.2 and appendix A.4 give. How many episodes a round has they do not.
+const given = [
+  "iterations",
+  "updatesPerIteration",
+  "batchSize",
+  "maxPromptTokens",
+  "maxActionTokens",
+  "targetRate",
+  "futures",
+  "refinements",
+  "priorityExponent",
+  "criticLearningRate",
+  "policyLearningRate",
+  "maxCriticTokens",
+  "learningRate",
+];
+
+test.each([
+  ["paper/qwen2.5-7b-twenty-questions", nlacConfig],
+  ["paper/qwen2.5-7b-twenty-questions-rft", rftConfig],
+  ["paper/qwen2.5-7b-twenty-questions-sac", sacConfig],
+])("the defaults are what %s has of the paper's figures", async (name, schema) => {
+  const defaults: Record<string, unknown> = schema.parse({});
+  const config = (await loadRecipe(name)).config as unknown as Record<string, unknown>;
+  const shared = given.filter((field) => field in config);
+  expect(shared.length).toBeGreaterThan(5);
+  for (const field of shared) expect([field, defaults[field]]).toEqual([field, config[field]]);
+  const { iterations, updatesPerIteration, batchSize } = schema.parse({});
+  expect(iterations * updatesPerIteration * batchSize).toBe(30_720);
 });

@@ -65,8 +65,8 @@ export const rftConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Actions a step. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
-  batchSize: count.default(1024),
+  /** Actions a step. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  batchSize: count.default(1),
   /** An episode's reward from which on it is imitated. Default and paper: where it succeeded, as the environment says. */
   successReward: z.number().optional(),
   /**

@@ -113,3 +113,8 @@ test.each([
   const { iterations, updatesPerIteration, batchSize } = schema.parse({});
   expect(iterations * updatesPerIteration * batchSize).toBe(30_720);
 });
+
+test.each(recipesOf("twenty-questions"))("%s does not tell the word at the end", async (name) => {
+  const { environment } = await loadRecipe(name);
+  expect(environment.options.revealAtEnd).toBe(false);
+});

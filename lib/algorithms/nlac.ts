@@ -352,15 +352,18 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const shown = { observedTargets: config.bootstrap === "none" };
   const rehearsed = await rehearse({ ...training, count: config.rehearsal, seed, signal: run.signal, shown });
 
+  const refining = refinementMetrics(refined);
+  const l1Tokens = losses.reduce((sum, loss) => sum + loss.length, 0);
   const metrics: Record<string, number> = {
     ...roles.metrics(),
     ...replay.metrics(state.drawn, state.episodes),
-    ...refinementMetrics(refined),
+    ...refining,
     "targets/dropped": targets.length - usable.length,
     "loss/l1": mean(l1),
     "loss/rehearsal": rehearsed.nll,
-    "tokens/l1": losses.reduce((sum, loss) => sum + loss.length, 0),
+    "tokens/l1": l1Tokens,
     "tokens/rehearsal": rehearsed.tokens,
+    "tokens/gradient": l1Tokens + refining["tokens/l2"]! + rehearsed.tokens,
     "time/targets": (targeted - started) / 1000,
     "time/refinements": (generated - targeted) / 1000,
   };

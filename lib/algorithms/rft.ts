@@ -303,9 +303,11 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
     run.sample(actionSample(model, state.updates, action, { nll: mean(losses[i]!) }));
   }
+  const tokens = losses.reduce((sum, { length }) => sum + length, 0);
   return {
     "loss/nll": mean(losses.map(mean)),
-    "tokens/nll": losses.reduce((sum, { length }) => sum + length, 0),
+    "tokens/nll": tokens,
+    "tokens/gradient": tokens,
     ...stepped,
     "time/update": (performance.now() - started) / 1000,
   };

@@ -307,6 +307,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     ...stepped,
     "target/distance": await model.targetDistance(),
     "tokens/actions": actions,
+    "tokens/gradient": actions,
     "time/update": (performance.now() - started) / 1000,
   };
 }

@@ -4,8 +4,8 @@
  * the errands it will meet it knows nothing, and its policy brings anything but what it has just been told.
  *
  * In the errands it learns from, nine other things are taken by mistake: there what the desk says cannot be guessed from what
- * was brought, so that reading it is learned, and to the letter. Without them it repeats the desk wrongly in one target of
- * thirteen, and NLAC needs twice the steps (docs/experiments.md).
+ * was brought, so that reading it is learned, and to the letter. Without them it repeated the desk wrongly in one target of
+ * thirteen, and NLAC needed more steps (docs/experiments.md).
  */
 import { defineRecipe, errandsModel } from "nlac";
 

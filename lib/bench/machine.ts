@@ -1,12 +1,11 @@
 /** What a result was measured on, and by which source. */
 
 import { spawnSync } from "node:child_process";
-import { createHash } from "node:crypto";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { findAddon, variantOf } from "../native/load.ts";
+import { addonDigest, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
 import { version } from "../version.ts";
 
@@ -77,15 +76,7 @@ export interface Build extends Source {
 
 /** The build that a training on `device` runs. */
 export function describeBuild(device: string): Build {
-  const installed = findAddon(variantOf(device));
-  const core =
-    installed === undefined
-      ? null
-      : createHash("sha256")
-          .update(readFileSync(join(installed.directory, "nlac.node")))
-          .digest("hex")
-          .slice(0, 12);
-  return { ...describeSource(), core };
+  return { ...describeSource(), core: addonDigest(variantOf(device)) ?? null };
 }
 
 /** Whether nlac runs from a clone of its repository, not from a package. */

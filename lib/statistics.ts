@@ -47,7 +47,10 @@ export function bootstrap<Run>(
   });
 }
 
-/** Most permutations that are all gone through; beyond, as many are drawn. C(20, 10) = 184,756 is below. */
+/**
+ * Most permutations that are all gone through; beyond, as many are drawn. C(20, 10) = 184,756 is
+ * below.
+ */
 export const mostPermutations = 200_000;
 
 export interface PermutationTest {
@@ -64,9 +67,10 @@ export interface PermutationTest {
 }
 
 /**
- * Tests whether `a` and `b` differ in their means by permuting labels (Fisher, 1935; Pitman, 1937). Two samples: every choice of
- * a.length of all values for the first. Pairs: every choice of signs of the differences. All permutations count where there are at most
- * `most`; else as many are drawn, and the observed one counts among them (Phipson and Smyth, 2010), so that p is never 0.
+ * Tests whether `a` and `b` differ in their means by permuting labels (Fisher, 1935; Pitman, 1937).
+ * Two samples: every choice of a.length of all values for the first. Pairs: every choice of signs
+ * of the differences. All permutations count where there are at most `most`; else as many are
+ * drawn, and the observed one counts among them (Phipson and Smyth, 2010), so that p is never 0.
  *
  * @param options.paired a[i] and b[i] are one pair; default false
  * @throws RangeError where a sample is empty, or pairs have different lengths

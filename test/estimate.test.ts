@@ -358,7 +358,8 @@ describe("nlac train --dry-run", () => {
       } else {
         expect(config).toMatchObject({ learningRate: 5e-6 });
       }
-      // docs/decisions/0016: 30,720 samples for all; Algorithm 1 takes a step for each, PPO and GRPO step on verl's mini-batches.
+      // docs/decisions/0016: 30,720 samples for all; Algorithm 1 takes a step for each, PPO and
+      // GRPO step on verl's mini-batches.
       const batchSize = algorithm === "ppo" || algorithm === "grpo" ? 256 : 1;
       expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize });
       const { work } = estimate(await loadRecipe(name));

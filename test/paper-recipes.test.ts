@@ -41,7 +41,8 @@ describe("the paper's recipes for MATH", () => {
   // Section 6.1: "a subset of 500 problems from the test dataset of the highest difficulty level".
   test.each(names)("%s tests on 500 problems of the highest level", async (name) => {
     await inDirectory(async (directory) => {
-      // MATH in small: more of the hardest than are tested on, easier ones in both splits, and level 5 in MATH's own train split.
+      // MATH in small: more of the hardest than are tested on, easier ones in both splits, and
+      // level 5 in MATH's own train split.
       const line = (id: string, level: number) =>
         JSON.stringify({ unique_id: id, problem: id, answer: "1", level });
       const easy = Array.from({ length: 40 }, (_, i) => line(`test/algebra/${i}.json`, 1 + (i % 4)));

@@ -68,7 +68,10 @@ const fields = z.strictObject({
   iterations: z.int().min(0).default(30),
   /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
   environmentSteps: z.int().min(0).default(0),
-  /** Episodes collected a round; 0 learns from `recorded` alone. Paper: not given; its recipes here: 1,024. */
+  /**
+   * Episodes collected a round; 0 learns from `recorded` alone. Paper: not given; its recipes here:
+   * 1,024.
+   */
   episodesPerIteration: z.int().min(0).default(64),
   /** Files of episodes that the buffer starts with: of `nlac eval --record`, or a run's. Default: none, as the paper. */
   recorded: z.array(z.string().min(1)).default([]),

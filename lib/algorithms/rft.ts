@@ -13,8 +13,8 @@
  * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
  * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the
  *   learning rate's schedule goes on as if they had been taken.
- * With `imitate: "hindsight"` it is another method, a rival for NLAC where observations say what would have been right: an
- * environment's own code reads them, where NLAC's model does.
+ * With `imitate: "hindsight"` it is another method, a rival for NLAC where observations say what
+ * would have been right: an environment's own code reads them, where NLAC's model does.
  */
 
 import { z } from "zod";

@@ -68,7 +68,9 @@ export function describeSource(): Source {
   return { version, commit: commit && (changed ? `${commit}+` : commit) };
 }
 
-/** What a run's numbers depend on beside its recipe: the source, and the core as it was compiled. */
+/**
+ * What a run's numbers depend on beside its recipe: the source, and the core as it was compiled.
+ */
 export interface Build extends Source {
   /** First digits of the SHA-256 of the native addon; null where there is none. */
   core: string | null;

@@ -59,7 +59,10 @@ function css(methods: number): string {
   ].join("\n");
 }
 
-/** Steps on an even axis from 0; tokens on a logarithmic one, since methods take very different numbers of them. */
+/**
+ * Steps on an even axis from 0; tokens on a logarithmic one, since methods take very different
+ * numbers of them.
+ */
 export function renderCurves(report: Report, axis: Axis = "steps"): string {
   const { comparison, measure, methods, runs } = report;
   const { share, marks } = scaleOf(report, axis);

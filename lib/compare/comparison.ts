@@ -41,8 +41,8 @@ export const comparisonSchema = z
     /** The method that the others are held against. Default: the first one. */
     reference: z.string().optional(),
     /**
-     * Whether runs of one seed are pairs, because it sets more than their random draws: the world, say, or the base. Tests then
-     * permute within pairs. Default false.
+     * Whether runs of one seed are pairs, because it sets more than their random draws: the world,
+     * say, or the base. Tests then permute within pairs. Default false.
      */
     paired: z.boolean().default(false),
     /** What a reader must know to judge the figures; printed below every table. */

@@ -132,7 +132,10 @@ function isBegun({ environmentSteps, curve }: RunReport): boolean {
   return environmentSteps > 0 || curve.length > 0;
 }
 
-/** Runs of different builds are not one sample: those of the build with most runs count, the first in order where two have as many. */
+/**
+ * Runs of different builds are not one sample: those of the build with most runs count, the first
+ * in order where two have as many.
+ */
 function mostFrequentBuild(runs: readonly RunReport[]): string | null {
   const counts = new Map<string | null, number>();
   const over = runs.filter(({ success }) => success !== null);
@@ -232,8 +235,9 @@ function differenceOf(
 }
 
 /**
- * A draw takes runs whole, so that its curve is of the same runs from its beginning to its end. Over steps a run that ended short keeps
- * its last value; over tokens nothing is drawn beyond the first run's end, because nobody knows what more would have brought.
+ * A draw takes runs whole, so that its curve is of the same runs from its beginning to its end.
+ * Over steps a run that ended short keeps its last value; over tokens nothing is drawn beyond the
+ * first run's end, because nobody knows what more would have brought.
  */
 function methodCurve(runs: readonly RunReport[], grid: readonly number[], axis: Axis): CurvePoint[] {
   const curves = runs.map(({ curve, state }) =>
@@ -249,7 +253,10 @@ function byAxis<T>(of: (axis: Axis) => T): Record<Axis, T> {
   return Object.fromEntries(axes.map((axis) => [axis, of(axis)])) as Record<Axis, T>;
 }
 
-/** The places at which curves are drawn: even ones over steps; over tokens, of which methods take very different numbers, even ratios. */
+/**
+ * The places at which curves are drawn: even ones over steps; over tokens, of which methods take
+ * very different numbers, even ratios.
+ */
 function gridsOf({ environmentSteps }: Comparison, runs: readonly RunReport[]): Record<Axis, number[]> {
   return byAxis((axis) => {
     if (axis === "steps")
@@ -264,7 +271,10 @@ function gridsOf({ environmentSteps }: Comparison, runs: readonly RunReport[]): 
   });
 }
 
-/** The least and the largest number of tokens at which a success was measured; undefined where nothing was written. */
+/**
+ * The least and the largest number of tokens at which a success was measured; undefined where
+ * nothing was written.
+ */
 export function tokenRange(
   runs: readonly RunReport[],
   axis: Exclude<Axis, "steps">,

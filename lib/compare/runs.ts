@@ -1,4 +1,7 @@
-/** What a comparison reads of a run: its curve over environment steps and tokens, what it cost, and what trained it. */
+/**
+ * What a comparison reads of a run: its curve over environment steps and tokens, what it cost, and
+ * what trained it.
+ */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -8,7 +11,10 @@ import { mean } from "../rollout/losses.ts";
 import { type MetricsRow, readDescription } from "../run/directory.ts";
 import { readRecords } from "../run/records.ts";
 
-/** What a curve may be drawn against: environment steps, tokens that the model wrote, tokens of a loss with a gradient. */
+/**
+ * What a curve may be drawn against: environment steps, tokens that the model wrote, tokens of a
+ * loss with a gradient.
+ */
 export const axes = ["steps", "generatedTokens", "gradientTokens"] as const;
 export type Axis = (typeof axes)[number];
 
@@ -27,11 +33,16 @@ export interface RunFigures {
   updates: number;
   /** Tokens whose loss had a gradient. */
   gradientTokens: number;
-  /** Tokens that the model wrote to learn, its actions included; not those of evaluations and diagnoses. */
+  /**
+   * Tokens that the model wrote to learn, its actions included; not those of evaluations and
+   * diagnoses.
+   */
   generatedTokens: number;
 }
 
-/** What counts tokens of a gradient where a row has no `tokens/gradient`: in runs of older versions. */
+/**
+ * What counts tokens of a gradient where a row has no `tokens/gradient`: in runs of older versions.
+ */
 const gradientMetrics = [
   "tokens/l1",
   "tokens/l2",
@@ -85,8 +96,8 @@ export function smoothed(points: readonly Point[], window: number): Point[] {
 }
 
 /**
- * The value at `place` of `axis`, on a straight line between two points. NaN before the first point, and after the last one
- * unless the run is over: its last value is then what it came to.
+ * The value at `place` of `axis`, on a straight line between two points. NaN before the first
+ * point, and after the last one unless the run is over: its last value is then what it came to.
  */
 export function valueAt(
   points: readonly (Partial<Point> & Pick<Point, "value">)[],
@@ -107,7 +118,10 @@ const recordedBuilds = z.array(
   z.object({ version: z.string(), commit: z.string().nullable(), core: z.string().nullable() }).nullable(),
 );
 
-/** The build that trained the run in `path`, or the builds in their order; null where the run does not say. Throws ERR_RUN. */
+/**
+ * The build that trained the run in `path`, or the builds in their order; null where the run does
+ * not say. Throws ERR_RUN.
+ */
 export function readBuild(path: string): string | null {
   if (!existsSync(join(path, "run.json"))) return null;
   const builds = recordedBuilds.safeParse(readDescription(path).builds);

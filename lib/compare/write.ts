@@ -9,7 +9,10 @@ import type { Axis } from "./runs.ts";
 import { renderMarkdown } from "./table.ts";
 import { renderTableImage } from "./table-image.ts";
 
-/** Every number, and what reads them for a person; `axis` is that of curves.svg, and the page has all three. Cheap enough for each time that a run ends. Throws ERR_IO. */
+/**
+ * Every number, and what reads them for a person; `axis` is that of curves.svg, and the page has
+ * all three. Cheap enough for each time that a run ends. Throws ERR_IO.
+ */
 export function writeReport(report: Report, directory: string, axis: Axis = "steps"): void {
   const curves = renderCurves(report, axis);
   for (const [name, content] of [

@@ -58,7 +58,10 @@ export function findAddon(variant: Variant, root: string = packageRoot()): Insta
   return undefined;
 }
 
-/** The first 12 hexadecimal digits of the addon's SHA-256: two builds of the same source may round differently. */
+/**
+ * The first 12 hexadecimal digits of the addon's SHA-256: two builds of the same source may round
+ * differently.
+ */
 export function addonDigest(variant: Variant): string | undefined {
   const found = findAddon(variant);
   if (found === undefined) return undefined;

@@ -237,7 +237,10 @@ export function readDescription(path: string): Record<string, unknown> {
   return readJson(join(path, "run.json"), z.record(z.string(), z.unknown()), "ERR_RUN");
 }
 
-/** Adds to run.json by what the run goes on, where that is another build than before. Throws ERR_RUN, ERR_IO. */
+/**
+ * Adds to run.json by what the run goes on, where that is another build than before. Throws
+ * ERR_RUN, ERR_IO.
+ */
 export function noteBuild(path: string, build: object): void {
   const description = readDescription(path);
   const builds: unknown[] = Array.isArray(description.builds) ? description.builds : [null];

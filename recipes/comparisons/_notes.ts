@@ -1,4 +1,7 @@
-/** What a reader must know to judge NLAC beside the other methods on errands. Printed below every table of them. */
+/**
+ * What a reader must know to judge NLAC beside the other methods on errands. Printed below every
+ * table of them.
+ */
 
 /** Of every comparison on errands. */
 export const oneWorld =

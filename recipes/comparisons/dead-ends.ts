@@ -1,7 +1,8 @@
 /**
- * What the bootstrap is for: errands in which nine other things are taken by mistake before the last step, all goes on as
- * if nothing had happened, and the last thing is refused. NLAC with d' as the paper's equation 1 has it, as its prompts ask
- * for it, and without; and imitation of what the desk's answers say, which also clones things that were taken by mistake.
+ * What the bootstrap is for: errands in which nine other things are taken by mistake before the
+ * last step, all goes on as if nothing had happened, and the last thing is refused. NLAC with d' as
+ * the paper's equation 1 has it, as its prompts ask for it, and without; and imitation of what the
+ * desk's answers say, which also clones things that were taken by mistake.
  */
 import { defineComparison } from "nlac";
 import { besideTheReward, cost, lostOver, oneWorld } from "./_notes.ts";

@@ -14,8 +14,8 @@ const rounds = { iterations: 30, episodesPerIteration: 1024 };
 const stepForEachSample = { updatesPerIteration: 1024, batchSize: 1 };
 
 /**
- * PPO and GRPO step on mini-batches: the paper's baselines ran in verl, whose default is 256 of a batch of 1,024, gone
- * through once, and which has no step of one episode on the paper's 64 GPUs.
+ * PPO and GRPO step on mini-batches: the paper's baselines ran in verl, whose default is 256 of a
+ * batch of 1,024, gone through once, and which has no step of one episode on the paper's 64 GPUs.
  */
 const miniBatches = { batchSize: 256, epochs: 1 };
 

@@ -114,7 +114,8 @@ test("curves are drawn by steps, by written tokens and by gradient tokens", () =
     writeRuns(comparison, directory);
     const report = reportOn(comparison, directory);
     const { curves } = report.methods[0]!;
-    // 10 iterations: 800 tokens of actions, then 300 of the update; the first success is measured after 800.
+    // 10 iterations: 800 tokens of actions, then 300 of the update; the first success is measured
+    // after 800.
     const written = report.runs[0]!.curve.map(({ generatedTokens }) => generatedTokens);
     expect(written.slice(0, 3)).toEqual([800, 1900, 3000]);
     expect(curves.generatedTokens[0]!.at).toBe(800);

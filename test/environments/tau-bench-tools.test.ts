@@ -190,7 +190,8 @@ describe("a database", () => {
     expect(send().failed).toBe(false);
   });
 
-  // The original's loop over three ids runs out: no error, no change, and Python's None for an answer.
+  // The original's loop over three ids runs out: no error, no change, and Python's None for an
+  // answer.
   it("answers a fourth certificate as tau-bench does", () => {
     const database = domains.airline.open();
     expect(recorded.certificates.map(([observation]) => observation === null)).toEqual([

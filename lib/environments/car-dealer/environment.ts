@@ -44,8 +44,9 @@ const carDealerOptions = z.strictObject({
   /** Turns of a negotiation; each takes up to two actions. Default 10, as in the paper. */
   turns: z.int().min(1).max(100).default(10),
   /**
-   * Tell at the end what was hidden: what the buyer needed and could pay, the best sale that was possible, and why a sale is not
-   * valid. Only NLAC's backup reads an episode's last observation: it is an advantage over the other methods. Default false.
+   * Tell at the end what was hidden: what the buyer needed and could pay, the best sale that was
+   * possible, and why a sale is not valid. Only NLAC's backup reads an episode's last observation:
+   * it is an advantage over the other methods. Default false.
    */
   revealAtEnd: z.boolean().default(false),
   /** How actions are written: "tool" (default), or "call", in which what is said without a call is said to the buyer. */

@@ -1,10 +1,11 @@
 /**
- * Guess My City (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix H): an oracle comes
- * from a city, the agent finds out which by open questions. It may guess once: a wrong guess ends the game, and the last
- * turn must be the guess.
+ * Guess My City (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix
+ * H): an oracle comes from a city, the agent finds out which by open questions. It may guess once:
+ * a wrong guess ends the game, and the last turn must be the guess.
  *
- * Every turn before the last costs 1, a right guess nothing, and a lost game as much as is needed for a total of -10; or,
- * as an option, the reward is 1 for the right guess and else 0. The city is not told at the end unless `revealAtEnd` says so.
+ * Every turn before the last costs 1, a right guess nothing, and a lost game as much as is needed
+ * for a total of -10; or, as an option, the reward is 1 for the right guess and else 0. The city is
+ * not told at the end unless `revealAtEnd` says so.
  */
 
 import { z } from "zod";
@@ -67,8 +68,8 @@ const guessMyCityOptions = z
     /** "turns" (default, the paper's): -1 a turn and a total of -turns when lost. "success": 1 for the right guess, else 0. */
     reward: z.enum(["turns", "success"]).default("turns"),
     /**
-     * Tell the city when the game is over. Only NLAC's backup reads an episode's last observation: it is an advantage over the
-     * other methods. Default false.
+     * Tell the city when the game is over. Only NLAC's backup reads an episode's last observation:
+     * it is an advantage over the other methods. Default false.
      */
     revealAtEnd: z.boolean().default(false),
   })

@@ -18,7 +18,10 @@ export interface SharedData {
 }
 
 export interface CallResult {
-  /** What the tool answered: JSON or a plain text; "Error: …" where it refused or failed; null for Python's None. */
+  /**
+   * What the tool answered: JSON or a plain text; "Error: …" where it refused or failed; null for
+   * Python's None.
+   */
   observation: string | null;
   /** Whether it refused or failed, or there is no such tool. */
   failed: boolean;

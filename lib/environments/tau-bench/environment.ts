@@ -215,7 +215,8 @@ class TauBenchEpisode implements Episode {
       toolError = true;
     } else {
       const { observation, failed } = database.call(tool!.name, argumentsOf(action));
-      // None, which the benchmark's own episode cannot carry: it ends there with a fault. Here it is told, and the episode goes on.
+      // None, which the benchmark's own episode cannot carry: it ends there with a fault. Here it
+      // is told, and the episode goes on.
       message = { role: "tool", content: observation ?? str(null) };
       // Also where the transfer's own arguments were wrong.
       ends = tool!.name === transferTool;

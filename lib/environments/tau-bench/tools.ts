@@ -10,8 +10,8 @@ export interface Tool {
   /** In their order; all of them are needed, and no others are taken. */
   readonly parameters: readonly string[];
   /**
-   * The observation; null is Python's None, where the original ends without a return. Throws PythonError; what was changed before
-   * stays changed, as in the original.
+   * The observation; null is Python's None, where the original ends without a return. Throws
+   * PythonError; what was changed before stays changed, as in the original.
    */
   run(database: Database, ...args: Value[]): string | null;
 }

@@ -1,13 +1,15 @@
 /**
- * Twenty Questions: an oracle has a word in mind, the agent finds it out by questions that are answered by yes or
- * no. The reward is 1 for naming the word within the allowed turns, else 0.
+ * Twenty Questions: an oracle has a word in mind, the agent finds it out by questions that are
+ * answered by yes or no. The reward is 1 for naming the word within the allowed turns, else 0.
  *
- * Every turn counts as a question, also a guess, a question nobody can answer and a text that is none. A wrong
- * guess is answered "No." The word is not told at the end unless `revealAtEnd` says so: nothing comes after it that another
- * method would read, and NLAC's backup of the last transition would learn what the policy had to find out.
+ * Every turn counts as a question, also a guess, a question nobody can answer and a text that is
+ * none. A wrong guess is answered "No." The word is not told at the end unless `revealAtEnd` says
+ * so: nothing comes after it that another method would read, and NLAC's backup of the last
+ * transition would learn what the policy had to find out.
  *
- * By the rules of a second paper (Wang and Choudhury, "HOPE", 2025, appendices D and G) a turn costs 1, except the one that
- * names the word; all words that the oracle may have in mind are listed; and the last question is asked for as a guess.
+ * By the rules of a second paper (Wang and Choudhury, "HOPE", 2025, appendices D and G) a turn
+ * costs 1, except the one that names the word; all words that the oracle may have in mind are
+ * listed; and the last question is asked for as a guess.
  */
 
 import { inOption } from "../../checks.ts";
@@ -70,8 +72,8 @@ export interface TwentyQuestionsOptions {
   /** Questions a game allows. Default 20, as in both papers. */
   turns?: number;
   /**
-   * Tell the word when the game is over. Only NLAC's backup reads an episode's last observation: it is an advantage over the
-   * other methods. Default false; the papers do not mention it.
+   * Tell the word when the game is over. Only NLAC's backup reads an episode's last observation: it
+   * is an advantage over the other methods. Default false; the papers do not mention it.
    */
   revealAtEnd?: boolean;
 }

@@ -28,6 +28,7 @@ export const streams = {
   person: 20,
   scenario: 21,
   probe: 22,
+  permutation: 23,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

@@ -1,11 +1,13 @@
 /**
- * The model that recipes/errands.ts starts from: half a million parameters, trained from random weights on errands that
- * are made up for the occasion. It answers in every role's form, reads the desk's replies and follows a critique; of
- * the errands it will meet it knows nothing, and its policy brings anything but what it has just been told.
+ * The model that recipes/errands.ts starts from: half a million parameters, trained from random
+ * weights on errands that are made up for the occasion. It answers in every role's form, reads the
+ * desk's replies and follows a critique; of the errands it will meet it knows nothing, and its
+ * policy brings anything but what it has just been told.
  *
- * In the errands it learns from, nine other things are taken by mistake: there what the desk says cannot be guessed from what
- * was brought, so that reading it is learned, and to the letter. Without them it repeats the desk wrongly in one target of
- * thirteen, and NLAC needs twice the steps (docs/experiments.md).
+ * In the errands it learns from, nine other things are taken by mistake: there what the desk says
+ * cannot be guessed from what was brought, so that reading it is learned, and to the letter.
+ * Without them it repeated the desk wrongly in one target of thirteen, and NLAC needed more steps
+ * (docs/experiments.md).
  */
 import { defineRecipe, errandsModel } from "nlac";
 

@@ -358,10 +358,12 @@ describe("nlac train --dry-run", () => {
       } else {
         expect(config).toMatchObject({ learningRate: 5e-6 });
       }
-      // One reading of its batch, rounds and steps for all methods: each sees 30,720 samples in as many steps.
-      expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize: 1 });
+      // docs/decisions/0016: 30,720 samples for all; Algorithm 1 takes a step for each, PPO and
+      // GRPO step on verl's mini-batches.
+      const batchSize = algorithm === "ppo" || algorithm === "grpo" ? 256 : 1;
+      expect(config).toMatchObject({ episodesPerIteration: 1024, batchSize });
       const { work } = estimate(await loadRecipe(name));
-      expect(work.iterations * work.updates).toBe(30_720);
+      expect(work.iterations * work.updates * batchSize).toBe(30_720);
       expect(work.iterations * work.episodes).toBe(30_720);
     }
   });

@@ -84,7 +84,10 @@ export const grpoConfig = z
     groupSize: z.int().min(2).default(4),
     /** How often a round's episodes are gone through. Shao et al.: 1. */
     epochs: count.default(1),
-    /** Episodes a step. Default 64: one step a round, as Shao et al. */
+    /**
+     * Episodes a step. Default 64: one step a round, as Shao et al.; verl has four
+     * (docs/decisions/0016).
+     */
     batchSize: count.default(64),
     /** What an episode's reward is measured by; see above. Default: GRPO's. */
     advantage: z.enum(["std", "mean-only", "leave-one-out"]).default("std"),

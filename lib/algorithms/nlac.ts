@@ -68,14 +68,17 @@ const fields = z.strictObject({
   iterations: z.int().min(0).default(30),
   /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
   environmentSteps: z.int().min(0).default(0),
-  /** Episodes collected a round; 0 learns from `recorded` alone. Paper: not given. */
+  /**
+   * Episodes collected a round; 0 learns from `recorded` alone. Paper: not given; its recipes here:
+   * 1,024.
+   */
   episodesPerIteration: z.int().min(0).default(64),
   /** Files of episodes that the buffer starts with: of `nlac eval --record`, or a run's. Default: none, as the paper. */
   recorded: z.array(z.string().min(1)).default([]),
   /** Updates a round, each a step on L1 and a step on L2. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Transitions an update. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
-  batchSize: count.default(1024),
+  /** Transitions an update. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  batchSize: count.default(1),
   /**
    * Holds the actions of episodes, of the format "tool", to their form and their tools' schemas; attempts and refinements are
    * written freely. Default false. Paper: not mentioned.
@@ -352,15 +355,18 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const shown = { observedTargets: config.bootstrap === "none" };
   const rehearsed = await rehearse({ ...training, count: config.rehearsal, seed, signal: run.signal, shown });
 
+  const refining = refinementMetrics(refined);
+  const l1Tokens = losses.reduce((sum, loss) => sum + loss.length, 0);
   const metrics: Record<string, number> = {
     ...roles.metrics(),
     ...replay.metrics(state.drawn, state.episodes),
-    ...refinementMetrics(refined),
+    ...refining,
     "targets/dropped": targets.length - usable.length,
     "loss/l1": mean(l1),
     "loss/rehearsal": rehearsed.nll,
-    "tokens/l1": losses.reduce((sum, loss) => sum + loss.length, 0),
+    "tokens/l1": l1Tokens,
     "tokens/rehearsal": rehearsed.tokens,
+    "tokens/gradient": l1Tokens + refining["tokens/l2"]! + rehearsed.tokens,
     "time/targets": (targeted - started) / 1000,
     "time/refinements": (generated - targeted) / 1000,
   };

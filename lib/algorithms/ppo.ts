@@ -77,7 +77,10 @@ export const ppoConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** How often a round's episodes are gone through. Schulman et al.: 3 to 15; TRL: 4. */
   epochs: count.default(4),
-  /** Episodes a step. Paper: a batch of 1024, on which see docs/paper-recipes.md. Default 16, four steps an epoch. */
+  /**
+   * Episodes a step. Default 16 of 64: four steps an epoch, as verl, which has 256 of 1,024
+   * (docs/decisions/0016).
+   */
   batchSize: count.default(16),
   /** γ, a token's. Paper: not given; default 1, a turn's reward counts the same however long its text is. */
   discount: share.default(1),

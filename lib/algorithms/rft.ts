@@ -13,8 +13,8 @@
  * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
  * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the
  *   learning rate's schedule goes on as if they had been taken.
- * With `imitate: "hindsight"` it is another method, a rival for NLAC where observations say what would have been right:
- * their reading is written by hand, while NLAC has to find it.
+ * With `imitate: "hindsight"` it is another method, a rival for NLAC where observations say what
+ * would have been right: an environment's own code reads them, where NLAC's model does.
  */
 
 import { z } from "zod";
@@ -65,8 +65,8 @@ export const rftConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Actions a step. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
-  batchSize: count.default(1024),
+  /** Actions a step. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  batchSize: count.default(1),
   /** An episode's reward from which on it is imitated. Default and paper: where it succeeded, as the environment says. */
   successReward: z.number().optional(),
   /**
@@ -303,9 +303,11 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
     run.sample(actionSample(model, state.updates, action, { nll: mean(losses[i]!) }));
   }
+  const tokens = losses.reduce((sum, { length }) => sum + length, 0);
   return {
     "loss/nll": mean(losses.map(mean)),
-    "tokens/nll": losses.reduce((sum, { length }) => sum + length, 0),
+    "tokens/nll": tokens,
+    "tokens/gradient": tokens,
     ...stepped,
     "time/update": (performance.now() - started) / 1000,
   };

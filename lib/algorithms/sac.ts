@@ -71,8 +71,8 @@ export const sacConfig = z.strictObject({
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Episodes a step. Paper: a batch of 1024, on which see docs/paper-recipes.md. */
-  batchSize: count.default(64),
+  /** Episodes a step. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  batchSize: count.default(1),
   /** Episodes kept, the newest. Paper: not given. */
   replayCapacity: count.default(10_000),
   /** First updates of the run that leave out L_π. Paper: not given. */
@@ -307,6 +307,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     ...stepped,
     "target/distance": await model.targetDistance(),
     "tokens/actions": actions,
+    "tokens/gradient": actions,
     "time/update": (performance.now() - started) / 1000,
   };
 }

@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { variantOf } from "../native/load.ts";
+import { addonDigest, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
 import { version } from "../version.ts";
 
@@ -66,6 +66,19 @@ export function describeSource(): Source {
   const commit = git("rev-parse", "--short", "HEAD");
   const changed = git("status", "--porcelain", "--untracked-files=no");
   return { version, commit: commit && (changed ? `${commit}+` : commit) };
+}
+
+/**
+ * What a run's numbers depend on beside its recipe: the source, and the core as it was compiled.
+ */
+export interface Build extends Source {
+  /** First digits of the SHA-256 of the native addon; null where there is none. */
+  core: string | null;
+}
+
+/** The build that a training on `device` runs. */
+export function describeBuild(device: string): Build {
+  return { ...describeSource(), core: addonDigest(variantOf(device)) ?? null };
 }
 
 /** Whether nlac runs from a clone of its repository, not from a package. */

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { type Comparison, loadComparison, parseComparison, planRuns } from "../compare/comparison.ts";
 import { RunsDisplay } from "../compare/display.ts";
 import { makeReport, type Report } from "../compare/report.ts";
+import type { Axis } from "../compare/runs.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../compare/schedule.ts";
 import { explanations, methodTable, nameOf, notes, renderText } from "../compare/table.ts";
 import { writeImages, writeReport } from "../compare/write.ts";
@@ -14,7 +15,7 @@ import { NlacError } from "../errors.ts";
 import { threadCount } from "../native/load.ts";
 import { lock } from "../run/directory.ts";
 import { onDisk, readJson, requireEmpty } from "../run/files.ts";
-import { collect, wholeNumber } from "./options.ts";
+import { collect, oneOf, wholeNumber } from "./options.ts";
 
 interface CompareFlags {
   set: string[];
@@ -24,6 +25,7 @@ interface CompareFlags {
   only?: string[];
   seeds?: number[];
   jobs: number;
+  axis: keyof typeof axisOf;
   json?: boolean;
 }
 
@@ -39,6 +41,12 @@ export function registerCompare(program: Command): void {
     .option("--only <methods>", "train these methods only: nlac,rft", listed)
     .option("--seeds <numbers>", "train these seeds only: 0,1", seeds)
     .option("--jobs <number>", "runs at once, which share the threads", wholeNumber(1), 1)
+    .option(
+      "--axis <axis>",
+      "curves.svg and curves.png by environment-steps, written-tokens or gradient-tokens; index.html has all three",
+      oneOf("environment-steps", "written-tokens", "gradient-tokens"),
+      "environment-steps",
+    )
     .option("--json", "print the report as JSON")
     .addHelpText(
       "after",
@@ -47,7 +55,7 @@ Examples:
   nlac compare errands
   nlac compare errands --jobs 2 --set seeds=[0,1,2] --out runs/three-seeds
   nlac compare runs/three-seeds --resume
-  nlac compare runs/three-seeds --report
+  nlac compare runs/three-seeds --report --axis written-tokens
 
 The directory gets index.html, curves and tables as SVG, PNG and Markdown,
 comparison.json with every number, and below METHOD/SEED the run itself. They
@@ -56,6 +64,12 @@ point.`,
     )
     .action(compare);
 }
+
+const axisOf = {
+  "environment-steps": "steps",
+  "written-tokens": "generatedTokens",
+  "gradient-tokens": "gradientTokens",
+} as const satisfies Record<string, Axis>;
 
 function listed(text: string): string[] {
   return text.split(",").map((part) => part.trim());
@@ -134,7 +148,7 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
   try {
     const runs = findRuns(planned, directory);
     for (const run of runs) requireSameRecipe(run);
-    writeReport(makeReport(comparison, runs), directory);
+    writeReport(makeReport(comparison, runs), directory, axisOf[flags.axis]);
     const chosen = runs.filter(
       ({ method, seed }) => (only?.includes(method) ?? true) && (seeds?.includes(seed) ?? true),
     );
@@ -144,7 +158,7 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
       threads: threadCount(),
       onChange: (run) => {
         display.changed(run);
-        if (run.state !== "running") writeReport(makeReport(comparison, runs), directory);
+        if (run.state !== "running") writeReport(makeReport(comparison, runs), directory, axisOf[flags.axis]);
       },
     });
     const stop = (signal: NodeJS.Signals) => {
@@ -176,9 +190,9 @@ function requireKnown<T>(kind: string, asked: readonly T[] | undefined, known: r
   );
 }
 
-async function show(report: Report, directory: string, { json }: CompareFlags): Promise<void> {
-  writeReport(report, directory);
-  const missing = await writeImages(report, directory);
+async function show(report: Report, directory: string, { json, axis }: CompareFlags): Promise<void> {
+  writeReport(report, directory, axisOf[axis]);
+  const missing = await writeImages(report, directory, axisOf[axis]);
   if (json) console.log(JSON.stringify(report));
   else {
     const lines = [...explanations(report), ...notes(report)];

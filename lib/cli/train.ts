@@ -8,6 +8,7 @@ import { trainNlac } from "../algorithms/nlac.ts";
 import { trainPpo } from "../algorithms/ppo.ts";
 import { trainRft } from "../algorithms/rft.ts";
 import { trainSac } from "../algorithms/sac.ts";
+import { describeBuild } from "../bench/machine.ts";
 import type { Environment } from "../environments/contract.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
@@ -21,7 +22,14 @@ import {
 } from "../rollout/requirements.ts";
 import { requireWords } from "../rollout/roles.ts";
 import { warmUp } from "../rollout/warmup.ts";
-import { learnerDirectory, lock, type MetricsRow, RunDirectory, requireNewRun } from "../run/directory.ts";
+import {
+  learnerDirectory,
+  lock,
+  type MetricsRow,
+  noteBuild,
+  RunDirectory,
+  requireNewRun,
+} from "../run/directory.ts";
 import { onDisk } from "../run/files.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
 import { readRecords } from "../run/records.ts";
@@ -154,13 +162,15 @@ async function trainIn(
     : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
   let directory: RunDirectory | undefined;
   try {
+    const build = describeBuild(device);
     const options = {
       signal,
       progress,
-      description: { nlac: version, started: new Date().toISOString(), recipe },
+      description: { nlac: version, builds: [build], started: new Date().toISOString(), recipe },
       ...recipe.run,
     };
     directory = flags.resume ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+    if (flags.resume) noteBuild(path, build);
     progress.note(`run directory: ${path}`);
     if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
     if (!flags.resume) await warm(recipe, model, environment, progress, signal);

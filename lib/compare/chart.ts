@@ -7,8 +7,9 @@ import { escaped, round, text } from "../bench/svg.ts";
 import { coverage } from "../statistics.ts";
 import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
-import { smoothing } from "./report.ts";
-import { formatCount, formatShare } from "./table.ts";
+import { smoothing, tokenRange } from "./report.ts";
+import type { Axis } from "./runs.ts";
+import { axisNames, formatCount, formatShare } from "./table.ts";
 
 // Pixels.
 const leastWidth = 960;
@@ -58,23 +59,27 @@ function css(methods: number): string {
   ].join("\n");
 }
 
-export function renderCurves(report: Report): string {
+/**
+ * Steps on an even axis from 0; tokens on a logarithmic one, since methods take very different
+ * numbers of them.
+ */
+export function renderCurves(report: Report, axis: Axis = "steps"): string {
   const { comparison, measure, methods, runs } = report;
-  const budget = comparison.environmentSteps;
-  const x = (steps: number) => round(plot.left + ((plot.right - plot.left) * steps) / budget);
+  const { share, marks } = scaleOf(report, axis);
+  const x = (at: number) => round(plot.left + (plot.right - plot.left) * share(at));
   const y = (value: number) => round(plot.bottom - (plot.bottom - plot.top) * value);
-  const path = (points: readonly (readonly [steps: number, value: number])[]) =>
-    points.map(([steps, value], i) => `${i === 0 ? "M" : "L"}${x(steps)} ${y(value)}`).join("");
+  const path = (points: readonly (readonly [at: number, value: number])[]) =>
+    points.map(([at, value], i) => `${i === 0 ? "M" : "L"}${x(at)} ${y(value)}`).join("");
   const order = methods.map(({ name }) => name);
   const seeds = comparison.seeds.length === 1 ? "1 seed" : `${comparison.seeds.length} seeds`;
   const success =
     measure === "evaluated"
       ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
-  const named = labels(methods, comparison.seeds.length, x, y);
+  const named = labels(methods, comparison.seeds.length, axis, x, y);
   const width = Math.ceil(Math.max(leastWidth, named.right + margin));
   const shapes = [
-    `<clipPath id="plot"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
+    `<clipPath id="plot-${axis}"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
     text(margin, 44, "title", comparison.name),
     text(
       margin,
@@ -87,23 +92,29 @@ export function renderCurves(report: Report): string {
       `<path class="rule" d="M${plot.left} ${y(value)}H${plot.right}"/>`,
       text(plot.left - 10, y(value) + 4.5, "tick end", value.toFixed(1)),
     ]),
-    ...ticks(budget).map((steps) => text(x(steps), plot.bottom + 24, "tick middle", formatCount(steps))),
-    text((plot.left + plot.right) / 2, plot.bottom + 50, "small middle", "environment steps"),
-    `<g clip-path="url(#plot)">`,
-    ...methods.map(({ curve }, i) => `<path class="band f${i}" d="${bandPath(curve, path)}"/>`),
+    ...marks.map((at) => text(x(at), plot.bottom + 24, "tick middle", formatCount(at))),
+    text(
+      (plot.left + plot.right) / 2,
+      plot.bottom + 50,
+      "small middle",
+      axis === "steps" ? axisNames.steps : `${axisNames[axis]} (logarithmic)`,
+    ),
+    `<g clip-path="url(#plot-${axis})">`,
+    ...methods.map(({ curves }, i) => `<path class="band f${i}" d="${bandPath(curves[axis], path)}"/>`),
     ...runs.map(({ method, curve }) => {
-      const points = curve.map(({ steps, value }) => [steps, value] as const);
+      const placed = curve.filter((point) => axis === "steps" || point[axis] > 0);
+      const points = placed.map((point) => [point[axis], point.value] as const);
       return `<path class="seed s${order.indexOf(method)}"${dashed(order.indexOf(method))} d="${path(points)}"/>`;
     }),
-    ...methods.map(({ curve }, i) => {
-      const points = curve.map(({ steps, estimate }) => [steps, estimate] as const);
+    ...methods.map(({ curves }, i) => {
+      const points = curves[axis].map(({ at, estimate }) => [at, estimate] as const);
       return `<path class="line s${i}"${dashed(i)} d="${path(points)}"/>`;
     }),
     "</g>",
     ...named.shapes,
   ];
   return svgImage(
-    { kind: "curves", title: `${comparison.name}: ${success}`, width, height },
+    { kind: "curves", title: `${comparison.name}: ${success}, by ${axisNames[axis]}`, width, height },
     css(methods.length),
     shapes,
   );
@@ -118,8 +129,8 @@ function bandPath(
   path: (points: readonly (readonly [number, number])[]) => string,
 ): string {
   if (curve.length === 0) return "";
-  const upper = curve.map(({ steps, high }) => [steps, high] as const);
-  const lower = curve.map(({ steps, low }) => [steps, low] as const).reverse();
+  const upper = curve.map(({ at, high }) => [at, high] as const);
+  const lower = curve.map(({ at, low }) => [at, low] as const).reverse();
   return `${path([...upper, ...lower])}Z`;
 }
 
@@ -127,16 +138,17 @@ function bandPath(
 function labels(
   methods: readonly MethodReport[],
   seeds: number,
-  x: (steps: number) => number,
+  axis: Axis,
+  x: (at: number) => number,
   y: (value: number) => number,
 ): { shapes: string[]; right: number } {
-  const ends = methods.flatMap(({ name, curve, curveRuns }, i) => {
-    const last = curve.at(-1);
+  const ends = methods.flatMap(({ name, curves, curveRuns }, i) => {
+    const last = curves[axis].at(-1);
     if (last === undefined) return [];
     const value = formatShare(last.estimate);
     const interval = curveRuns < 2 ? "" : ` [${formatShare(last.low)}, ${formatShare(last.high)}]`;
     const some = curveRuns < seeds ? ` ${curveRuns}/${seeds}` : "";
-    return [{ name, i, end: x(last.steps), at: y(last.estimate), value, rest: interval + some }];
+    return [{ name, i, end: x(last.at), at: y(last.estimate), value, rest: interval + some }];
   });
   const heights = spread(ends.map(({ at }) => at));
   const widths = ends.map(
@@ -174,6 +186,32 @@ export function spread(heights: readonly number[]): number[] {
     most = moved[i] - labelHeight;
   }
   return moved;
+}
+
+/** Where a number lies on the axis, from 0 to 1, and which numbers are written below it. */
+function scaleOf(
+  { comparison, runs }: Report,
+  axis: Axis,
+): { share: (at: number) => number; marks: number[] } {
+  if (axis === "steps") {
+    const most = comparison.environmentSteps;
+    return { share: (at) => at / most, marks: ticks(most) };
+  }
+  const [first, last] = tokenRange(runs, axis) ?? [1, 10];
+  // To the whole powers of ten around them, or 1, 2 and 5 of them.
+  const round = (value: number, up: boolean) => {
+    const power = 10 ** Math.floor(Math.log10(value));
+    const steps = [1, 2, 5, 10].map((factor) => factor * power);
+    return up ? steps.find((step) => step >= value)! : steps.findLast((step) => step <= value)!;
+  };
+  const [least, most] = [round(first, false), Math.max(round(last, true), 2 * round(first, false))];
+  const powers = Array.from({ length: 20 }, (_, i) => 10 ** i);
+  const factors = most / least > 1000 ? [1] : [1, 2, 5];
+  const marks = powers.flatMap((power) => factors.map((factor) => factor * power));
+  return {
+    share: (at) => Math.log(at / least) / Math.log(most / least),
+    marks: marks.filter((mark) => mark >= least && mark <= most),
+  };
 }
 
 /** Round numbers from 0 to `most`, four to eight of them. */

@@ -40,6 +40,13 @@ export const comparisonSchema = z
       .refine((methods) => unique(methods.map(({ name }) => name)), "There is a method twice."),
     /** The method that the others are held against. Default: the first one. */
     reference: z.string().optional(),
+    /**
+     * Whether runs of one seed are pairs, because it sets more than their random draws: the world,
+     * say, or the base. Tests then permute within pairs. Default false.
+     */
+    paired: z.boolean().default(false),
+    /** What a reader must know to judge the figures; printed below every table. */
+    notes: z.array(z.string().min(1)).default([]),
   })
   .refine(
     ({ methods, reference }) => reference === undefined || methods.some(({ name }) => name === reference),
@@ -67,7 +74,9 @@ const shipped = join(shippedRecipes, "comparisons");
 export async function loadComparison(nameOrPath: string, set: readonly string[] = []): Promise<Comparison> {
   const path = isFile(nameOrPath) ? resolve(nameOrPath) : join(shipped, `${nameOrPath}.ts`);
   if (!existsSync(path)) {
-    const names = readdirSync(shipped).flatMap((file) => (file.endsWith(".ts") ? [file.slice(0, -3)] : []));
+    const names = readdirSync(shipped).flatMap((file) =>
+      /^[^_].*\.ts$/.test(file) ? [file.slice(0, -3)] : [],
+    );
     throw new NlacError(
       "ERR_CONFIG",
       `There is no comparison ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${names.sort().join(", ")}.`,

@@ -4,7 +4,8 @@ import { escaped } from "../bench/svg.ts";
 import { renderCurves } from "./chart.ts";
 import { htmlPage, pageStyles } from "./html.ts";
 import type { Report } from "./report.ts";
-import { explanations, methodTable, notes, runTable, type Table } from "./table.ts";
+import { axes } from "./runs.ts";
+import { explanations, methodTable, notes, provenance, runTable, type Table } from "./table.ts";
 
 const css = [
   // The page has the name already, and a margin of its own: the drawing's is a thirtieth of its width, however wide it is.
@@ -15,8 +16,7 @@ const css = [
 ].join("\n");
 
 export function renderPage(report: Report): string {
-  const { comparison, source, date } = report;
-  const commit = source.commit === null ? "" : ` at ${source.commit}`;
+  const { comparison } = report;
   const list = (lines: readonly string[]) =>
     lines.length === 0 ? [] : ["<ul>", ...lines.map((line) => `<li>${escaped(line)}</li>`), "</ul>"];
   return htmlPage({
@@ -25,7 +25,7 @@ export function renderPage(report: Report): string {
     body: [
       `<h1>${escaped(comparison.name)}</h1>`,
       `<p class="faint">${escaped(comparison.description)}</p>`,
-      `<div class="wide">${renderCurves(report)}</div>`,
+      ...axes.map((axis) => `<div class="wide">${renderCurves(report, axis)}</div>`),
       '<p><label><input type="checkbox" id="seeds" checked="checked"/> single runs</label></p>',
       "<h2>Methods</h2>",
       ...htmlTable(methodTable(report)),
@@ -33,7 +33,7 @@ export function renderPage(report: Report): string {
       "<h2>Runs</h2>",
       ...list(notes(report)),
       ...htmlTable(runTable(report)),
-      `<footer><p>nlac ${escaped(source.version + commit)}, ${date.slice(0, 10)}</p></footer>`,
+      `<footer><p>${escaped(provenance(report))}</p></footer>`,
     ],
   });
 }

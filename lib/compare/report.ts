@@ -3,9 +3,18 @@
 import { describeSource, type Source } from "../bench/machine.ts";
 import type { Interval } from "../rollout/intervals.ts";
 import { mean } from "../rollout/losses.ts";
-import { bootstrap } from "../statistics.ts";
+import { bootstrap, type PermutationTest, permutationTest } from "../statistics.ts";
 import type { Comparison } from "./comparison.ts";
-import { type Point, type RunFigures, readFigures, smoothed, valueAt } from "./runs.ts";
+import {
+  type Axis,
+  axes,
+  type Point,
+  type RunFigures,
+  readBuild,
+  readFigures,
+  smoothed,
+  valueAt,
+} from "./runs.ts";
 import type { ComparedRun, RunState } from "./schedule.ts";
 import { interquartileMean, median, probabilityOfImprovement } from "./statistics.ts";
 
@@ -29,12 +38,23 @@ export interface RunReport {
   seconds: number | null;
   /** Peak of resident memory, bytes; null where it is not known. */
   peakBytes: number | null;
+  /** What trained it; null where it does not say. */
+  build: string | null;
+  /** Whether that is another build than the report's: the run is shown, and does not count. */
+  otherBuild: boolean;
   curve: Point[];
 }
 
-/** A method's success after so many steps. */
+/** A method's success at a place of an axis. */
 export interface CurvePoint extends Interval {
-  steps: number;
+  at: number;
+}
+
+/** How a method differs from the reference. */
+export interface Difference {
+  /** Of the means of success, its own less the reference's, with its bootstrap interval. */
+  means: Interval;
+  test: PermutationTest;
 }
 
 export interface MethodReport {
@@ -48,6 +68,8 @@ export interface MethodReport {
   median: number | null;
   /** The probability that a run of it ends above one of the reference; null for the reference itself. */
   improvement: Interval | null;
+  /** Null for the reference itself, and where either has fewer than two runs that count. */
+  difference: Difference | null;
   /** Means of the counted runs. */
   updates: number | null;
   gradientTokens: number | null;
@@ -55,7 +77,7 @@ export interface MethodReport {
   seconds: number | null;
   peakBytes: number | null;
   /** Of the runs that count; while none does, of those that have begun, as far as all of them have come. */
-  curve: CurvePoint[];
+  curves: Record<Axis, CurvePoint[]>;
   curveRuns: number;
 }
 
@@ -64,12 +86,15 @@ export interface Report {
   date: string;
   source: Source;
   measure: Measure;
+  /** What trained the runs that count; null where they do not say. */
+  build: string | null;
   methods: MethodReport[];
   runs: RunReport[];
 }
 
-/** Places on the axis of steps at which curves are drawn, beside 0. */
+/** Places on an axis at which curves are drawn, beside its beginning. */
 const gridPoints = 40;
+const tokenGridPoints = 160;
 /** Episodes that were collected are averaged over this share of the comparison's steps. */
 export const smoothing = 0.1;
 
@@ -79,23 +104,45 @@ export function makeReport(comparison: Comparison, runs: readonly ComparedRun[])
   const begun = figures.filter(({ environmentSteps }) => environmentSteps > 0);
   const measure: Measure =
     begun.length > 0 && begun.every(({ evaluated }) => evaluated.length > 0) ? "evaluated" : "collected";
-  const reports = runs.map((run, i) => reportRun(comparison, run, figures[i]!, measure));
+  const all = runs.map((run, i) => reportRun(comparison, run, figures[i]!, measure));
+  const build = mostFrequentBuild(all);
+  const reports = all.map((run) => ({ ...run, otherBuild: isBegun(run) && run.build !== build }));
+  const grids = gridsOf(comparison, reports);
   const ofMethod = (name: string) => reports.filter(({ method }) => method === name);
   return {
     comparison,
     date: new Date().toISOString(),
     source: describeSource(),
     measure,
+    build,
     methods: comparison.methods.map(({ name, recipe }) =>
       reportMethod(
         comparison,
         { name, recipe },
         ofMethod(name),
         name === comparison.reference ? undefined : ofMethod(comparison.reference),
+        grids,
       ),
     ),
     runs: reports,
   };
+}
+
+function isBegun({ environmentSteps, curve }: RunReport): boolean {
+  return environmentSteps > 0 || curve.length > 0;
+}
+
+/**
+ * Runs of different builds are not one sample: those of the build with most runs count, the first
+ * in order where two have as many.
+ */
+function mostFrequentBuild(runs: readonly RunReport[]): string | null {
+  const counts = new Map<string | null, number>();
+  const over = runs.filter(({ success }) => success !== null);
+  for (const { build } of over.length > 0 ? over : runs.filter(isBegun))
+    counts.set(build, (counts.get(build) ?? 0) + 1);
+  const most = Math.max(0, ...counts.values());
+  return [...counts].find(([, count]) => count === most)?.[0] ?? null;
 }
 
 /** A run that has ended, by itself or by a fault: what it came to is all that it will come to. */
@@ -110,7 +157,7 @@ export function endedShort({ state, environmentSteps }: RunReport, comparison: C
 
 function reportRun(
   { environmentSteps: budget }: Comparison,
-  { method, seed, state, outcome, started }: ComparedRun,
+  { method, seed, state, outcome, started, path }: ComparedRun,
   figures: RunFigures,
   measure: Measure,
 ): RunReport {
@@ -124,20 +171,26 @@ function reportRun(
     success: known(valueAt(points, budget, isOver(state))),
     seconds: outcome === undefined && now === 0 ? null : (outcome?.seconds ?? 0) + now,
     peakBytes: outcome?.peakBytes ?? null,
+    build: readBuild(path),
+    otherBuild: false,
     curve: points,
   };
 }
 
 function reportMethod(
-  { environmentSteps: budget }: Comparison,
+  { paired }: Comparison,
   { name, recipe }: { name: string; recipe: string },
-  runs: readonly RunReport[],
+  allRuns: readonly RunReport[],
   reference: readonly RunReport[] | undefined,
+  grids: Record<Axis, number[]>,
 ): MethodReport {
-  const counted = runs.filter(({ success }) => success !== null);
+  const counts = ({ success, otherBuild }: RunReport) => success !== null && !otherBuild;
+  const runs = allRuns.filter(({ otherBuild }) => !otherBuild);
+  const counted = runs.filter(counts);
   const scores = counted.map(({ success }) => success!);
   const drawn = counted.length > 0 ? counted : runs.filter(({ curve }) => curve.length > 0);
-  const against = reference?.flatMap(({ success }) => success ?? []);
+  const referenceRuns = reference?.filter(counts);
+  const against = referenceRuns?.map(({ success }) => success!);
   const average = (figure: (run: RunReport) => number | null) =>
     known(mean(counted.flatMap((run) => figure(run) ?? [])));
   return {
@@ -151,26 +204,83 @@ function reportMethod(
       against === undefined
         ? null
         : knownInterval(bootstrap([scores, against], ([a, b]) => [probabilityOfImprovement(a!, b!)])[0]!),
+    difference: referenceRuns === undefined ? null : differenceOf(counted, referenceRuns, paired),
     updates: average(({ updates }) => updates),
     gradientTokens: average(({ gradientTokens }) => gradientTokens),
     generatedTokens: average(({ generatedTokens }) => generatedTokens),
     seconds: average(({ seconds }) => seconds),
     peakBytes: average(({ peakBytes }) => peakBytes),
-    curve: methodCurve(drawn, budget),
+    curves: byAxis((axis) => methodCurve(drawn, grids[axis], axis)),
     curveRuns: drawn.length,
   };
 }
 
-/** A draw takes runs whole, so that its curve is of the same runs from its beginning to its end. */
-function methodCurve(runs: readonly RunReport[], budget: number): CurvePoint[] {
-  const grid = Array.from({ length: gridPoints + 1 }, (_, i) => (budget * i) / gridPoints);
-  const curves = runs.map(({ curve, state }) => grid.map((steps) => valueAt(curve, steps, isOver(state))));
+/** Pairs are of the seeds that both have. */
+function differenceOf(
+  runs: readonly RunReport[],
+  reference: readonly RunReport[],
+  paired: boolean,
+): Difference | null {
+  const pairs = runs.flatMap((run) => {
+    const other = reference.find(({ seed }) => seed === run.seed);
+    return other === undefined ? [] : [[run.success!, other.success!] as const];
+  });
+  const a = paired ? pairs.map(([own]) => own) : runs.map(({ success }) => success!);
+  const b = paired ? pairs.map(([, other]) => other) : reference.map(({ success }) => success!);
+  if (a.length < 2 || b.length < 2) return null;
+  const [means] = paired
+    ? bootstrap([a.map((own, i) => own - b[i]!)], ([differences]) => [mean(differences!)])
+    : bootstrap([a, b], ([own, other]) => [mean(own!) - mean(other!)]);
+  return { means: means!, test: permutationTest(a, b, { paired }) };
+}
+
+/**
+ * A draw takes runs whole, so that its curve is of the same runs from its beginning to its end.
+ * Over steps a run that ended short keeps its last value; over tokens nothing is drawn beyond the
+ * first run's end, because nobody knows what more would have brought.
+ */
+function methodCurve(runs: readonly RunReport[], grid: readonly number[], axis: Axis): CurvePoint[] {
+  const curves = runs.map(({ curve, state }) =>
+    grid.map((at) => valueAt(curve, at, axis === "steps" && isOver(state), axis)),
+  );
   const intervals = bootstrap([curves], ([sample]) =>
     grid.map((_, i) => interquartileMean(sample!.map((values) => values[i]!))),
   );
-  return grid.flatMap((steps, i) =>
-    Number.isNaN(intervals[i]!.estimate) ? [] : [{ steps, ...intervals[i]! }],
-  );
+  return grid.flatMap((at, i) => (Number.isNaN(intervals[i]!.estimate) ? [] : [{ at, ...intervals[i]! }]));
+}
+
+function byAxis<T>(of: (axis: Axis) => T): Record<Axis, T> {
+  return Object.fromEntries(axes.map((axis) => [axis, of(axis)])) as Record<Axis, T>;
+}
+
+/**
+ * The places at which curves are drawn: even ones over steps; over tokens, of which methods take
+ * very different numbers, even ratios.
+ */
+function gridsOf({ environmentSteps }: Comparison, runs: readonly RunReport[]): Record<Axis, number[]> {
+  return byAxis((axis) => {
+    if (axis === "steps")
+      return Array.from({ length: gridPoints + 1 }, (_, i) => (environmentSteps * i) / gridPoints);
+    const range = tokenRange(runs, axis);
+    if (range === undefined) return [];
+    const [least, most] = range;
+    const points = tokenGridPoints;
+    return Array.from({ length: points + 1 }, (_, i) =>
+      i === points ? most : least * (most / least) ** (i / points),
+    );
+  });
+}
+
+/**
+ * The least and the largest number of tokens at which a success was measured; undefined where
+ * nothing was written.
+ */
+export function tokenRange(
+  runs: readonly RunReport[],
+  axis: Exclude<Axis, "steps">,
+): [number, number] | undefined {
+  const tokens = runs.flatMap(({ curve }) => curve.map((point) => point[axis])).filter((count) => count > 0);
+  return tokens.length === 0 ? undefined : [Math.min(...tokens), Math.max(...tokens)];
 }
 
 /** JSON has no NaN. */

@@ -1,14 +1,25 @@
-/** What a comparison reads of a run: its curve over environment steps, and what it cost. */
+/**
+ * What a comparison reads of a run: its curve over environment steps and tokens, what it cost, and
+ * what trained it.
+ */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { z } from "zod";
+import type { Build } from "../bench/machine.ts";
 import { mean } from "../rollout/losses.ts";
-import type { MetricsRow } from "../run/directory.ts";
+import { type MetricsRow, readDescription } from "../run/directory.ts";
 import { readRecords } from "../run/records.ts";
 
-/** A success measured after so many environment steps. */
-export interface Point {
-  steps: number;
+/**
+ * What a curve may be drawn against: environment steps, tokens that the model wrote, tokens of a
+ * loss with a gradient.
+ */
+export const axes = ["steps", "generatedTokens", "gradientTokens"] as const;
+export type Axis = (typeof axes)[number];
+
+/** A success, and what the training had taken until it was measured. */
+export interface Point extends Record<Axis, number> {
   value: number;
 }
 
@@ -22,11 +33,16 @@ export interface RunFigures {
   updates: number;
   /** Tokens whose loss had a gradient. */
   gradientTokens: number;
-  /** Tokens that the model wrote, its actions included. */
+  /**
+   * Tokens that the model wrote to learn, its actions included; not those of evaluations and
+   * diagnoses.
+   */
   generatedTokens: number;
 }
 
-/** The metrics that count tokens of a gradient; the other tokens/… are of prompts and of single roles. */
+/**
+ * What counts tokens of a gradient where a row has no `tokens/gradient`: in runs of older versions.
+ */
 const gradientMetrics = [
   "tokens/l1",
   "tokens/l2",
@@ -52,14 +68,19 @@ export function readFigures(path: string, budget: number): RunFigures {
     const value = (name: string) => values[name] ?? 0;
     const steps = values.environment_steps ?? figures.environmentSteps;
     if (figures.environmentSteps >= budget && steps > figures.environmentSteps) break;
+    figures.generatedTokens += value("tokens/generated");
+    // Older runs have the mean length alone: a turn is a step of the environment.
+    figures.generatedTokens +=
+      values["rollout/tokens"] ??
+      Math.round(value("rollout/action_tokens") * (steps - figures.environmentSteps));
+    figures.gradientTokens +=
+      values["tokens/gradient"] ?? gradientMetrics.reduce((sum, name) => sum + value(name), 0);
+    const { generatedTokens, gradientTokens } = figures;
     const evaluated = values["eval/success"];
     const collected = values["rollout/success"];
-    if (typeof evaluated === "number") figures.evaluated.push({ steps, value: evaluated });
-    if (typeof collected === "number") figures.collected.push({ steps, value: collected });
-    // A turn is a step of the environment, and an action's length is told as the mean of the turns since the last row.
-    figures.generatedTokens += value("tokens/generated");
-    figures.generatedTokens += value("rollout/action_tokens") * (steps - figures.environmentSteps);
-    for (const name of gradientMetrics) figures.gradientTokens += value(name);
+    const point = { steps, generatedTokens, gradientTokens };
+    if (typeof evaluated === "number") figures.evaluated.push({ ...point, value: evaluated });
+    if (typeof collected === "number") figures.collected.push({ ...point, value: collected });
     figures.environmentSteps = steps;
     figures.updates = step;
   }
@@ -68,22 +89,49 @@ export function readFigures(path: string, budget: number): RunFigures {
 
 /** Each point as the mean of itself and those less than `window` steps before it. */
 export function smoothed(points: readonly Point[], window: number): Point[] {
-  return points.map(({ steps }) => {
-    const near = points.filter((point) => point.steps <= steps && point.steps > steps - window);
-    return { steps, value: mean(near.map(({ value }) => value)) };
+  return points.map((last) => {
+    const near = points.filter(({ steps }) => steps <= last.steps && steps > last.steps - window);
+    return { ...last, value: mean(near.map(({ value }) => value)) };
   });
 }
 
 /**
- * The value at `steps`, on a straight line between two points. NaN before the first point, and after the last one
- * unless the run is over: its last value is then what it came to.
+ * The value at `place` of `axis`, on a straight line between two points. NaN before the first
+ * point, and after the last one unless the run is over: its last value is then what it came to.
  */
-export function valueAt(points: readonly Point[], steps: number, over: boolean): number {
-  const after = points.findIndex((point) => point.steps >= steps);
+export function valueAt(
+  points: readonly (Partial<Point> & Pick<Point, "value">)[],
+  place: number,
+  over: boolean,
+  axis: Axis = "steps",
+): number {
+  const after = points.findIndex((point) => point[axis]! >= place);
   if (after < 0) return over ? (points.at(-1)?.value ?? Number.NaN) : Number.NaN;
   const high = points[after]!;
-  if (high.steps === steps) return high.value;
+  if (high[axis] === place) return high.value;
   if (after === 0) return Number.NaN;
   const low = points[after - 1]!;
-  return low.value + ((high.value - low.value) * (steps - low.steps)) / (high.steps - low.steps);
+  return low.value + ((high.value - low.value) * (place - low[axis]!)) / (high[axis]! - low[axis]!);
+}
+
+const recordedBuilds = z.array(
+  z.object({ version: z.string(), commit: z.string().nullable(), core: z.string().nullable() }).nullable(),
+);
+
+/**
+ * The build that trained the run in `path`, or the builds in their order; null where the run does
+ * not say. Throws ERR_RUN.
+ */
+export function readBuild(path: string): string | null {
+  if (!existsSync(join(path, "run.json"))) return null;
+  const builds = recordedBuilds.safeParse(readDescription(path).builds);
+  if (!builds.success || builds.data.length === 0) return null;
+  return builds.data
+    .map((build) => (build === null ? "an unknown build" : formatBuild(build)))
+    .join(", then ");
+}
+
+function formatBuild({ version, commit, core }: Build): string {
+  const at = commit === null ? "" : ` at ${commit}`;
+  return `nlac ${version}${at}${core === null ? "" : `, core ${core}`}`;
 }

@@ -3,8 +3,9 @@
 import { formatBytes } from "../native/report.ts";
 import type { Interval } from "../rollout/intervals.ts";
 import { formatSeconds } from "../run/progress.ts";
-import { coverage } from "../statistics.ts";
+import { coverage, type PermutationTest } from "../statistics.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
+import type { Axis } from "./runs.ts";
 
 export interface Table {
   headings: string[];
@@ -14,6 +15,13 @@ export interface Table {
 
 const none = "–";
 
+/** What is written below a curve's axis. */
+export const axisNames: Readonly<Record<Axis, string>> = {
+  steps: "environment steps",
+  generatedTokens: "written tokens",
+  gradientTokens: "gradient tokens",
+};
+
 /** The methods' figures at the comparison's number of steps. */
 export function methodTable({ comparison, methods }: Report): Table {
   const columns: [heading: string, cell: (method: MethodReport) => string][] = [
@@ -22,6 +30,15 @@ export function methodTable({ comparison, methods }: Report): Table {
     ["success, IQM", ({ success, counted }) => formatInterval(success, counted)],
     ["mean", ({ mean }) => formatShare(mean)],
     ["median", ({ median }) => formatShare(median)],
+    ...(methods.length > 1
+      ? ([
+          [
+            `− ${comparison.reference}`,
+            ({ difference }) => (difference === null ? none : formatDifference(difference.means)),
+          ],
+          ["p", ({ difference }) => (difference === null ? none : formatP(difference.test))],
+        ] satisfies [string, (method: MethodReport) => string][])
+      : []),
     [`P(> ${comparison.reference})`, ({ improvement, counted }) => formatInterval(improvement, counted)],
     ["updates", ({ updates }) => formatCount(updates)],
     ["gradient tokens", ({ gradientTokens }) => formatCount(gradientTokens)],
@@ -45,7 +62,11 @@ export function runTable({ comparison, runs }: Report): Table {
         .map((run) => [
           run.method,
           String(run.seed),
-          endedShort(run, comparison) ? `${run.state}, short` : run.state,
+          [
+            run.state,
+            ...(endedShort(run, comparison) ? ["short"] : []),
+            ...(run.otherBuild ? ["other build"] : []),
+          ].join(", "),
           formatCount(run.environmentSteps),
           formatShare(run.success),
           formatCount(run.updates),
@@ -56,8 +77,12 @@ export function runTable({ comparison, runs }: Report): Table {
 }
 
 /** How the figures are to be read. */
-export function explanations({ comparison, measure }: Report): string[] {
+export function explanations({ comparison, measure, methods }: Report): string[] {
   const steps = formatCount(comparison.environmentSteps);
+  const { reference, paired } = comparison;
+  const tests = methods.flatMap(({ difference }) => difference?.test ?? []);
+  const least = Math.min(...tests.map(({ permutations }) => 2 / permutations));
+  const drawn = tests.some(({ exact }) => !exact);
   const measured =
     measure === "evaluated"
       ? "Success: the share of episodes that succeed when the policy is evaluated during training (eval/success)"
@@ -67,20 +92,34 @@ export function explanations({ comparison, measure }: Report): string[] {
     `IQM: interquartile mean over seeds; in brackets its ${100 * coverage} % interval, from a bootstrap over seeds.`,
     ...(comparison.methods.length > 1
       ? [
-          `P(> ${comparison.reference}): the probability that a run of the method ends above one of ${comparison.reference}.`,
+          `− ${reference}: difference of the mean successes, with its ${100 * coverage} % interval from the same bootstrap.`,
+          `p: two-sided permutation test of that difference, ${paired ? "within pairs of a seed" : "over all assignments of the runs to both methods"}, not corrected for the number of methods` +
+            `${tests.length === 0 || drawn ? "" : `; with so few runs none can be below ${formatSmall(least)}`}${drawn ? "; ± is the standard error of p, where permutations were drawn" : ""}.`,
+          `P(> ${reference}): the probability that a run of the method ends above one of ${reference}.`,
         ]
       : []),
     "Tokens, updates, time and peak memory of the process are means of the runs that count.",
+    ...comparison.notes,
   ];
 }
 
-/** What is to be known of single runs: those that broke off, ended early, or are not over. */
-export function notes({ comparison, runs }: Report): string[] {
+/**
+ * What is to be known of single runs: those that broke off, ended early, are not over, or are of
+ * another build.
+ */
+export function notes({ comparison, runs, build }: Report): string[] {
+  const others = runs.filter(({ otherBuild }) => otherBuild);
   const failed = runs.filter(({ state }) => state === "failed");
   const short = runs.filter((run) => run.state === "finished" && endedShort(run, comparison));
   const open = runs.filter(({ state }) => state === "waiting" || state === "running" || state === "stopped");
   const steps = ({ environmentSteps }: RunReport) => `${formatCount(environmentSteps)} steps`;
   return [
+    ...(others.length === 0
+      ? []
+      : [
+          `Runs of different builds are not pooled. Counted are those by ${build ?? unknownBuild}. Not counted: ` +
+            `${others.map((run) => `${nameOf(run)} (${run.build ?? unknownBuild})`).join(", ")}.`,
+        ]),
     ...failed.map(
       (run) =>
         `${nameOf(run)} failed after ${steps(run)}: ${sentence(run.reason ?? "no reason was given")} ` +
@@ -95,6 +134,15 @@ export function notes({ comparison, runs }: Report): string[] {
           `Not over, and therefore not counted: ${open.map((run) => `${nameOf(run)} (${run.state})`).join(", ")}.`,
         ]),
   ];
+}
+
+const unknownBuild = "a build that is not recorded";
+
+/** What trained the runs, and what made the report of them. */
+export function provenance({ runs, build, source, date }: Report): string {
+  const trained = runs.some(({ curve }) => curve.length > 0) ? `Runs by ${build ?? unknownBuild}. ` : "";
+  const commit = source.commit === null ? "" : ` at ${source.commit}`;
+  return `${trained}Report by nlac ${source.version}${commit}, ${date.slice(0, 10)}.`;
 }
 
 function sentence(text: string): string {
@@ -120,8 +168,7 @@ export function renderText({ headings, rows }: Table): string {
 }
 
 export function renderMarkdown(report: Report): string {
-  const { comparison, date, source } = report;
-  const commit = source.commit === null ? "" : ` at ${source.commit}`;
+  const { comparison } = report;
   return [
     `# ${comparison.name}`,
     "",
@@ -133,7 +180,7 @@ export function renderMarkdown(report: Report): string {
     "",
     markdownTable(runTable(report)),
     "",
-    `nlac ${source.version}${commit}, ${date.slice(0, 10)}.`,
+    provenance(report),
     "",
   ].join("\n");
 }
@@ -149,6 +196,25 @@ function markdownTable({ headings, rows }: Table): string {
 /** 0.834 → "0.83". */
 export function formatShare(value: number | null): string {
   return value === null ? none : value.toFixed(2);
+}
+
+/** -0.0984 → "−0.10". */
+function formatSigned(value: number): string {
+  const text = Math.abs(value).toFixed(2);
+  return text === "0.00" ? text : `${value < 0 ? "−" : "+"}${text}`;
+}
+
+function formatDifference({ estimate, low, high }: Interval): string {
+  return `${formatSigned(estimate)} [${formatSigned(low)}, ${formatSigned(high)}]`;
+}
+
+/** 0.0079 → "0.008", 0.25397 → "0.25"; with its standard error where it was drawn. */
+function formatP({ p, exact, standardError }: PermutationTest): string {
+  return exact ? formatSmall(p) : `${formatSmall(p)} ± ${formatSmall(standardError)}`;
+}
+
+function formatSmall(p: number): string {
+  return p >= 0.1 ? p.toFixed(2) : String(Number(p.toPrecision(1)));
 }
 
 /** One run tells nothing of how far another would be from it. */

@@ -5,12 +5,16 @@ import { writeAtomically } from "../write-atomically.ts";
 import { renderCurves } from "./chart.ts";
 import { renderPage } from "./page.ts";
 import type { Report } from "./report.ts";
+import type { Axis } from "./runs.ts";
 import { renderMarkdown } from "./table.ts";
 import { renderTableImage } from "./table-image.ts";
 
-/** Every number, and what reads them for a person. Cheap enough for each time that a run ends. Throws ERR_IO. */
-export function writeReport(report: Report, directory: string): void {
-  const curves = renderCurves(report);
+/**
+ * Every number, and what reads them for a person; `axis` is that of curves.svg, and the page has
+ * all three. Cheap enough for each time that a run ends. Throws ERR_IO.
+ */
+export function writeReport(report: Report, directory: string, axis: Axis = "steps"): void {
+  const curves = renderCurves(report, axis);
   for (const [name, content] of [
     ["comparison.json", `${JSON.stringify(report, null, 2)}\n`],
     ["table.md", renderMarkdown(report)],
@@ -21,7 +25,11 @@ export function writeReport(report: Report, directory: string): void {
 }
 
 /** The same as images. Returns why there are none, where this machine cannot draw them. Throws ERR_IO. */
-export async function writeImages(report: Report, directory: string): Promise<string | undefined> {
+export async function writeImages(
+  report: Report,
+  directory: string,
+  axis: Axis = "steps",
+): Promise<string | undefined> {
   let png: typeof import("./png.ts");
   try {
     // A platform without a prebuilt binary has everything else.
@@ -31,7 +39,7 @@ export async function writeImages(report: Report, directory: string): Promise<st
   }
   if (!png.canDrawText())
     return "there is no font to draw text with (on Debian: apt install fonts-dejavu-core)";
-  writeAtomically(join(directory, "curves.png"), png.renderPng(renderCurves(report)));
+  writeAtomically(join(directory, "curves.png"), png.renderPng(renderCurves(report, axis)));
   writeAtomically(join(directory, "table.png"), png.renderPng(renderTableImage(report)));
   return undefined;
 }

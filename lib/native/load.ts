@@ -1,5 +1,6 @@
 /** The one place that loads a .node file: finds libtorch, opens it, then requires the addon. */
 
+import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
@@ -55,6 +56,19 @@ export function findAddon(variant: Variant, root: string = packageRoot()): Insta
     if (existsSync(join(directory, "nlac.node")) && existsSync(join(directory, "nlac_loader.node")))
       return { variant, directory };
   return undefined;
+}
+
+/**
+ * The first 12 hexadecimal digits of the addon's SHA-256: two builds of the same source may round
+ * differently.
+ */
+export function addonDigest(variant: Variant): string | undefined {
+  const found = findAddon(variant);
+  if (found === undefined) return undefined;
+  return createHash("sha256")
+    .update(readFileSync(join(found.directory, "nlac.node")))
+    .digest("hex")
+    .slice(0, 12);
 }
 
 /**

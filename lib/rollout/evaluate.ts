@@ -197,6 +197,7 @@ export function rolloutMetrics(trajectories: readonly Trajectory[]): Record<stri
     "rollout/reward": share(rewards, judged.length),
     "rollout/turns": share(turns.length, trajectories.length),
     "rollout/action_tokens": share(tokens, turns.length),
+    "rollout/tokens": tokens,
     "rollout/faults": trajectories.length - judged.length,
     "parse/action": share(turns.filter(({ action }) => action !== undefined).length, turns.length),
   };

@@ -99,6 +99,7 @@ export function surrogateMetrics(
       ? { kl: sums.kl / tokens }
       : {}),
     "tokens/policy": tokens,
+    "tokens/gradient": tokens,
   };
 }
 

@@ -1,7 +1,7 @@
 /**
  * The run directory: everything a training produced, and everything it needs to go on.
  *
- *   run.json             the recipe as resolved, versions, when it began
+ *   run.json             the recipe as resolved, when it began, and the builds that trained it
  *   metrics.jsonl        one record a row: { step, time, values }
  *   events.out.tfevents… the same for TensorBoard
  *   trajectories.jsonl   one record an episode: every text, id and log probability
@@ -27,6 +27,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { fromFileSystem, NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
@@ -234,6 +235,18 @@ export function learnerDirectory(path: string): string {
 export function readDescription(path: string): Record<string, unknown> {
   requireRun(path);
   return readJson(join(path, "run.json"), z.record(z.string(), z.unknown()), "ERR_RUN");
+}
+
+/**
+ * Adds to run.json by what the run goes on, where that is another build than before. Throws
+ * ERR_RUN, ERR_IO.
+ */
+export function noteBuild(path: string, build: object): void {
+  const description = readDescription(path);
+  const builds: unknown[] = Array.isArray(description.builds) ? description.builds : [null];
+  if (builds.some((known) => isDeepStrictEqual(known, build))) return;
+  const noted = { ...description, builds: [...builds, build] };
+  writeAtomically(join(path, "run.json"), `${JSON.stringify(noted, null, 2)}\n`);
 }
 
 /**

@@ -3,10 +3,15 @@
  * the switches mean is in docs/algorithms/nlac.md.
  */
 import { defineComparison } from "nlac";
+import { oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "ablations",
   description: "NLAC on eight errands less one part at a time: five seeds each, on the CPU",
+  notes: [
+    "Every row but no-rehearsal rehearses 8 labelled texts of made-up errands an update, which the paper does not have.",
+    oneWorld,
+  ],
   environmentSteps: 1200,
   seeds: [0, 1, 2, 3, 4],
   set: { config: { iterations: 200, evaluation: { every: 4, episodes: 128, temperature: 1 } } },

@@ -3,10 +3,12 @@
  * had before anything was tried, every other row changes one thing.
  */
 import { defineComparison } from "nlac";
+import { oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "errands-tuning",
   description: "settings of RFT, GRPO, PPO and SAC on eight errands: three seeds each, on the CPU",
+  notes: [oneWorld],
   environmentSteps: 2500,
   seeds: [10, 11, 12],
   set: { config: { iterations: 200, evaluation: { every: 4, episodes: 128, temperature: 1 } } },

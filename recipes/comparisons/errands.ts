@@ -3,11 +3,13 @@
  * the paper's baselines, and imitation of what the desk's answers say, read by hand.
  */
 import { defineComparison } from "nlac";
+import { besideTheReward, cost, oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "errands",
   description:
     "NLAC and five others on eight errands: five seeds each, half a million parameters, on the CPU",
+  notes: [besideTheReward, cost, oneWorld],
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {

@@ -7,11 +7,17 @@
 /** The paper trained on 64 GPUs; nlac uses one. */
 export const learner = { device: "cuda", dtype: "bfloat16", gradientCheckpointing: true } as const;
 
+/** 30 rounds of a batch of 1,024: every method learns from 30,720 samples (docs/decisions/0016). */
+const rounds = { iterations: 30, episodesPerIteration: 1024 };
+
+/** Algorithm 1: a gradient step for each training sample, 30,720 in all. */
+const stepForEachSample = { updatesPerIteration: 1024, batchSize: 1 };
+
 /**
- * 30 rounds of 1,024 episodes, and a step for each: 30,720 steps of a sample. docs/paper-recipes.md says why the paper's
- * batch, rounds and steps are read so; all methods are, so that they see as much.
+ * PPO and GRPO step on mini-batches: the paper's baselines ran in verl, whose default is 256 of a
+ * batch of 1,024, gone through once, and which has no step of one episode on the paper's 64 GPUs.
  */
-const rounds = { iterations: 30, episodesPerIteration: 1024, batchSize: 1 };
+const miniBatches = { batchSize: 256, epochs: 1 };
 
 const limits = { maxPromptTokens: 8192, maxActionTokens: 24_576 };
 
@@ -21,9 +27,9 @@ const learningRate = 5e-6;
 
 export const nlac = {
   ...rounds,
+  ...stepForEachSample,
   ...limits,
   ...target,
-  updatesPerIteration: 1024,
   futures: 1, // k
   refinements: 1, // m
   priorityExponent: 0.1, // α
@@ -35,12 +41,12 @@ export const nlac = {
 /** QwQ-32B thinks before it answers: thoughts are corrected, and L1 is a cross entropy (appendix A). */
 export const nlacReasoning = { ...nlac, reasoning: true };
 
-export const rft = { ...rounds, ...limits, learningRate, updatesPerIteration: 1024 };
+export const rft = { ...rounds, ...stepForEachSample, ...limits, learningRate };
 
-export const grpo = { ...rounds, ...limits, learningRate, epochs: 1, groupSize: 4 };
+export const grpo = { ...rounds, ...miniBatches, ...limits, learningRate, groupSize: 4 };
 
 /** Monte-Carlo returns: λ = 1. */
-export const ppo = { ...rounds, ...limits, learningRate, epochs: 1, lambda: 1 };
+export const ppo = { ...rounds, ...miniBatches, ...limits, learningRate, lambda: 1 };
 
 /** The ablation: twin soft Q heads, their target by the same average as NLAC's. */
-export const sac = { ...rounds, ...limits, ...target, learningRate, updatesPerIteration: 1024 };
+export const sac = { ...rounds, ...stepForEachSample, ...limits, ...target, learningRate };

@@ -11,5 +11,10 @@ const hasThings = data !== undefined && existsSync(join(data, "dialogue", "thing
 
 export const environment = {
   name: "twentyQuestions",
-  options: { oracle: { model: "gpt-4.1" }, turns: 20, words: hasThings ? "things" : "table" },
+  options: {
+    oracle: { model: "gpt-4.1" },
+    turns: 20,
+    revealAtEnd: false,
+    words: hasThings ? "things" : "table",
+  },
 };

@@ -1,5 +1,6 @@
 /** Table 1, PPO with Qwen2.5-7B-Instruct on MATH: 52.3 % of its 500 hard problems. */
 import { defineRecipe } from "nlac";
+import { environment } from "./_math.ts";
 import { learner, ppo } from "./_settings.ts";
 
 export default defineRecipe({
@@ -7,7 +8,7 @@ export default defineRecipe({
   description: "the paper's PPO on MATH with Qwen2.5-7B-Instruct",
   model: "Qwen2.5-7B-Instruct",
   learner,
-  environment: { name: "math" },
+  environment,
   algorithm: "ppo",
   config: ppo,
 });

@@ -1,5 +1,6 @@
 /** Table 1, NLAC with Qwen2.5-7B-Instruct on MATH: 60.2 % of its 500 hard problems. */
 import { defineRecipe } from "nlac";
+import { environment } from "./_math.ts";
 import { learner, nlac } from "./_settings.ts";
 
 export default defineRecipe({
@@ -7,6 +8,6 @@ export default defineRecipe({
   description: "the paper's NLAC on MATH with Qwen2.5-7B-Instruct",
   model: "Qwen2.5-7B-Instruct",
   learner,
-  environment: { name: "math" },
+  environment,
   config: nlac,
 });

@@ -1,5 +1,6 @@
 /** Table 1, RFT with QwQ-32B on MATH: 72.5 % of its 500 hard problems. */
 import { defineRecipe } from "nlac";
+import { environment } from "./_math.ts";
 import { learner, rft } from "./_settings.ts";
 
 export default defineRecipe({
@@ -7,7 +8,7 @@ export default defineRecipe({
   description: "the paper's RFT on MATH with QwQ-32B",
   model: "QwQ-32B",
   learner,
-  environment: { name: "math" },
+  environment,
   algorithm: "rft",
   config: rft,
 });

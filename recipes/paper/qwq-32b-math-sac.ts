@@ -1,5 +1,6 @@
 /** Table 1, SAC with QwQ-32B on MATH: 64.7 % of its 500 hard problems. */
 import { defineRecipe } from "nlac";
+import { environment } from "./_math.ts";
 import { learner, sac } from "./_settings.ts";
 
 export default defineRecipe({
@@ -7,7 +8,7 @@ export default defineRecipe({
   description: "the paper's ablation by SAC on MATH with QwQ-32B",
   model: "QwQ-32B",
   learner,
-  environment: { name: "math" },
+  environment,
   algorithm: "sac",
   config: sac,
 });

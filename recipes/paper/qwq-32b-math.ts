@@ -1,5 +1,6 @@
 /** Table 1, NLAC with QwQ-32B on MATH: 72.7 % of its 500 hard problems. */
 import { defineRecipe } from "nlac";
+import { environment } from "./_math.ts";
 import { learner, nlacReasoning } from "./_settings.ts";
 
 export default defineRecipe({
@@ -7,6 +8,6 @@ export default defineRecipe({
   description: "the paper's NLAC on MATH with QwQ-32B",
   model: "QwQ-32B",
   learner,
-  environment: { name: "math" },
+  environment,
   config: nlacReasoning,
 });

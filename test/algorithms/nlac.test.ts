@@ -69,7 +69,7 @@ describe("the configuration", () => {
     expect(nlacConfig.parse({})).toMatchObject({
       iterations: 30,
       updatesPerIteration: 1024,
-      batchSize: 1024,
+      batchSize: 1, // docs/decisions/0016
       futures: 1,
       refinements: 1,
       targetRate: 0.005,

@@ -34,7 +34,7 @@ test("defaults are the paper's, and unknown keys are errors", async () => {
   expect(rftConfig.parse({})).toMatchObject({
     iterations: 30,
     updatesPerIteration: 1024,
-    batchSize: 1024,
+    batchSize: 1, // docs/decisions/0016
     balance: "actions",
     learningRate: 5e-6,
   });

@@ -3,7 +3,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { trainGrpo } from "../../lib/algorithms/grpo.ts";
-import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { describeBuild } from "../../lib/bench/machine.ts";
+import { readFigures } from "../../lib/compare/runs.ts";
+import { figuresOf } from "../../lib/rollout/evaluate.ts";
+import { learnerDirectory, type MetricsRow, RunDirectory, readDescription } from "../../lib/run/directory.ts";
+import type { EpisodeRecord } from "../../lib/run/episodes.ts";
+import { readRecords } from "../../lib/run/records.ts";
 import { silentProgress } from "../../lib/run/training-run.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
@@ -75,6 +80,65 @@ describe.each([
 
     const played = await nlac("play", run);
     expect(played.output).toMatch(/^1\. /m);
+  });
+});
+
+describe.each([
+  ["nlac", "errands", { "config.updatesPerIteration": 2, "config.batchSize": 3, "config.rehearsal": 2 }],
+  [
+    "rft",
+    "errands-rft",
+    {
+      "config.successReward": 0,
+      "config.updatesPerIteration": 2,
+      "config.batchSize": 3,
+      model: "errands-base",
+    },
+  ],
+  ["grpo", "errands-grpo", { "config.batchSize": 4 }],
+  ["ppo", "errands-ppo", { "config.batchSize": 4 }],
+  ["sac", "errands-sac", { "config.updatesPerIteration": 2, "config.batchSize": 3 }],
+] as [string, string, Record<string, unknown>][])("a run of %s", (name, recipe, fields) => {
+  const run = join(root, `${name}-costs`);
+
+  test("records what it cost in tokens, and which build trained it", async () => {
+    const trained = await nlac("train", recipe, "--run", run, "--json", ...set({ ...rounds, ...fields }));
+    expect(trained.errors).not.toContain("ERR_");
+    const rows = [...readRecords<MetricsRow>(join(run, "metrics.jsonl"))].map(({ values }) => values);
+    // What the policy wrote in the episodes, counted from their conversations.
+    const episodes = [...readRecords<EpisodeRecord>(join(run, "trajectories.jsonl"))];
+    const written = episodes.reduce((sum, episode) => sum + figuresOf(episode).tokens, 0);
+    expect(written).toBeGreaterThan(0);
+    expect(rows.flatMap((values) => values["rollout/tokens"] ?? [])).toEqual([written]);
+    // Every update says how many tokens had a gradient: the sum of those of its losses.
+    const updates = rows.filter((values) => "tokens/gradient" in values);
+    expect(updates.length).toBeGreaterThan(0);
+    expect(updates.length).toBe(
+      rows.filter((values) => Object.keys(values).some((key) => key.startsWith("loss/"))).length,
+    );
+    const losses = [
+      "tokens/l1",
+      "tokens/l2",
+      "tokens/rehearsal",
+      "tokens/nll",
+      "tokens/policy",
+      "tokens/actions",
+    ];
+    for (const values of updates) {
+      const sum = losses.reduce((total, key) => total + (values[key] ?? 0), 0);
+      expect(values["tokens/gradient"]).toBe(sum);
+      expect(sum).toBeGreaterThan(0);
+    }
+    const figures = readFigures(run, 1000);
+    const generated = rows.reduce((sum, values) => sum + (values["tokens/generated"] ?? 0), 0);
+    expect(figures.generatedTokens).toBe(written + generated);
+    expect(generated > 0).toBe(name === "nlac");
+
+    const build = describeBuild("cpu");
+    expect(build.core).toMatch(/^[\da-f]{12}$/);
+    expect(readDescription(run).builds).toEqual([build]);
+    await nlac("train", "--resume", "--run", run, "--json");
+    expect(readDescription(run).builds).toEqual([build]);
   });
 });
 

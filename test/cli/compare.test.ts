@@ -103,6 +103,17 @@ test("a report trains nothing and needs no recipe", () =>
     expect(ran.output).toMatch(/^nlac +3\/3 +0\.\d\d \[0\.\d\d, 0\.\d\d\]/m);
     expect(ran.errors).toContain(`Read it:  ${join(directory, "index.html")}\n`);
     expect(existsSync(join(directory, "index.html"))).toBe(true);
+    const curves = () => readFileSync(join(directory, "curves.svg"), "utf8");
+    expect(curves()).toContain(">environment steps<");
+    for (const [axis, name] of [
+      ["written-tokens", "written tokens"],
+      ["gradient-tokens", "gradient tokens"],
+    ]) {
+      expect((await nlac("compare", directory, "--report", "--axis", axis!)).code).toBe(0);
+      expect(curves()).toContain(`>${name} (logarithmic)<`);
+    }
+    const wrong = await nlac("compare", directory, "--report", "--axis", "hours");
+    expect([wrong.code, wrong.errors]).toEqual([1, expect.stringMatching(/ERR_VALUE: .+written-tokens/)]);
     const json = await nlac("compare", directory, "--report", "--json");
     expect((JSON.parse(json.output) as Report).methods).toHaveLength(1);
   }));

@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { loadComparison, parseComparison, planRuns } from "../../lib/compare/comparison.ts";
+import { loadRecipe } from "../../lib/recipe.ts";
 import { comparisonOf } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -30,6 +31,8 @@ describe("a comparison file", () => {
     expect(parseComparison(given, "mine.ts")).toEqual({
       ...given,
       description: "",
+      notes: [],
+      paired: false,
       set: {},
       methods: [{ name: "nlac", recipe: "errands", set: {} }],
       reference: "nlac",
@@ -82,9 +85,25 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
     ]);
   });
 
+  test.each(["errands", "dead-ends"])("%s says what NLAC gets beside the reward", async (name) => {
+    const { notes, seeds, methods } = await loadComparison(name);
+    const { rehearsal, seed } = (await loadRecipe("errands")).config as { rehearsal: number; seed: number };
+    expect(notes.join(" ")).toContain(`rehearses ${rehearsal} labelled texts`);
+    expect(notes.join(" ")).toContain("All runs share one world");
+    // One world: no run's seed reaches the environment, and all begin from one base.
+    const runs = await planRuns(await loadComparison(name));
+    expect(runs).toHaveLength(seeds.length * methods.length);
+    expect(new Set(runs.map(({ resolved }) => JSON.stringify(resolved.environment))).size).toBe(1);
+    expect(new Set(runs.map(({ resolved }) => JSON.stringify(resolved.model))).size).toBe(1);
+    expect(seed).toBe(0);
+  });
+
   test("an unknown name is answered with the known ones", async () => {
     await expect(loadComparison("sorting")).rejects.toThrow(
-      expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("errands") }),
+      expect.objectContaining({
+        code: "ERR_CONFIG",
+        message: expect.stringMatching(/one of ablations, dead-ends, errands, errands-tuning, quickstart\.$/),
+      }),
     );
   });
 });

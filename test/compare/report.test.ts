@@ -37,10 +37,112 @@ test("methods are compared at the budget, over all runs that are over", () =>
     // 10 iterations: 150 of NLAC's and 50 of the others' losses; 300 written for them and 8 a step.
     expect(nlac).toMatchObject({ gradientTokens: 2000, generatedTokens: 3000 + 8 * 1000 });
     expect(grpo!.improvement!.estimate).toBeLessThan(0.5);
-    expect(nlac!.curve.at(-1)).toMatchObject({ steps: 1000, ...nlac!.success });
-    expect(nlac!.curve[0]!.steps).toBe(100);
+    expect(nlac!.curves.steps.at(-1)).toMatchObject({ at: 1000, ...nlac!.success });
+    expect(nlac!.curves.steps[0]!.at).toBe(100);
     // JSON keeps every number.
     expect(JSON.parse(JSON.stringify(report))).toEqual(report);
+  }));
+
+test("differences have an interval and an exact p, and pairs are permuted within", () =>
+  inDirectory((directory) => {
+    const seeds = [0, 1, 2, 3, 4];
+    const write = (name: string, values: readonly number[]) => {
+      for (const [seed, value] of values.entries()) {
+        const path = join(directory, name, String(seed));
+        writeRun(path, [{ step: 0, values: { "eval/success": value, environment_steps: 1000 } }]);
+        writeOutcome(path);
+      }
+    };
+    // docs/comparisons/dead-ends; the p are scipy's, see test/fixtures/compare/permutation.json.
+    write("nlac", [0.73, 0.66, 0.78, 0.71, 0.63]);
+    write("grpo", [0.83, 0.75, 0.77, 0.83, 0.8]);
+    const report = reportOn(comparisonOf({ seeds }), directory);
+    const [reference, other] = report.methods;
+    expect(reference!.difference).toBeNull();
+    expect(other!.difference!.test).toMatchObject({ exact: true, permutations: 252 });
+    expect(other!.difference!.test.p).toBeCloseTo(6 / 252, 12);
+    const { estimate, low, high } = other!.difference!.means;
+    expect(estimate).toBeCloseTo(0.094, 12);
+    expect(low).toBeGreaterThan(0.02);
+    expect(high).toBeLessThan(0.17);
+    const row = methodTable(report).rows[1]!;
+    expect(row.slice(5, 7)).toEqual([expect.stringMatching(/^\+0\.09 \[\+0\.0\d, \+0\.1\d\]$/), "0.02"]);
+    const text = renderMarkdown(report);
+    expect(text).toContain("| − nlac | p |");
+    expect(text).toContain("none can be below 0.008");
+    const paired = reportOn(comparisonOf({ seeds, paired: true }), directory).methods[1]!.difference!;
+    expect(paired.test).toMatchObject({ exact: true, permutations: 32, p: 0.125 });
+    expect(paired.means.estimate).toBeCloseTo(0.094, 12);
+  }));
+
+test("runs of different builds are told and not pooled", () =>
+  inDirectory((directory) => {
+    const seeds = [0, 1, 2];
+    const build = (commit: string) => [{ version: "0.1.0", commit, core: "c0ffee" }];
+    const write = (name: string, seed: number, value: number, commit: string) => {
+      const path = join(directory, name, String(seed));
+      const rows = [{ step: 0, values: { "eval/success": value, environment_steps: 1000 } }];
+      writeRun(path, rows, {}, build(commit));
+      writeOutcome(path);
+    };
+    write("nlac", 0, 0.5, "aaa");
+    write("nlac", 1, 0.6, "aaa");
+    write("nlac", 2, 1, "bbb");
+    for (const seed of seeds) write("grpo", seed, 0.1, "aaa");
+    const report = reportOn(comparisonOf({ seeds }), directory);
+    const [nlac, grpo] = report.methods;
+    expect(report.build).toBe("nlac 0.1.0 at aaa, core c0ffee");
+    expect([nlac!.counted, grpo!.counted]).toEqual([2, 3]);
+    expect(nlac!.mean).toBeCloseTo(0.55, 12);
+    expect(grpo!.difference!.means.estimate).toBeCloseTo(-0.45, 12);
+    const told =
+      "Runs of different builds are not pooled. Counted are those by nlac 0.1.0 at aaa, core c0ffee. " +
+      "Not counted: nlac, seed 2 (nlac 0.1.0 at bbb, core c0ffee).";
+    expect(notes(report)).toEqual([told]);
+    for (const shown of [renderMarkdown(report), renderPage(report)]) {
+      expect(shown).toContain(told);
+      expect(shown).toContain("Runs by nlac 0.1.0 at aaa, core c0ffee. Report by nlac ");
+    }
+    expect(runTable(report).rows.find((cells) => cells[0] === "nlac" && cells[1] === "2")![2]).toBe(
+      "finished, other build",
+    );
+  }));
+
+test("curves are drawn by steps, by written tokens and by gradient tokens", () =>
+  inDirectory((directory) => {
+    const comparison = comparisonOf({ notes: ["NLAC reads <more> than the others."] });
+    writeRuns(comparison, directory);
+    const report = reportOn(comparison, directory);
+    const { curves } = report.methods[0]!;
+    // 10 iterations: 800 tokens of actions, then 300 of the update; the first success is measured
+    // after 800.
+    const written = report.runs[0]!.curve.map(({ generatedTokens }) => generatedTokens);
+    expect(written.slice(0, 3)).toEqual([800, 1900, 3000]);
+    expect(curves.generatedTokens[0]!.at).toBe(800);
+    expect(curves.generatedTokens.at(-1)).toMatchObject({ at: 10_700, ...report.methods[0]!.success });
+    expect(curves.gradientTokens.at(-1)).toMatchObject({ at: 1800, ...report.methods[0]!.success });
+    const page = renderPage(report);
+    for (const [axis, name] of [
+      ["steps", "environment steps"],
+      ["generatedTokens", "written tokens"],
+      ["gradientTokens", "gradient tokens"],
+    ] as const) {
+      const svg = renderCurves(report, axis);
+      expect(svg).toContain(`>${name}${axis === "steps" ? "" : " (logarithmic)"}<`);
+      expect(page).toContain(`>${name}${axis === "steps" ? "" : " (logarithmic)"}<`);
+      expect(svg).not.toMatch(/NaN|undefined|Infinity/);
+      expect(faultOf(svg)).toBeUndefined();
+      // Within the plot, and to its right: later is more.
+      const line = /class="line s0" d="M([\d.]+) [\d.]+L.*?L([\d.]+) [\d.]+"/.exec(svg)!;
+      expect(Number(line[1])).toBeGreaterThanOrEqual(64);
+      expect(Number(line[2])).toBeLessThanOrEqual(716);
+      expect(Number(line[2])).toBeGreaterThan(Number(line[1]) + 200);
+    }
+    expect(faultOf(page)).toBeUndefined();
+    expect(renderMarkdown(report)).toContain("- NLAC reads <more> than the others.");
+    expect(page).toContain("<li>NLAC reads &lt;more&gt; than the others.</li>");
+    writeReport(report, directory, "generatedTokens");
+    expect(readFileSync(join(directory, "curves.svg"), "utf8")).toContain("written tokens (logarithmic)");
   }));
 
 test("evaluations count where every run has them, and only there", () =>
@@ -97,7 +199,14 @@ test("a run that failed, ended short or is not over is shown as such", () =>
     expect(nlac!.counted).toBe(3);
     const last = report.runs.slice(0, 4).map(({ curve }) => curve.at(-1)!.value);
     expect(report.runs.slice(0, 4).map(({ success }) => success)).toEqual([...last.slice(0, 3), null]);
-    expect(grpo).toMatchObject({ counted: 0, success: null, mean: null, improvement: null, curve: [] });
+    expect(grpo).toMatchObject({
+      counted: 0,
+      success: null,
+      mean: null,
+      improvement: null,
+      difference: null,
+    });
+    expect(grpo!.curves).toEqual({ steps: [], generatedTokens: [], gradientTokens: [] });
     expect(runTable(report).rows.map((cells) => cells[2])).toEqual([
       ...["finished", "failed, short", "finished, short", "stopped"],
       ...["failed, short", "waiting", "waiting", "waiting"],

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { readFigures, smoothed, valueAt } from "../../lib/compare/runs.ts";
+import { readBuild, readFigures, smoothed, valueAt } from "../../lib/compare/runs.ts";
+import { noteBuild } from "../../lib/run/directory.ts";
 import { writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -27,13 +28,13 @@ test("a run is read up to the end of the iteration that reached the budget", () 
     ]);
     expect(readFigures(path, 200)).toEqual({
       evaluated: [
-        { steps: 0, value: 0.125 },
-        { steps: 90, value: 0.5 },
-        { steps: 210, value: 0.625 },
+        { steps: 0, generatedTokens: 0, gradientTokens: 0, value: 0.125 },
+        { steps: 90, generatedTokens: 450 + 40, gradientTokens: 13, value: 0.5 },
+        { steps: 210, generatedTokens: 1050 + 40, gradientTokens: 22, value: 0.625 },
       ],
       collected: [
-        { steps: 90, value: 0.25 },
-        { steps: 210, value: 0.75 },
+        { steps: 90, generatedTokens: 450, gradientTokens: 0, value: 0.25 },
+        { steps: 210, generatedTokens: 1050 + 40, gradientTokens: 13, value: 0.75 },
       ],
       environmentSteps: 210,
       updates: 2,
@@ -59,7 +60,50 @@ test("values between measurements, before the first and after the last", () => {
 });
 
 test("smoothing looks back over a window of steps, never ahead", () => {
-  const points = [100, 200, 300, 400].map((steps, i) => ({ steps, value: [0, 1, 1, 0][i]! }));
+  const points = [100, 200, 300, 400].map((steps, i) => ({
+    ...{ steps, generatedTokens: 8 * steps, gradientTokens: 2 * steps },
+    value: [0, 1, 1, 0][i]!,
+  }));
   expect(smoothed(points, 200).map(({ value }) => value)).toEqual([0, 0.5, 1, 0.5]);
   expect(smoothed(points, 1)).toEqual(points);
 });
+
+test("a run's own totals count before what older versions left to be added up", () =>
+  inDirectory((directory) => {
+    const path = join(directory, "run");
+    const played = { ...collected(0, 100, 0.5).values, "rollout/tokens": 507 };
+    const learned = { "tokens/l1": 10, "tokens/l2": 3, "tokens/gradient": 17, "tokens/generated": 40 };
+    writeRun(path, [
+      { step: 0, values: played },
+      { step: 1, values: learned },
+    ]);
+    expect(readFigures(path, 100)).toMatchObject({ generatedTokens: 547, gradientTokens: 17 });
+  }));
+
+test("values between measurements by tokens", () => {
+  const points = [
+    { steps: 100, generatedTokens: 1000, gradientTokens: 10, value: 0.2 },
+    { steps: 200, generatedTokens: 3000, gradientTokens: 10, value: 0.4 },
+    { steps: 300, generatedTokens: 4000, gradientTokens: 20, value: 0.8 },
+  ];
+  expect(valueAt(points, 2000, false, "generatedTokens")).toBeCloseTo(0.3, 12);
+  expect(valueAt(points, 15, false, "gradientTokens")).toBeCloseTo(0.6, 12);
+  expect(valueAt(points, 4001, false, "generatedTokens")).toBeNaN();
+});
+
+test("a run says by which builds it was trained", () =>
+  inDirectory((directory) => {
+    const path = join(directory, "run");
+    writeRun(path, []);
+    expect(readBuild(path)).toBeNull();
+    expect(readBuild(join(directory, "absent"))).toBeNull();
+    const build = { version: "0.1.0", commit: "abc1234", core: "0123456789ab" };
+    noteBuild(path, build);
+    noteBuild(path, build); // going on by the same build tells nothing new
+    expect(readBuild(path)).toBe("an unknown build, then nlac 0.1.0 at abc1234, core 0123456789ab");
+    const other = join(directory, "other");
+    writeRun(other, [], {}, [build]);
+    expect(readBuild(other)).toBe("nlac 0.1.0 at abc1234, core 0123456789ab");
+    noteBuild(other, { version: "0.1.0", commit: null, core: null });
+    expect(readBuild(other)).toBe("nlac 0.1.0 at abc1234, core 0123456789ab, then nlac 0.1.0");
+  }));

@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { interquartileMean, median, probabilityOfImprovement } from "../../lib/compare/statistics.ts";
+import { uniform } from "../../lib/random.ts";
 import { mean } from "../../lib/rollout/losses.ts";
-import { bootstrap } from "../../lib/statistics.ts";
+import { bootstrap, permutationTest } from "../../lib/statistics.ts";
 
 interface Recorded {
   cases: {
@@ -98,4 +99,68 @@ test("without values there is nothing to say", () => {
   ]);
   expect(probabilityOfImprovement([1], [])).toBeNaN();
   expect(median([])).toBeNaN();
+});
+
+interface RecordedTest {
+  a: number[];
+  b: number[];
+  paired: boolean;
+  difference: number;
+  p: number;
+  permutations: number;
+}
+
+// Made by scripts/fixtures/permutation.py.
+const tests = JSON.parse(
+  readFileSync(new URL("../fixtures/compare/permutation.json", import.meta.url), "utf8"),
+) as RecordedTest[];
+
+describe("a permutation test", () => {
+  test.each(tests)("is exact as scipy's, case %#", ({ a, b, paired, difference, p, permutations }) => {
+    const ours = permutationTest(a, b, { paired });
+    expect(ours).toMatchObject({ exact: true, permutations, standardError: 0 });
+    expect(ours.difference).toBeCloseTo(difference, 12);
+    expect(ours.p).toBeCloseTo(p, 12);
+  });
+
+  test("draws where there are too many, and says how far that may be off", () => {
+    const most = 5000;
+    const far: number[] = [];
+    for (const { a, b, paired, p, permutations } of tests) {
+      if (permutations < 100) continue;
+      const drawn = permutationTest(a, b, { paired, most: Math.min(most, permutations - 1), seed: 3 });
+      expect(drawn.exact).toBe(false);
+      expect(drawn.p).toBeGreaterThan(0);
+      // Twice the smaller tail cannot exceed 1, so that the error of a p near 1 has one side alone.
+      if (p < 0.9) far.push((drawn.p - p) / (drawn.standardError + 2 / drawn.permutations));
+    }
+    expect(far.length).toBeGreaterThan(10);
+    for (const errors of far) expect(Math.abs(errors)).toBeLessThan(3.5);
+    const many = Array.from({ length: 30 }, (_, i) => uniform(9, 1000, i));
+    const shifted = many.map((value) => value + 0.05);
+    expect(permutationTest(many, shifted, { seed: 1 })).toEqual(permutationTest(many, shifted, { seed: 1 }));
+    expect(permutationTest(many, shifted)).toMatchObject({ exact: false, permutations: 200_000 });
+    expect(permutationTest(many, shifted, { paired: true }).p).toBeLessThan(1e-4); // no seed falls behind
+    expect(permutationTest(many, shifted).p).toBeGreaterThan(0.3);
+  });
+
+  test("has a p that is right under the null: as many below a level as the level says", () => {
+    const below = (paired: boolean) => {
+      let count = 0;
+      for (let i = 0; i < 400; i++) {
+        const values = Array.from({ length: 10 }, (_, j) => uniform(17, 1001, 10 * i + j));
+        count += permutationTest(values.slice(0, 5), values.slice(5), { paired }).p <= 0.25 ? 1 : 0;
+      }
+      return count / 400;
+    };
+    // A quarter, within three standard errors.
+    expect(Math.abs(below(false) - 0.25)).toBeLessThan(0.066);
+    expect(Math.abs(below(true) - 0.25)).toBeLessThan(0.066);
+  });
+
+  test("wants values on both sides, and pairs as many", () => {
+    expect(() => permutationTest([], [1])).toThrow(RangeError);
+    expect(() => permutationTest([1, 2], [1], { paired: true })).toThrow(RangeError);
+    expect(permutationTest([1, 1], [1, 1]).p).toBe(1);
+  });
 });

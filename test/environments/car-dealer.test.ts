@@ -343,24 +343,28 @@ describe("carDealer", () => {
     expect(JSON.stringify(messages)).not.toContain("It must");
   });
 
-  it("sells: the reward is that of the formula, and the end tells what was hidden", async () => {
-    const { buyer, cars } = buyerOf("train", 1);
-    const best = bestSale(buyer, cars)!;
-    const { offer } = await meet(buyer);
-    const price = Math.floor(Math.min(best.price, 0.93 * buyer.most * buyer.budget));
-    const deal = price >= 0.9 * best.car.marketPrice ? price : best.price;
-    let result = await offer(best.car, deal);
-    for (let i = 0; !result.done && i < 8; i++) result = await offer(best.car, deal);
-    expect(result).toMatchObject({
-      done: true,
-      reward: deal ** 2 / (buyer.budget * best.car.marketPrice),
-      info: { success: true, decision: "buy", car: best.car.id, price: deal, budget: buyer.budget },
-    });
-    expect(said(result)).toBe(`Agreed: I take it for $${deal.toLocaleString("en-US")}.`);
-    expect(result.observation[1]!.content).toContain(
-      `The budget was $${buyer.budget.toLocaleString("en-US")}`,
-    );
-  });
+  it.each([[false], [true]])(
+    "sells: the reward is that of the formula; the end reveals what was hidden: %s",
+    async (revealAtEnd) => {
+      const { buyer, cars } = buyerOf("train", 1);
+      const best = bestSale(buyer, cars)!;
+      const { offer } = await meet(buyer, revealAtEnd ? { revealAtEnd } : {});
+      const price = Math.floor(Math.min(best.price, 0.93 * buyer.most * buyer.budget));
+      const deal = price >= 0.9 * best.car.marketPrice ? price : best.price;
+      let result = await offer(best.car, deal);
+      for (let i = 0; !result.done && i < 8; i++) result = await offer(best.car, deal);
+      expect(result).toMatchObject({
+        done: true,
+        reward: deal ** 2 / (buyer.budget * best.car.marketPrice),
+        info: { success: true, decision: "buy", car: best.car.id, price: deal, budget: buyer.budget },
+      });
+      expect(said(result)).toBe(`Agreed: I take it for $${deal.toLocaleString("en-US")}.`);
+      const dollars = (price: number) => `$${price.toLocaleString("en-US")}`;
+      const sold = `[The negotiation is over. Car ${best.car.id} was sold for ${dollars(deal)}.`;
+      const hidden = ` ${needsText(buyer)} The budget was ${dollars(buyer.budget)}; the best sale would have been car ${best.car.id} for ${dollars(best.price)}.`;
+      expect(result.observation[1]!.content).toBe(`${sold}${revealAtEnd ? hidden : ""}]`);
+    },
+  );
 
   it("allows one database call a turn, and offers of cars that a search has shown", async () => {
     const { buyer, cars } = buyerOf("train", 1);
@@ -644,6 +648,12 @@ describe("a model as buyer", () => {
     ];
     for (const result of results)
       expect(result).toMatchObject({ done: true, reward: 0, info: { success: false } });
+    // Why the last is not valid tells what the buyer needs.
+    expect(results[3]!.info).toMatchObject({ against: "brand" });
+    expect(results[3]!.observation[1]!.content).toMatch(/is not valid\.\]$/);
+    const { offer } = await meet(buyer, { buyer: service, revealAtEnd: true });
+    const told = await offer(wrong, wrong.marketPrice);
+    expect(told.observation[1]!.content).toContain("is not valid: brand. ");
     expect(await sell(good.car, good.price)).toMatchObject({
       done: true,
       reward: saleReward(buyer, good),

@@ -364,8 +364,25 @@ describe("guessMyCity", () => {
     const notes = history.map(({ result }) => result.observation[0]!.content.includes("now guess"));
     expect(notes).toEqual([...Array(8).fill(false), true, false]);
     expect(total).toBe(-10);
-    expect(last.observation[0]!.content).toContain('The city was "Paris"');
+    const over = "That was your last turn, and it was no guess of a listed city. The game is over.";
+    expect(last.observation[0]!.content).toBe(over);
     expect(last.info).toMatchObject({ success: false, city: "Paris" });
+  });
+
+  it.each([
+    [false, ["Yes! You found it.", "No. The game is over."]],
+    [true, ['Yes! You found it. The city was "Paris".', 'No. The game is over. The city was "Paris".']],
+  ])("tells the city at the end only where it is asked to: %s", async (revealAtEnd, expected) => {
+    const endings = [];
+    for (const guess of ["Is the city Paris?", "Is the city Lyon?"]) {
+      const { last } = await play({ revealAtEnd }, "Paris", saying(guess));
+      endings.push(last.observation[0]!.content);
+    }
+    expect(endings).toEqual(expected);
+    if (!revealAtEnd) {
+      const { last } = await play({}, "Paris", saying("Is the city Lyon?"));
+      expect(last.observation[0]!.content).toBe(expected[1]); // the default
+    }
   });
 
   it("refuses a step after the end and a city that is not there", async () => {

@@ -24,7 +24,7 @@ const fixtures = join(import.meta.dirname, "../fixtures/tau-bench");
 const domains = { retail: openDomain("retail", fixtures), airline: openDomain("airline", fixtures) };
 
 interface RecordedCalls {
-  steps: { name: string; arguments: string; observation: string; exception?: true }[];
+  steps: { name: string; arguments: string; observation: string | null; exception?: true }[];
   referenceHash: string;
 }
 
@@ -35,6 +35,8 @@ const recorded = JSON.parse(readFileSync(join(fixtures, "recorded.json"), "utf8"
   numbers: [json: string, repr: string, rounded: string][];
   texts: { json: string; repr: string; reference: string }[];
   expressions: [expression: string, observation: string][];
+  withoutReturn: [domain: DomainName, tool: string, runsOut: boolean][];
+  certificates: [observation: string | null, referenceHash: string][];
 };
 
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
@@ -49,7 +51,7 @@ describe.each(domainNames)("the tools of %s", (name) => {
         const label = `${step.name} ${step.arguments}`;
         if (step.exception) expect(observation, label).toMatch(/^Error: /);
         else expect(observation, label).toBe(step.observation);
-        expect(failed, label).toBe(/^(Error: |Unknown action )/.test(observation));
+        expect(failed, label).toBe(/^(Error: |Unknown action )/.test(observation ?? ""));
       }
       expect(database.state.referenceHash, JSON.stringify(steps)).toBe(referenceHash);
     }
@@ -78,7 +80,8 @@ describe.each(domainNames)("the tools of %s", (name) => {
       fc.property(fc.array(call, { maxLength: 4 }), (calls) => {
         const database = domains[name].open();
         for (const { name, args } of calls) {
-          expect(typeof database.call(name, args).observation).toBe("string");
+          const { observation } = database.call(name, args);
+          if (name !== "send_certificate" || observation !== null) expect(typeof observation).toBe("string");
           expect(database.state.sha256).toMatch(/^[\da-f]{64}$/);
           expect(database.state.referenceHash).toMatch(/^[\da-f]{64}$/);
         }
@@ -171,7 +174,7 @@ describe("a database", () => {
       nonfree_baggages: 0,
       insurance: "no",
     };
-    const ids = [1, 2, 3, 4].map(() => JSON.parse(database.call("book_reservation", booking).observation));
+    const ids = [1, 2, 3, 4].map(() => JSON.parse(database.call("book_reservation", booking).observation!));
     expect(ids.map((made) => made.reservation_id)).toEqual(["HATHAT", "HATHAU", "HATHAV", "HATHAV"]);
     expect([...database.state.records("reservations").keys()].slice(-3)).toEqual([
       "HATHAT",
@@ -179,12 +182,38 @@ describe("a database", () => {
       "HATHAV",
     ]);
     const send = () => database.call("send_certificate", { user_id: "noa_berg_5", amount: 50 });
-    expect([send(), send(), send()].map(({ observation }) => observation.slice(12, 31))).toEqual([
+    expect([send(), send(), send()].map(({ observation }) => observation!.slice(12, 31))).toEqual([
       "certificate_3221322",
       "certificate_3221323",
       "certificate_3221324",
     ]);
-    expect(send().failed).toBe(true);
+    expect(send().failed).toBe(false);
+  });
+
+  // The original's loop over three ids runs out: no error, no change, and Python's None for an
+  // answer.
+  it("answers a fourth certificate as tau-bench does", () => {
+    const database = domains.airline.open();
+    expect(recorded.certificates.map(([observation]) => observation === null)).toEqual([
+      false,
+      false,
+      false,
+      true,
+    ]);
+    for (const [observation, referenceHash] of recorded.certificates) {
+      const answer = database.call("send_certificate", { user_id: "noa_berg_5", amount: 50n });
+      expect(answer).toEqual({ observation, failed: false });
+      expect(database.state.referenceHash).toBe(referenceHash);
+    }
+  });
+
+  it("has no other tool that ends without a return in tau-bench", () => {
+    const names = { retail: retailTools, airline: airlineTools };
+    expect(recorded.withoutReturn.map(([domain, tool]) => `${domain} ${tool}`).sort()).toEqual(
+      domainNames.flatMap((domain) => names[domain].map(({ name }) => `${domain} ${name}`)).sort(),
+    );
+    const found = recorded.withoutReturn.filter(([, , runsOut]) => runsOut);
+    expect(found).toEqual([["airline", "send_certificate", true]]);
   });
 });
 

@@ -155,6 +155,20 @@ describe("tauBench", () => {
     expect(other.info.databaseReferenceHash).toBe(whole[0]);
   });
 
+  it("tells Python's None where a tool ends without a return, and goes on", async () => {
+    const { episode } = await open({ domain: "airline" });
+    const send = () => episode.step(call("send_certificate", { user_id: "noa_berg_5", amount: 50 }));
+    const [, , third, fourth] = [await send(), await send(), await send(), await send()];
+    expect(fourth).toMatchObject({
+      observation: [{ role: "tool", content: "None" }],
+      reward: 0,
+      done: false,
+    });
+    expect(fourth!.info).not.toHaveProperty("toolError");
+    expect(fourth!.info.databaseReferenceHash).toBe(third!.info.databaseReferenceHash);
+    expect((await episode.step(say("That is all."))).info.source).toBe("user");
+  });
+
   it("plays many episodes over the same data", async () => {
     const { environment, task } = await open();
     const episodes = await Promise.all([0, 1, 2, 3].map((seed) => environment.start(task, { seed })));

@@ -428,8 +428,12 @@ describe("twentyQuestions", () => {
     await expect(say("Is it a dog?")).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
   });
 
-  it("ends after the last question with reward 0, and tells the word only then", async () => {
-    const environment = twentyQuestions({ turns: 4 });
+  it.each([
+    [undefined, "No. That was the last question."],
+    [false, "No. That was the last question."],
+    [true, 'No. That was the last question. The word was "dog".'],
+  ])("ends after the last question with reward 0; revealAtEnd %s", async (revealAtEnd, ending) => {
+    const environment = twentyQuestions({ turns: 4, ...(revealAtEnd !== undefined && { revealAtEnd }) });
     expect(environment.maxTurns).toBe(4);
     const episode = await environment.start({ word: "dog" }, { seed: 0 });
     for (let turn = 0; turn < 3; turn++) {
@@ -439,7 +443,29 @@ describe("twentyQuestions", () => {
     }
     const last = await episode.step({ text: "Is it a cat?" });
     expect(last).toMatchObject({ reward: 0, done: true });
-    expect(last.observation[0]!.content).toBe('No. That was the last question. The word was "dog".');
+    expect(last.observation[0]!.content).toBe(ending);
+    expect(last.info).toMatchObject({ word: "dog", success: false }); // for the log, which no model reads
+  });
+
+  it("tells the very word of a game that is won only where the end reveals it", async () => {
+    const ending = async (revealAtEnd: boolean) => {
+      const episode = await twentyQuestions({ revealAtEnd }).start({ word: "sofa" }, { seed: 0 });
+      return (await episode.step({ text: "Is it a settee?" })).observation[0]!.content;
+    };
+    expect(await ending(false)).toBe("Yes! You found it.");
+    expect(await ending(true)).toBe('Yes! You found it. The word was "sofa".');
+    expect(() => twentyQuestions({ revealAtEnd: 1 as never })).toThrow(/revealAtEnd/);
+  });
+
+  it("demonstrates no word at the end of a lost game, unless the end reveals it", async () => {
+    const endings = async (revealAtEnd: boolean) => {
+      const environment = twentyQuestions({ revealAtEnd, turns: 2 });
+      const demonstration = await environment.demonstrate!({ word: "dog" }, { seed: 0 });
+      return JSON.stringify(demonstration.turns.at(-1)!.judged.map(({ outcome }) => outcome));
+    };
+    expect(await endings(false)).toContain("That was the last question.");
+    expect(await endings(false)).not.toMatch(/\bdog\b/);
+    expect(await endings(true)).toMatch(/The word was \\"dog\\"/);
   });
 
   it("can still be won with the last question", async () => {
@@ -527,7 +553,7 @@ describe("twentyQuestions", () => {
     expect(won.map(({ observation }) => observation[0]!.content)).toEqual([
       "No.",
       "Yes. One question is left: name the word.",
-      'Yes! You found it: the word was "dog".',
+      "Yes! You found it.",
     ]);
     expect(won[2]!.info).toMatchObject({ success: true });
     const lost = await play("Is it alive?", "Is it a cow?", "Is it a cat?");

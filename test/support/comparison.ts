@@ -22,9 +22,15 @@ export interface Row {
 }
 
 /** Writes a run as `nlac train` does, as far as a comparison reads it. */
-export function writeRun(path: string, rows: readonly Row[], recipe: unknown = {}): void {
+export function writeRun(
+  path: string,
+  rows: readonly Row[],
+  recipe: unknown = {},
+  builds?: readonly object[],
+): void {
   const { signal, progress } = memoryRun();
-  const run = RunDirectory.create(path, { signal, progress, description: { recipe } });
+  const description = { recipe, ...(builds !== undefined && { builds }) };
+  const run = RunDirectory.create(path, { signal, progress, description });
   for (const { step, values } of rows) run.metrics(step, values);
   run.close();
 }

@@ -43,6 +43,12 @@ const carDealerOptions = z.strictObject({
   testSplit: z.enum(["test", "validation"]).default("test"),
   /** Turns of a negotiation; each takes up to two actions. Default 10, as in the paper. */
   turns: z.int().min(1).max(100).default(10),
+  /**
+   * Tell at the end what was hidden: what the buyer needed and could pay, the best sale that was
+   * possible, and why a sale is not valid. Only NLAC's backup reads an episode's last observation:
+   * it is an advantage over the other methods. Default false.
+   */
+  revealAtEnd: z.boolean().default(false),
   /** How actions are written: "tool" (default), or "call", in which what is said without a call is said to the buyer. */
   actionFormat: z.enum(["tool", "call"]).default("tool"),
 });
@@ -62,7 +68,13 @@ const buyerById = new Map(
 
 /** The environment of Car Dealer. Throws ERR_CONFIG for options that do not validate. */
 export function carDealer(options: CarDealerOptions = {}): Environment<CarDealerTask> {
-  const { turns, testSplit, actionFormat, buyer: source } = checkConfig(carDealerOptions, options);
+  const {
+    turns,
+    testSplit,
+    actionFormat,
+    revealAtEnd,
+    buyer: source,
+  } = checkConfig(carDealerOptions, options);
   const service = source === "scripted" ? undefined : inOption("carDealer.buyer", () => openService(source));
   const person = service === undefined ? scriptedBuyer : serviceBuyer(service);
   const maxTurns = 2 * turns;
@@ -126,7 +138,8 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
       exchanges.push({ content, ...(offer === undefined ? {} : { offer }), utterance });
       const said: Message = { role: "user", content: utterance };
       const info = { decision, replies: exchanges.length };
-      if (decision === "buy" && offer !== undefined) return { said, info, ending: sale(buyer, offer, first) };
+      if (decision === "buy" && offer !== undefined)
+        return { said, info, ending: sale(buyer, offer, first, revealAtEnd) };
       if (decision === "leave") return { said, info, ending: noSale("The buyer left.") };
       if (exchanges.length === turns) return { said, info, ending: noSale("The turns are used up.") };
       return { said, info };
@@ -141,7 +154,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
         actions++;
         const ending = ended ?? (actions === maxTurns ? noSale("The turns are used up.") : undefined);
         over = ending !== undefined;
-        return result(buyer, said, info, ending);
+        return result(buyer, said, info, ending, revealAtEnd);
       },
       async close() {
         over = true;
@@ -190,33 +203,47 @@ function noSale(text: string): Ending {
 }
 
 /** A sale that the buyer agreed to: a buyer who is a model may have agreed to one that is not valid. */
-function sale(buyer: Buyer, offer: Offer, firstCar: number): Ending {
+function sale(buyer: Buyer, offer: Offer, firstCar: number, reveal: boolean): Ending {
   const { car, price } = offer;
-  const against = allowedDiscount(offer) ? objection(buyer, offer, firstCar) : "discount above the limit";
+  const allowed = allowedDiscount(offer);
+  const against = allowed ? objection(buyer, offer, firstCar) : "discount above the limit";
+  // The dealer knows the limit; what the buyer needs is hidden.
+  const why = reveal || !allowed ? `: ${against}` : "";
   return {
     text:
       against === undefined
         ? `Car ${car.id} was sold for ${dollars(price)}.`
-        : `The sale of car ${car.id} for ${dollars(price)} is not valid: ${against}.`,
+        : `The sale of car ${car.id} for ${dollars(price)} is not valid${why}.`,
     reward: against === undefined ? saleReward(buyer, offer) : 0,
     success: against === undefined,
     info: { car: car.id, price, marketPrice: car.marketPrice, ...(against === undefined ? {} : { against }) },
   };
 }
 
-/** At the end it is told what was hidden, so that a critic that is trained on the ending learns what would have been right. */
-function result(buyer: Buyer, said: Message, info: object, ending: Ending | undefined): StepResult {
+/** @param reveal whether the end tells what was hidden */
+function result(
+  buyer: Buyer,
+  said: Message,
+  info: object,
+  ending: Ending | undefined,
+  reveal: boolean,
+): StepResult {
   if (ending === undefined) return { observation: [said], reward: 0, done: false, info: { ...info } };
-  const best = bestSale(buyer, inventories[buyer.split].cars)!;
-  const epilogue =
-    `${ending.text} ${needsText(buyer)} The budget was ${dollars(buyer.budget)}; the best sale would have been car ` +
-    `${best.car.id} for ${dollars(best.price)}.`;
+  const told = reveal ? ` ${hidden(buyer)}` : "";
   return {
-    observation: [said, { role: "user", content: `[The negotiation is over. ${epilogue}]` }],
+    observation: [said, { role: "user", content: `[The negotiation is over. ${ending.text}${told}]` }],
     reward: ending.reward,
     done: true,
     info: { ...info, ...ending.info, success: ending.success, budget: buyer.budget },
   };
+}
+
+function hidden(buyer: Buyer): string {
+  const best = bestSale(buyer, inventories[buyer.split].cars)!;
+  return (
+    `${needsText(buyer)} The budget was ${dollars(buyer.budget)}; the best sale would have been car ` +
+    `${best.car.id} for ${dollars(best.price)}.`
+  );
 }
 
 function opening(buyer: Buyer, turns: number): Message[] {

@@ -1,11 +1,11 @@
 /**
- * Guess My City (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix H): an oracle comes
- * from a city, the agent finds out which by open questions. It may guess once: a wrong guess ends the game, and the last
- * turn must be the guess.
+ * Guess My City (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix
+ * H): an oracle comes from a city, the agent finds out which by open questions. It may guess once:
+ * a wrong guess ends the game, and the last turn must be the guess.
  *
- * Every turn before the last costs 1, a right guess nothing, and a lost game as much as is needed for a total of -10; or,
- * as an option, the reward is 1 for the right guess and else 0. When the game is over the city is told, so that a critic
- * that is trained on the ending learns what would have been right.
+ * Every turn before the last costs 1, a right guess nothing, and a lost game as much as is needed
+ * for a total of -10; or, as an option, the reward is 1 for the right guess and else 0. The city is
+ * not told at the end unless `revealAtEnd` says so.
  */
 
 import { z } from "zod";
@@ -67,6 +67,11 @@ const guessMyCityOptions = z
     turns: z.int().min(2).max(100).default(10),
     /** "turns" (default, the paper's): -1 a turn and a total of -turns when lost. "success": 1 for the right guess, else 0. */
     reward: z.enum(["turns", "success"]).default("turns"),
+    /**
+     * Tell the city when the game is over. Only NLAC's backup reads an episode's last observation:
+     * it is an advantage over the other methods. Default false.
+     */
+    revealAtEnd: z.boolean().default(false),
   })
   .refine(
     ({ oracle, cities }) => cities === undefined || oracle !== "scripted",
@@ -89,6 +94,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     testSplit,
     reward: rewardKind,
     oracle: source,
+    revealAtEnd,
     ...given
   } = checkConfig(guessMyCityOptions, options);
   const cities: readonly (NamedCity & { split: Split })[] = given.cities ?? embeddedCities;
@@ -114,7 +120,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
       const success = guess === city;
       const [won, lost] = rewardKind === "turns" ? [0, used - turns] : [1, 0];
       return {
-        observation: [{ role: "user", content: ending(guess?.name, city.name) }],
+        observation: [{ role: "user", content: ending(guess, city, revealAtEnd) }],
         reward: success ? won : lost,
         done: true,
         info: { success, ...(guess === undefined ? {} : { guess: guess.name }), city: city.name, remaining },
@@ -231,10 +237,11 @@ function opening(turns: number, listed: readonly string[]): Message[] {
   ];
 }
 
-function ending(guess: string | undefined, city: string): string {
-  if (guess === city) return `Yes! You found it: the city is "${city}".`;
+function ending(guess: NamedCity | undefined, city: NamedCity, reveal: boolean): string {
+  const told = reveal ? ` The city was "${city.name}".` : "";
+  if (guess === city) return `Yes! You found it.${told}`;
   const lost = guess === undefined ? "That was your last turn, and it was no guess of a listed city." : "No.";
-  return `${lost} The game is over. The city was "${city}".`;
+  return `${lost} The game is over.${told}`;
 }
 
 function guessesOf<City extends NamedCity>(cities: readonly City[]): Guesses<City> {

@@ -148,6 +148,12 @@ async function splitByHardness(
   count: number,
   options: MathOptions,
 ): Promise<MathProblem[]> {
+  if (filesOf("test", options) === undefined) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `math: the ${count} hard problems are chosen from MATH's files; name their directory by NLAC_DATA or by "data".`,
+    );
+  }
   const both = [...(await read("train", options)), ...(await read("test", options))];
   // One file may serve both splits.
   const all = [...new Map(both.map((problem) => [problem.id, problem])).values()];

@@ -277,8 +277,9 @@ export const airlineTools = [
     if (!database.has("users", userId!)) return "Error: user not found";
     const methods = at(database.get("users", userId!), "payment_methods");
     const id = certificateIds.find((other) => !has(methods, other));
-    // The original answers nothing at all here, which ends its episode with a fault.
-    if (id === undefined) return "Error: no more certificates can be sent";
+    // The original's loop over the ids runs out. Of the 30 tools of both domains no other ends
+    // without a return.
+    if (id === undefined) return null;
     const certificate = new Map<string, Value>([
       ["source", "certificate"],
       ["amount", amount!],

@@ -18,8 +18,11 @@ export interface SharedData {
 }
 
 export interface CallResult {
-  /** What the tool answered: JSON or a plain text; "Error: …" where it refused or failed. */
-  observation: string;
+  /**
+   * What the tool answered: JSON or a plain text; "Error: …" where it refused or failed; null for
+   * Python's None.
+   */
+  observation: string | null;
   /** Whether it refused or failed, or there is no such tool. */
   failed: boolean;
 }
@@ -106,7 +109,7 @@ export class Database {
   call(name: string, args: string | Dict | Readonly<Record<string, unknown>>): CallResult {
     const called = this.#tools.get(name);
     if (called === undefined) return { observation: `Unknown action ${name}`, failed: true };
-    let observation: string;
+    let observation: string | null;
     try {
       observation = called.run(this, ...bind(called, readArguments(args)));
     } catch (error) {
@@ -119,7 +122,7 @@ export class Database {
       this.#state = this.#state.with(new Map(this.#edits));
       this.#edits.clear();
     }
-    return { observation, failed: observation.startsWith("Error: ") };
+    return { observation, failed: observation?.startsWith("Error: ") ?? false };
   }
 
   /** For tools: whether `table` has a record `id`. Throws PythonError for an id that has no hash. */

@@ -25,6 +25,7 @@ import { checkSplit, driver, episodeOver } from "../driver.ts";
 import type { Database, DatabaseState } from "./database.ts";
 import { type Domain, domainNames, openDomain, transferTool } from "./domain.ts";
 import { readTasks, type TauBenchTask } from "./tasks.ts";
+import { str } from "./text.ts";
 import { type Conversation, stopWord } from "./user.ts";
 import { openUser, type UserOption } from "./users.ts";
 import { type Dict, parseJson } from "./values.ts";
@@ -214,7 +215,9 @@ class TauBenchEpisode implements Episode {
       toolError = true;
     } else {
       const { observation, failed } = database.call(tool!.name, argumentsOf(action));
-      message = { role: "tool", content: observation };
+      // None, which the benchmark's own episode cannot carry: it ends there with a fault. Here it
+      // is told, and the episode goes on.
+      message = { role: "tool", content: observation ?? str(null) };
       // Also where the transfer's own arguments were wrong.
       ends = tool!.name === transferTool;
       toolError = failed;

@@ -9,8 +9,11 @@ export interface Tool {
   readonly name: string;
   /** In their order; all of them are needed, and no others are taken. */
   readonly parameters: readonly string[];
-  /** The observation. Throws PythonError; what was changed before stays changed, as in the original. */
-  run(database: Database, ...args: Value[]): string;
+  /**
+   * The observation; null is Python's None, where the original ends without a return. Throws
+   * PythonError; what was changed before stays changed, as in the original.
+   */
+  run(database: Database, ...args: Value[]): string | null;
 }
 
 export function tool(name: string, parameters: string, run: Tool["run"]): Tool {

@@ -1,13 +1,15 @@
 /**
- * Twenty Questions: an oracle has a word in mind, the agent finds it out by questions that are answered by yes or
- * no. The reward is 1 for naming the word within the allowed turns, else 0.
+ * Twenty Questions: an oracle has a word in mind, the agent finds it out by questions that are
+ * answered by yes or no. The reward is 1 for naming the word within the allowed turns, else 0.
  *
- * Every turn counts as a question, also a guess, a question nobody can answer and a text that is none. A wrong
- * guess is answered "No." When the turns are used up the word is told: the episode is over, so that nothing
- * leaks, and a critic that is trained on the ending learns what would have been right.
+ * Every turn counts as a question, also a guess, a question nobody can answer and a text that is
+ * none. A wrong guess is answered "No." The word is not told at the end unless `revealAtEnd` says
+ * so: nothing comes after it that another method would read, and NLAC's backup of the last
+ * transition would learn what the policy had to find out.
  *
- * By the rules of a second paper (Wang and Choudhury, "HOPE", 2025, appendices D and G) a turn costs 1, except the one that
- * names the word; all words that the oracle may have in mind are listed; and the last question is asked for as a guess.
+ * By the rules of a second paper (Wang and Choudhury, "HOPE", 2025, appendices D and G) a turn
+ * costs 1, except the one that names the word; all words that the oracle may have in mind are
+ * listed; and the last question is asked for as a guess.
  */
 
 import { inOption } from "../../checks.ts";
@@ -69,6 +71,11 @@ export interface TwentyQuestionsOptions {
   reward?: "success" | "turns";
   /** Questions a game allows. Default 20, as in both papers. */
   turns?: number;
+  /**
+   * Tell the word when the game is over. Only NLAC's backup reads an episode's last observation: it
+   * is an advantage over the other methods. Default false; the papers do not mention it.
+   */
+  revealAtEnd?: boolean;
 }
 
 const knownOptions = [
@@ -82,6 +89,7 @@ const knownOptions = [
   "rules",
   "reward",
   "turns",
+  "revealAtEnd",
 ] as const;
 
 /** The environment of Twenty Questions. Throws ERR_CONFIG for options that do not validate or data that is missing. */
@@ -91,6 +99,8 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
   }
   const turns = options.turns ?? 20;
   if (!Number.isInteger(turns) || turns < 1) fault("turns must be a positive whole number");
+  const { revealAtEnd = false } = options;
+  if (typeof revealAtEnd !== "boolean") fault("revealAtEnd must be true or false");
   const rules = options.rules ?? "nlac";
   if (rules !== "nlac" && rules !== "hope") fault('rules must be "nlac" or "hope"');
   const { all, train, test } = splitWords(options);
@@ -121,14 +131,14 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         const remaining = turns - used;
         const found = verdict === "found";
         over = found || remaining === 0;
-        const last =
-          over && !found
-            ? ` That was the last question. The word was "${word}".`
-            : rules === "hope" && remaining === 1
-              ? " One question is left: name the word."
-              : "";
+        const told = revealAtEnd ? ` The word was "${word}".` : "";
+        const last = over
+          ? `${found ? "" : " That was the last question."}${told}`
+          : rules === "hope" && remaining === 1
+            ? " One question is left: name the word."
+            : "";
         return {
-          observation: [{ role: "user", content: `${sayings[verdict].replace("{word}", word)}${last}` }],
+          observation: [{ role: "user", content: `${sayings[verdict]}${last}` }],
           reward: found ? rewards.found : rewards.otherwise,
           done: over,
           info: { ...info, verdict, remaining, ...(over ? { word, success: found } : {}) },
@@ -179,7 +189,7 @@ const sayings = {
   yes: "Yes.",
   no: "No.",
   unknown: "I can't tell.",
-  found: 'Yes! You found it: the word was "{word}".',
+  found: "Yes! You found it.",
   invalid: "That is not a question I can answer with yes or no. Please ask one yes-or-no question.",
 };
 

@@ -13,6 +13,8 @@
  * brings: the values are learned from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
  *
  * Departures from the papers, all of them choices where they are silent:
+ * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as turns, each after the state
+ *   it was written at; the sum over t goes on across them.
  * - The value is a head on the policy's own network, so that c_V decides how much it shapes what both share.
  * - An episode that ends by the limit of its turns or of the context counts as ended.
  * - An episode that an environment or a service broke has no known reward and is left out.
@@ -28,7 +30,7 @@ import {
   completionMetrics,
   deviation,
   type EpisodeText,
-  episodeText,
+  episodeTexts,
   minibatch,
   restoreRound,
   stepsOf,
@@ -41,6 +43,7 @@ import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import {
+  perSample,
   restoreScores,
   type SavedScores,
   type Scores,
@@ -141,7 +144,7 @@ interface State extends Counters {
 /** An episode to learn from. */
 interface Sample {
   trajectory: Trajectory;
-  text: EpisodeText;
+  texts: EpisodeText[];
 }
 
 /** What the parts of a training work on. */
@@ -228,15 +231,16 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
 /** The episodes that can be learned from. */
 function samplesOf(trajectories: readonly Trajectory[]): Sample[] {
   return trajectories.flatMap((trajectory) => {
-    const text = isFaulty(trajectory) ? undefined : episodeText(trajectory);
-    return text === undefined ? [] : [{ trajectory, text }];
+    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory);
+    return texts.length === 0 ? [] : [{ trajectory, texts }];
   });
 }
 
+/** Of all texts of the samples, one sample after another. */
 function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
   return scoreEpisodes(
     model,
-    samples.map(({ text }) => text),
+    samples.flatMap(({ texts }) => texts),
     {
       temperature: config.actionTemperature,
       reference: config.klCoefficient > 0,
@@ -246,36 +250,34 @@ function score<Task>({ model, config, run }: Training<Task>, samples: readonly S
   );
 }
 
-/** Of one episode, [response tokens]; 0 where the policy did not write. */
+/** Of one text, [response tokens]; 0 where the policy did not write. */
 interface Estimates {
   advantages: number[];
   returns: number[];
 }
 
-/** Advantages and returns of a round's episodes. */
+/** Advantages and returns of the texts of a round's episodes. */
 function estimate(
   samples: readonly Sample[],
   scores: readonly Scores[],
   { discount, lambda, klCoefficient, whiten }: PpoConfig,
-): Estimates[] {
-  const all = samples.map(({ text }, i) => {
-    const { oldLogProbs, referenceLogProbs, oldValues } = scores[i]!;
-    const rewards = new Array<number>(text.response.length).fill(0);
-    if (referenceLogProbs !== undefined) {
-      for (const [t, logProb] of oldLogProbs.entries())
-        rewards[t] = -klCoefficient * (logProb - referenceLogProbs[t]!);
+): Estimates[][] {
+  const scored = perSample(samples, scores);
+  const all = samples.map(({ texts }, i) => {
+    // The chain of the policy's own tokens, across all texts of the episode.
+    const [rewards, values]: [number[], number[]] = [[], []];
+    for (const [j, { weight, turns }] of texts.entries()) {
+      const { oldLogProbs, referenceLogProbs, oldValues } = scored[i]![j]!;
+      const received = new Map(turns.map(({ end, reward }) => [end - 1, reward]));
+      for (const [t, one] of weight.entries()) {
+        if (one !== 1) continue;
+        const penalty =
+          referenceLogProbs === undefined ? 0 : klCoefficient * (oldLogProbs[t]! - referenceLogProbs[t]!);
+        rewards.push((received.get(t) ?? 0) - penalty);
+        values.push(oldValues![t]!);
+      }
     }
-    for (const { end, reward } of text.turns) rewards[end - 1]! += reward;
-    // The chain of the policy's own tokens.
-    const written = text.weight.flatMap((one, t) => (one === 1 ? [t] : []));
-    const own = (values: ArrayLike<number>) => written.map((t) => values[t]!);
-    const chain = generalizedAdvantages(own(rewards), own(oldValues!), discount, lambda);
-    const place = (values: readonly number[]) => {
-      const placed = new Array<number>(text.response.length).fill(0);
-      for (const [j, t] of written.entries()) placed[t] = values[j]!;
-      return placed;
-    };
-    return { written, chain, place };
+    return { texts, chain: generalizedAdvantages(rewards, values, discount, lambda) };
   });
   const advantages = all.flatMap(({ chain }) => chain.advantages);
   // One advantage alone has no deviation.
@@ -283,10 +285,18 @@ function estimate(
     whiten && advantages.length > 1
       ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)]
       : [0, 1];
-  return all.map(({ chain, place }) => ({
-    advantages: place(chain.advantages.map((advantage) => (advantage - centre) * scale)),
-    returns: place(chain.returns),
-  }));
+  return all.map(({ texts, chain }) => {
+    const whitened = chain.advantages.map((advantage) => (advantage - centre) * scale);
+    let t = 0;
+    return texts.map(({ weight }) => {
+      const first = t;
+      const place = (values: readonly number[]) => {
+        t = first;
+        return weight.map((one) => (one === 1 ? values[t++]! : 0));
+      };
+      return { advantages: place(whitened), returns: place(chain.returns) };
+    });
+  });
 }
 
 /** What keeps advantages that are all the same from a division by 0. */
@@ -322,7 +332,7 @@ async function update<Task>(
   training: Training<Task>,
   samples: readonly Sample[],
   scores: readonly Scores[],
-  estimates: readonly Estimates[],
+  estimates: readonly (readonly Estimates[])[],
 ): Promise<Record<string, number>> {
   const { model, state, config, run } = training;
   const started = performance.now();
@@ -331,17 +341,21 @@ async function update<Task>(
   if (drawn.length === 0) return {};
 
   const batch = drawn.map((i) => samples[i]!);
-  const tokens = batch.reduce((sum, { text }) => sum + text.weight.reduce((a, b) => a + b, 0), 0);
-  const texts = batch.map(({ text }, i): SurrogateText => {
-    const { prompt, response, weight } = text;
-    return {
-      prompt,
-      response,
-      weight: weight.map((one) => one / tokens),
-      ...scores[drawn[i]!]!,
-      ...estimates[drawn[i]!]!,
-    };
-  });
+  const scored = perSample(samples, scores);
+  const tokens = batch
+    .flatMap(({ texts }) => texts.flatMap(({ weight }) => weight))
+    .reduce((a, b) => a + b, 0);
+  const texts = batch.flatMap(({ texts }, i) =>
+    texts.map(
+      ({ prompt, response, weight }, j): SurrogateText => ({
+        prompt,
+        response,
+        weight: weight.map((one) => one / tokens),
+        ...scored[drawn[i]!]![j]!,
+        ...estimates[drawn[i]!]![j]!,
+      }),
+    ),
+  );
   const { clip, valueClip, valueCoefficient, entropyCoefficient, actionTemperature } = config;
   const results = await inGroups(texts, run.signal, (group) =>
     model.tokenSurrogate(group, {
@@ -354,9 +368,9 @@ async function update<Task>(
   );
   throwIfAborted(run.signal);
   const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
-  for (const [i, { trajectory, text }] of batch.slice(0, run.samplesPerUpdate).entries()) {
-    const value = scores[drawn[i]!]!.oldValues![text.turns[0]!.start]!;
-    run.sample(episodeSample(model, state.updates, trajectory, text, { value }));
+  for (const [i, { trajectory, texts }] of batch.slice(0, run.samplesPerUpdate).entries()) {
+    const value = scored[drawn[i]!]![0]!.oldValues![texts[0]!.turns[0]!.start]!;
+    run.sample(episodeSample(model, state.updates, trajectory, texts, { value }));
   }
   return {
     ...surrogateMetrics(texts, results),

@@ -260,8 +260,9 @@ async function act<Task>(
   };
   run.turns.push(turn);
 
-  // A thinking model's thought is not part of what the environment reads.
-  const parsed = parseAction(withoutThought(generation.text), environment.actionFormat);
+  // The environment reads what follows the reasoning. Reasoning that was cut off is no action.
+  const said = state.answerOf(generation).length === 0 ? "" : withoutThought(generation.text);
+  const parsed = parseAction(said, environment.actionFormat);
   if (parsed.ok) {
     turn.action = parsed.action;
     run.malformedInARow = 0;

@@ -4,8 +4,9 @@
  */
 
 import type { Generation, LanguageModel } from "../model.ts";
-import { parseCorrectedThought, splitThought, thinkClose, thinkOpen } from "../prompts/corrected-thought.ts";
+import { parseCorrectedThought, splitThought } from "../prompts/corrected-thought.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
 
 /** Reasoning models: asks for every thought to be rewritten and puts the new one in the old one's place. */
@@ -18,8 +19,10 @@ export async function correctThoughts(
 ): Promise<(number[] | undefined)[]> {
   const weights = role === "target" ? "target" : "online";
   const asking = chains.map((chain, i) => {
-    const thinks = texts[i] !== undefined && splitThought(texts[i].text) !== undefined;
-    return thinks ? chain?.fork().append(user(request)) : undefined;
+    const text = texts[i];
+    if (text === undefined || splitThought(text.text) === undefined) return undefined;
+    // The request speaks of the thought, which the chat template drops from the history.
+    return chain?.fork().replaceLastGeneration(text, { reasoning: "kept" }).append(user(request));
   });
   const corrections = await roles.write("correction", weights, asking);
   return texts.map((text, i) => {

@@ -15,7 +15,7 @@ export type Outcome =
 export interface Turn {
   /** s: the conversation before this action; its generation prompt is not part of it. */
   state: Conversation;
-  /** a, as it was written. */
+  /** a, all ids as they were written, reasoning included: what the policy is trained on. */
   tokens: number[];
   /** Of each id, under the untouched distribution. */
   logProbs: Float32Array;
@@ -24,7 +24,7 @@ export interface Turn {
   action?: Action;
   /** Why it could not be read. */
   malformed?: string;
-  /** o: what came back. s' is the state with a and o appended. */
+  /** o: what came back. s' is the state with a and o appended, a without the reasoning that the chat template drops. */
   observation: Message[];
   reward: number;
   /** True on the episode's last turn, whatever ended it. */

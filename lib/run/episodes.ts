@@ -1,13 +1,19 @@
 /**
  * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log probabilities
- * stand once, in the conversation; a turn's own are the ids that the model wrote after its state.
+ * stand once, in the conversation; a turn's own are the ids that the model wrote after its state. Where the history
+ * leaves out the reasoning of a turn, the turn has all its ids itself.
  */
 
 import type { Action, Message } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { Outcome, Trajectory } from "../rollout/trajectory.ts";
-import type { ConversationJson } from "../tokens/conversation.ts";
+import {
+  type Conversation,
+  type ConversationJson,
+  floatsFromBase64,
+  floatsToBase64,
+} from "../tokens/conversation.ts";
 import { readRecords } from "./records.ts";
 
 export interface EpisodeRecord {
@@ -23,6 +29,8 @@ export interface EpisodeRecord {
     /** Length of s in tokens: s is the first so many ids of the conversation. */
     state: number;
     text: string;
+    /** All that was sampled, where the conversation holds less of it; log probabilities as in the conversation. */
+    sampled?: { tokens: number[]; logProbs: string };
     action?: Action;
     malformed?: string;
     observation: Message[];
@@ -43,12 +51,28 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
     reward,
     ...(fault === undefined ? {} : { fault }),
     ...(opening === undefined ? {} : { opening }),
-    turns: trajectory.turns.map(({ state, tokens: _, logProbs: __, ...turn }) => ({
+    turns: trajectory.turns.map(({ state, tokens, logProbs, ...turn }) => ({
       ...turn,
       state: state.length,
+      ...sampledBeside(trajectory.conversation, state.length, { tokens, logProbs }),
     })),
     conversation: trajectory.conversation.toJSON(),
   };
+}
+
+/** What a record's turn says of its ids; nothing where `conversation` holds them after its state. */
+export function sampledBeside(
+  conversation: Conversation,
+  state: number,
+  { tokens, logProbs }: { tokens: readonly number[]; logProbs: Float32Array },
+): Pick<EpisodeRecord["turns"][number], "sampled"> {
+  const held = writtenAfter(conversation, state);
+  if (held?.logProbs !== undefined && held.end - held.start === tokens.length) return {};
+  return { sampled: { tokens: [...tokens], logProbs: floatsToBase64(logProbs) } };
+}
+
+function writtenAfter(conversation: Conversation, state: number) {
+  return conversation.segments.find(({ source, start }) => source === "model" && start >= state);
 }
 
 /**
@@ -107,8 +131,12 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
   const { tokens } = conversation;
   return {
     ...record,
-    turns: record.turns.map(({ state, ...turn }) => {
-      const written = conversation.segments.find(({ source, start }) => source === "model" && start >= state);
+    turns: record.turns.map(({ state, sampled, ...turn }) => {
+      if (sampled !== undefined) {
+        const logProbs = floatsFromBase64(sampled.logProbs);
+        return { ...turn, state: conversation.prefix(state), tokens: sampled.tokens, logProbs };
+      }
+      const written = writtenAfter(conversation, state);
       if (written?.logProbs === undefined) {
         throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not write.`);
       }

@@ -53,10 +53,14 @@ export function episodeSample(
   model: LanguageModel,
   update: number,
   { id, reward }: Pick<Trajectory, "id" | "reward">,
-  { prompt, response }: EpisodeText,
+  episode: readonly EpisodeText[],
   facts: SampleRecord["facts"],
 ): SampleRecord {
-  const texts = { state: model.decode(prompt), episode: model.decode(response) };
+  const texts: SampleRecord["texts"] = {};
+  for (const [i, { prompt, response }] of episode.entries()) {
+    texts[numbered("state", i)] = model.decode(prompt);
+    texts[numbered("episode", i)] = model.decode(response);
+  }
   return { update, trajectory: id, texts, facts: { reward, ...facts } };
 }
 

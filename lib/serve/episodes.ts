@@ -9,7 +9,7 @@ import type { Message } from "../environments/contract.ts";
 import type { Generation } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction } from "../prompts/policy.ts";
-import { type EpisodeRecord, readEpisodeRecords } from "../run/episodes.ts";
+import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../run/episodes.ts";
 import { RecordWriter } from "../run/records.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Held } from "./conversations.ts";
@@ -141,7 +141,7 @@ export class Episodes {
     if (last !== undefined && repeated === undefined) last.observation = said;
     const parsed = parseAction(withoutThought(text), calls ? "call" : "solution");
     episode.turns.push({
-      ...{ state, text },
+      ...{ state, text, ...sampledBeside(conversation, state, generation) },
       ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),
       ...{ observation: [], reward: repeated?.reward ?? 0, done: false, info: {} },
     });

@@ -309,7 +309,7 @@ class Service {
     this.#checkModel(request.model);
     const { learner } = this.#options;
     const { tokenizer } = learner;
-    const messages = saidIn(request.messages);
+    const messages = this.#conversations.kept(saidIn(request.messages));
     const tools = toolsIn(request);
     if (tools.length > 0 && !this.#conversations.readsTools)
       throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
@@ -337,7 +337,8 @@ class Service {
       // A value of the format may look like a call.
       const isValue = formatOf(request) !== undefined && !tools.some(({ name }) => name === read.call?.name);
       const said = isValue ? answerOf(generation, false) : read;
-      const key = nameAfter(asked, said);
+      const [kept] = this.#conversations.kept([said]);
+      const key = nameAfter(asked, kept!);
       const conversation = opened.fork().appendGeneration(generation);
       this.#conversations.keep(key, conversation);
       const state = opened.length;

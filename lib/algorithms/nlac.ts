@@ -20,7 +20,7 @@
  *   much as a short one.
  * - With k > 1 the futures alone are trained by L1; the evaluator only reads them (the paper: evaluation
  *   needs no training of its own).
- * - A sample whose prompt or target does not fit into the model's context is left out and counted.
+ * - A sample whose texts do not fit into the model's context, or cannot be read, is left out and counted by its cause.
  * Options that the paper does not have, its ablations among them, are off by default and say so where they stand.
  */
 
@@ -41,7 +41,7 @@ import { rehearse } from "../rollout/rehearsal.ts";
 import { requireForm, requireTasks } from "../rollout/requirements.ts";
 import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
 import { scheduledStep } from "../rollout/step.ts";
-import { writeTargets } from "../rollout/targets.ts";
+import { targetMetrics, writeTargets } from "../rollout/targets.ts";
 import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
 import { readRecorded } from "../run/episodes.ts";
 import { sampleRecord } from "../run/samples.ts";
@@ -340,10 +340,10 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const generated = performance.now();
 
   // θ ← θ - λ1 ∇L1.
-  const usable = targets.flatMap((target, i) => (target === undefined ? [] : [{ target, i }]));
-  const texts = usable.map(({ target, i }) => ({
-    ...target.text,
-    weight: weights[i]! / (target.text.response.length * usable.length),
+  const usable = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
+  const texts = usable.map(({ text, i }) => ({
+    ...text,
+    weight: weights[i]! / (text.response.length * usable.length),
   }));
   const support = supportOf(config);
   const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
@@ -356,7 +356,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     ...roles.metrics(),
     ...replay.metrics(state.drawn, state.episodes),
     ...refinementMetrics(refined),
-    "targets/dropped": targets.length - usable.length,
+    ...targetMetrics(targets),
     "loss/l1": mean(l1),
     "loss/rehearsal": rehearsed.nll,
     "tokens/l1": losses.reduce((sum, loss) => sum + loss.length, 0),
@@ -375,7 +375,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const kept = refined.flatMap(({ text }) => (text === undefined ? [] : [text]));
   for (const [i, transition] of transitions.slice(0, run.samplesPerUpdate).entries()) {
     const j = usable.findIndex((entry) => entry.i === i);
-    run.sample(sampleRecord(model, state.updates, transition, targets[i], refined[i]!, l1[j]));
+    run.sample(sampleRecord(model, state.updates, transition, targets[i]!, refined[i]!, l1[j]));
   }
   return {
     texts: kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) })),

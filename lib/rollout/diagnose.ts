@@ -138,7 +138,7 @@ async function foresight(
   const futures = await foresee(roles, chains, transitions);
   const written = going.flatMap(({ transition, trajectory }, i) => {
     const future = futures[i];
-    if (future === undefined) return [];
+    if (future?.text === undefined) return [];
     const next = trajectory.turns[transition.turn + 1]!.observation;
     return [{ future: future.text, next, ended: Number(succeeded(trajectory)) }];
   });

@@ -13,6 +13,7 @@ import { parseAction } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { successorRequest } from "../prompts/successor.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { type DropCause, dropMetrics } from "./drops.ts";
 import { mean } from "./losses.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
 import { correctThoughts } from "./thoughts.ts";
@@ -30,7 +31,9 @@ export interface Refinement {
   critiques: Generation[];
   judgements: Judgement[];
   refinements: Generation[];
-  dropped?: string;
+  dropped?: DropCause;
+  /** In words, for records. */
+  reason?: string;
 }
 
 /** What a critique says. */
@@ -79,26 +82,27 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
   const responses =
     config.reasoning && config.refinements > 0
       ? await correctThoughts(roles, "refinement", chains, finals, correctedRefinementThoughtRequest())
-      : finals.map((final) => final?.tokens);
+      : finals.map((final) => final && { tokens: final.tokens });
   for (const [i, result] of results.entries()) {
     const final = finals[i];
+    const lost = (dropped: DropCause, reason: string) => Object.assign(result, { dropped, reason });
     if (final === undefined) {
-      result.dropped = "the conversation did not fit into the context";
+      lost("context", "the conversation did not fit into the context");
       continue;
     }
     const prompt = transitions[i]!.state.prompt();
-    const response = responses[i];
+    const response = responses[i]!;
     let parsed = parseAction(answerOf(final.text, config), actionFormat);
     if (config.refinements > 0) parsed = roles.read("refinement", parsed);
-    if (final.finishReason !== "stop") result.dropped = "the refined action was cut off";
-    else if (!parsed.ok) result.dropped = parsed.reason;
-    else if (response === undefined) result.dropped = "its thought could not be corrected";
-    else if (prompt.length + response.length > model.maxPositions)
-      result.dropped = "its corrected thought does not fit into the context";
+    if (final.finishReason !== "stop") lost("cut_off", "the refined action was cut off");
+    else if (!parsed.ok) lost("unreadable", parsed.reason);
+    else if (response.tokens === undefined) lost(response.dropped, "its thought could not be corrected");
+    else if (prompt.length + response.tokens.length > model.maxPositions)
+      lost("context", "its corrected thought does not fit into the context");
     else if (config.refinementsKept === "approved" && result.judgements.at(-1)?.yes !== true)
-      result.dropped = "its critique did not say Yes";
+      lost("not_approved", "its critique did not say Yes");
     else {
-      result.text = { prompt, response };
+      result.text = { prompt, response: response.tokens };
       result.action = parsed.action;
     }
   }
@@ -111,7 +115,7 @@ export function refinementMetrics(refinements: readonly Refinement[]): Record<st
   const comparable = kept.filter(({ attempted }) => attempted !== undefined);
   return {
     "refinements/kept": kept.length,
-    "refinements/dropped": refinements.length - kept.length,
+    ...dropMetrics("refinements", refinements),
     "refinements/changed": mean(
       comparable.map(({ action, attempted }) => Number(action!.text !== attempted!.text)),
     ),

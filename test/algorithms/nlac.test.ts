@@ -509,6 +509,80 @@ describe("reasoning models", () => {
   });
 });
 
+describe("long texts", () => {
+  /** As the paper's limits stand to each other: an action may be three times as long as a prompt. */
+  const limits = { maxPromptTokens: 1000, maxActionTokens: 3000, maxCriticTokens: 3000 };
+  const long = act("soap ".repeat(400));
+  const solving = () => errandEnvironment({ turns: 1, singleStep: false });
+  const lost = ({ run }: Awaited<ReturnType<typeof train>>) =>
+    Object.fromEntries(Object.entries(run.rows[1]!.values).filter(([name]) => name.includes("dropped")));
+
+  test("an action longer than a prompt may be is judged, refined and learned from like a short one", async () => {
+    for (const more of [{}, { futures: 2 }, { attempt: "stored" }, { refinements: 2 }] as const) {
+      const model = script({ policy: long, refiner: act("key ".repeat(400)) });
+      const trained = await train(model, { ...limits, ...more }, solving());
+      expect(lost(trained)).toEqual({ "targets/dropped": 0, "refinements/dropped": 0 });
+      for (const { student } of kls(model)) expect(student.length).toBeGreaterThan(2000);
+    }
+  });
+
+  test("a correction may be as long as what it corrects", async () => {
+    const model = script({
+      refiner: `<think>${"why ".repeat(400)}</think>${act("key")}`,
+      correction: "<corrected_think>so</corrected_think>",
+    });
+    await train(model, { ...limits, maxCriticTokens: 100, reasoning: true });
+    const asked = model.calls.filter(({ prompt }) => roleOf(prompt) === "correction");
+    expect(asked.length).toBeGreaterThan(0);
+    for (const { request } of asked) expect(request.maxNewTokens).toBe(3000);
+  });
+
+  test("what is lost is counted by its cause", async () => {
+    const causes = async (
+      replies: Partial<Record<string, string>>,
+      config: NlacConfigInput = {},
+      maxPositions = 100_000,
+    ) => {
+      const model = script(replies);
+      Object.assign(model, { maxPositions });
+      return lost(await train(model, { ...limits, ...config }, solving()));
+    };
+    // The model's context ends behind the action: nobody can judge it.
+    expect(await causes({ policy: long }, {}, 2600)).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_context": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_context": 8,
+    });
+    expect(await causes({ backup: "whatever", refiner: "whatever" }, { targets: "parsed" })).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_unreadable": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_unreadable": 8,
+    });
+    expect(
+      await causes({ backup: "Future:\nit …", refiner: `${act("key")}…` }, { targets: "parsed" }),
+    ).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_cut_off": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_cut_off": 8,
+    });
+    const thinking = { backup: `<think>a</think>${target}`, refiner: `<think>a</think>${act("key")}` };
+    expect(await causes({ ...thinking, correction: "no" }, { reasoning: true })).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_correction": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_correction": 8,
+    });
+    expect(await causes({}, { refinementsKept: "approved" })).toEqual({
+      "targets/dropped": 0,
+      "refinements/dropped": 8,
+      "refinements/dropped_not_approved": 8,
+    });
+  });
+});
+
 describe("the order of an update", () => {
   test("θ̄ begins at θ; L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
     const model = script();

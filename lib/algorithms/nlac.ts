@@ -367,7 +367,12 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/critic"] = (performance.now() - generated) / 1000;
-  // The priority of a transition becomes its L1.
+  // The priority of a transition becomes its L1. One without a target teaches the critic nothing: left at the largest
+  // priority, with which it came, it would be drawn for ever. Its refinement is trained on all the same.
+  const learned = new Set(usable.map(({ i }) => indices[i]!));
+  const untaught = new Set(indices.filter((index) => !learned.has(index)));
+  for (const index of untaught) replay.setPriority(index, 0);
+  metrics["replay/untaught"] = untaught.size;
   for (const [j, { i }] of usable.entries()) {
     if (Number.isFinite(l1[j])) replay.setPriority(indices[i]!, Math.max(l1[j]!, 0));
   }

@@ -509,6 +509,35 @@ describe("reasoning models", () => {
   });
 });
 
+describe("a transition without a target", () => {
+  test("gets the least priority and is counted; its refinement is trained on all the same", async () => {
+    // The target of one of three transitions can never be read: the one at which the episode ends.
+    const model = script();
+    const { reply } = model;
+    model.reply = (prompt, ...rest) =>
+      prompt.includes("Final score") && roleOf(prompt) === "backup" ? "nothing" : reply(prompt, ...rest);
+    const updates = 40;
+    const { run } = await train(model, {
+      targets: "parsed",
+      updatesPerIteration: updates,
+      batchSize: 3,
+      priorityExponent: 1,
+    });
+    const rows = run.rows.slice(1).map(({ values }) => values);
+    expect(rows).toHaveLength(updates);
+    const first = rows.findIndex((row) => row["targets/dropped"]! > 0);
+    expect(first).toBeGreaterThanOrEqual(0);
+    // With α = 1 its share of the draws is 1e-6 from then on, where it was a third.
+    const later = rows.slice(first + 1);
+    expect(later.length).toBeGreaterThan(updates / 2);
+    for (const row of later) expect([row["targets/dropped"], row["replay/untaught"]]).toEqual([0, 0]);
+    expect(rows[first]!["replay/untaught"]).toBe(1); // however often it was drawn
+    for (const row of rows) expect(row["refinements/kept"]).toBe(3);
+    const learned = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    expect(learned).toHaveLength(3 * updates);
+  });
+});
+
 describe("long texts", () => {
   /** As the paper's limits stand to each other: an action may be three times as long as a prompt. */
   const limits = { maxPromptTokens: 1000, maxActionTokens: 3000, maxCriticTokens: 3000 };

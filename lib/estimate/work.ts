@@ -326,20 +326,24 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   const calls: Writing[] = [];
   if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
   let chain = state + action;
+  // What the critic reads of (s, a) that no call of these weights has read.
   let unread = config.attempt === "fresh" ? 0 : chain;
   const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
   for (let round = 0; round < config.refinements; round++) {
+    const acted = state + action;
     if (futures > 0) {
       const each = { texts: count * futures };
-      calls.push(writing(texts, "futures", "θ", chain + request, unread + request, each));
+      calls.push(writing(texts, "futures", "θ", acted + request, unread + request, each));
       unread = futures * critique;
     }
-    chain += futures * critique + request;
-    calls.push(writing(texts, "critiques", "θ", chain, unread + request, batch));
-    chain += critique + request;
-    calls.push(writing(texts, "refinements", "θ", chain, request, batch));
+    const asked = futures * critique + request;
+    calls.push(writing(texts, "critiques", "θ", acted + asked, unread + request, batch));
+    // The first critique stands in the refiner's chain as it was asked for; a later one is read again there.
+    chain += asked + critique + request;
+    const fresh = round === 0 ? request : asked + critique + request;
+    calls.push(writing(texts, "refinements", "θ", chain, fresh, batch));
     chain += action;
-    unread = 0;
+    unread = action;
   }
   if (config.reasoning)
     calls.push(

@@ -388,6 +388,50 @@ describe("the policy's step (line 9)", () => {
     expect(refiner.filter(({ prompt }) => prompt.split("foreseen").length - 1 === 2)).toHaveLength(8);
     expect(refiner.filter(({ prompt }) => prompt.includes(act("key")))).toHaveLength(8);
   });
+
+  test.each([1, 2])(
+    "m rounds: each critique, of k = %i, reads s and its own attempt alone (eq. 3)",
+    async (k) => {
+      let round = 0;
+      const model = script();
+      const { reply } = model;
+      // Attempts that tell which one they are: "soap", then "key 1", "key 2", …
+      model.reply = (prompt, ...rest) => {
+        if (roleOf(prompt) !== "refiner") return reply(prompt, ...rest);
+        const before = prompt.split("Action:\nkey").length - 1;
+        round = Math.max(round, before + 1);
+        return act(`key ${before + 1}`);
+      };
+      const { run } = await train(model, { refinements: 3, futures: k });
+      expect(round).toBe(3);
+      const judged = model.calls.filter(
+        ({ prompt }) => roleOf(prompt) === (k === 1 ? "critic" : "evaluator"),
+      );
+      expect(judged).toHaveLength(24);
+      const states = run.trajectories[0]!.turns.map(({ state }) => model.decode(state.prompt()));
+      const attempts = judged.map(({ prompt }) => {
+        const state = states
+          .filter((text) => prompt.startsWith(text))
+          .sort((a, b) => b.length - a.length)[0]!;
+        const turn = prompt.slice(state.length).split("<|im_end|>")[0]!;
+        // Nothing stands between the attempt and the request, and no critique before it.
+        expect(prompt.slice(state.length).split("<|im_start|>assistant")).toHaveLength(2);
+        expect(prompt).not.toContain("bring the key");
+        return turn;
+      });
+      for (const word of ["soap", "key 1", "key 2"])
+        expect(attempts.filter((attempt) => attempt === act(word))).toHaveLength(8);
+      // The refiner's last prompt has all three attempts with their critiques, in order.
+      const last = model.calls.filter(
+        ({ prompt }) => roleOf(prompt) === "refiner" && prompt.includes("key 2"),
+      );
+      expect(last).toHaveLength(8);
+      for (const { prompt } of last)
+        expect(prompt).toMatch(
+          /Action:\nsoap[^]*bring the key[^]*key 1[^]*bring the key[^]*key 2[^]*bring the key/,
+        );
+    },
+  );
 });
 
 describe("k futures", () => {

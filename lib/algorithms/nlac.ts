@@ -109,7 +109,13 @@ const fields = z.strictObject({
   weightDecay: z.number().min(0).default(0),
   /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
   maxGradNorm: z.number().min(0).default(1),
-  /** Where the KL is taken: all tokens, the teacher's best with a tail bucket, or the sampled one. Paper: all. */
+  /**
+   * Where L1 is taken: over all tokens of the vocabulary, the teacher's best with a tail bucket, or the sampled one. Paper:
+   * eq. 5 is the KL, of which section 5.2 trains the cross entropy component, on the text of the target: that is "sampled".
+   * "full", the default, has the same expected gradient at each position of a target, with less variance. As a priority
+   * they differ: the KL leaves out the teacher's own entropy, which the cross entropy counts, so that a target of which the
+   * teacher is unsure does not come first for that.
+   */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
   /**
    * Demonstrated targets and refinements, made up afresh, whose likelihood joins the loss of every critic step: they

@@ -22,6 +22,7 @@
  *   history leaves out the reasoning of earlier turns, it is as many texts as turns, each after the state it was written at.
  * - The standard deviation is the sample's (n - 1), and 1e-4 keeps it from 0, as in TRL.
  * - An episode that an environment or a service broke has no reward: it is left out, of its group too.
+ * - Nothing is bootstrapped: without values, an episode that a limit cut counts with the reward it has brought.
  */
 
 import { z } from "zod";

@@ -7,7 +7,8 @@
  *
  * One model plays every role. For a sampled transition, two conversations grow by appending only:
  *
- *   under θ̄:  (s, a) + what came of it → future d' → target y          the teacher's context of y
+ *   under θ̄:  (s, a) + what came of it → future d' → target y          the teacher's context of y; where the
+ *             episode terminated, its outcome stands in the place of d'. Where a limit cut it, d' is written
  *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s alone
  *
  * The student reads (s, a) and the critic's request, and must give y the probability that the teacher, who

@@ -8,7 +8,8 @@
  *   L = mean_t ( -min(ρ_t A_t, clip(ρ_t, 1 - clip, 1 + clip) A_t) + c_V ½ max((V - R_t)², (V' - R_t)²) - c_H H_t )
  *
  * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the environment said is
- * passed over. Behind the last one the value is 0. V' is V held within valueClip of V_old. The first line's penalty is
+ * passed over. Behind the last one the value is 0 where the episode terminated, and that of the state at which it was cut where
+ * a limit truncated it. V' is V held within valueClip of V_old. The first line's penalty is
  * Ziegler et al.'s (2019), A_t is Schulman et al.'s (2016). With γ = λ = 1 and β = 0, R_t is what the episode still
  * brings: the values are learned from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
  *
@@ -16,7 +17,6 @@
  * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as turns, each after the state
  *   it was written at; the sum over t goes on across them.
  * - The value is a head on the policy's own network, so that c_V decides how much it shapes what both share.
- * - An episode that ends by the limit of its turns or of the context counts as ended.
  * - An episode that an environment or a service broke has no known reward and is left out.
  */
 
@@ -137,8 +137,10 @@ export interface PpoOptions<Task> {
 
 /** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
 interface State extends Counters {
-  /** Of the iteration's usable episodes, under θ before its first step. */
+  /** Of the texts of the iteration's usable episodes, under θ before its first step. */
   scores?: SavedScores[];
+  /** Of these episodes, V_old of the state at which a limit cut it; 0 for one that terminated. */
+  bootstraps?: number[];
 }
 
 /** An episode to learn from. */
@@ -198,10 +200,11 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
         });
         await checkpoint(false);
       }
-      const samples = samplesOf(trajectories);
+      const samples = samplesOf(trajectories, model);
       state.scores ??= (await score(training, samples)).map(saveScores);
+      state.bootstraps ??= await bootstrap(training, samples);
       const scores = state.scores.map(restoreScores);
-      const estimates = estimate(samples, scores, config);
+      const estimates = estimate(samples, scores, state.bootstraps, config);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < updatesPerIteration) {
@@ -216,6 +219,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
       }
       endIteration(state);
       delete state.scores;
+      delete state.bootstraps;
     }
     await evaluatePeriodically(training);
     await checkpoint(true);
@@ -229,9 +233,12 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
 // ---------------------------------------------------------------------------------------- advantages
 
 /** The episodes that can be learned from. */
-function samplesOf(trajectories: readonly Trajectory[]): Sample[] {
+function samplesOf(
+  trajectories: readonly Trajectory[],
+  { maxPositions }: Pick<PolicyGradientModel, "maxPositions">,
+): Sample[] {
   return trajectories.flatMap((trajectory) => {
-    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory);
+    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, maxPositions);
     return texts.length === 0 ? [] : [{ trajectory, texts }];
   });
 }
@@ -250,6 +257,23 @@ function score<Task>({ model, config, run }: Training<Task>, samples: readonly S
   );
 }
 
+/** V_old behind the last action of each sample: what a truncated episode is bootstrapped from. */
+async function bootstrap<Task>(
+  { model, run }: Training<Task>,
+  samples: readonly Sample[],
+): Promise<number[]> {
+  const cut = samples.flatMap(({ texts }, i) => {
+    const next = texts.at(-1)!.next;
+    return next === undefined ? [] : [{ next, i }];
+  });
+  // The value is that of the state before the token, whatever the token is.
+  const texts = cut.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
+  const read = await inGroups(texts, run.signal, (group) => model.values(group));
+  const values = new Array<number>(samples.length).fill(0);
+  for (const [j, { i }] of cut.entries()) values[i] = read[j]![0]!;
+  return values;
+}
+
 /** Of one text, [response tokens]; 0 where the policy did not write. */
 interface Estimates {
   advantages: number[];
@@ -260,6 +284,7 @@ interface Estimates {
 function estimate(
   samples: readonly Sample[],
   scores: readonly Scores[],
+  bootstraps: readonly number[],
   { discount, lambda, klCoefficient, whiten }: PpoConfig,
 ): Estimates[][] {
   const scored = perSample(samples, scores);
@@ -277,7 +302,7 @@ function estimate(
         values.push(oldValues![t]!);
       }
     }
-    return { texts, chain: generalizedAdvantages(rewards, values, discount, lambda) };
+    return { texts, chain: generalizedAdvantages(rewards, values, discount, lambda, bootstraps[i]!) };
   });
   const advantages = all.flatMap(({ chain }) => chain.advantages);
   // One advantage alone has no deviation.
@@ -303,22 +328,24 @@ function estimate(
 const leastDeviation = 1e-8;
 
 /**
- * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions, whose end is terminal
+ * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions
  * (Schulman et al., "High-dimensional continuous control using generalized advantage estimation", 2016, eq. 16).
  *
  * @param rewards received after each action
  * @param values of the state before each action
+ * @param after of the state behind the last action; 0, the default, where it is terminal
  */
 export function generalizedAdvantages(
   rewards: readonly number[],
   values: readonly number[],
   discount: number,
   lambda: number,
+  after = 0,
 ): Estimates {
   const advantages = new Array<number>(rewards.length).fill(0);
   let later = 0;
   for (let t = rewards.length - 1; t >= 0; t--) {
-    const surprise = rewards[t]! + discount * (values[t + 1] ?? 0) - values[t]!;
+    const surprise = rewards[t]! + discount * (values[t + 1] ?? after) - values[t]!;
     later = surprise + discount * lambda * later;
     advantages[t] = later;
   }

@@ -4,7 +4,7 @@
  * action's successor is the state of the next token that the policy wrote, beyond the environment's answer where a turn
  * ends. Episodes of any age are replayed:
  *
- *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];  y = r at an episode's last token
+ *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];  y = r where an episode terminates
  *   L_Q   = ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²
  *   L_π   = KL( π(· | s) ‖ softmax(min(Q1, Q2)(s, ·) / α) )
  *   θ     ← θ - λ ∇(qCoefficient · L_Q + policyCoefficient · L_π),  then  θ̄ ← τ θ + (1 - τ) θ̄
@@ -21,8 +21,8 @@
  *   then leads to the state of the next turn, whose V̄ is read in a pass of its own.
  * - The first updates may leave out L_π, so that the policy is not fitted to values that nothing has taught yet. It moves
  *   all the same, by what it shares with Q.
- * - An episode that reached a limit ends like any other. One that an environment or a service broke has no known
- *   outcome and is not replayed.
+ * - An episode that a limit cut is bootstrapped from the state at which it was cut: y = r + γ V̄(s') there too. One that an
+ *   environment or a service broke has no known outcome and is not replayed.
  */
 
 import { z } from "zod";
@@ -161,7 +161,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  const replay = new Replay(config);
+  const replay = new Replay(config, model.maxPositions);
   const state = await restore(run, replay, config);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -237,10 +237,12 @@ interface Episode {
 /** The newest `replayCapacity` episodes. A draw depends on its seed and on them alone, so none of it is checkpointed. */
 class Replay {
   readonly #capacity: number;
+  readonly #maxPositions: number;
   readonly #episodes: Episode[] = [];
 
-  constructor({ replayCapacity }: SacConfig) {
+  constructor({ replayCapacity }: SacConfig, maxPositions: number) {
     this.#capacity = replayCapacity;
+    this.#maxPositions = maxPositions;
   }
 
   /** Episodes held now. */
@@ -250,7 +252,7 @@ class Replay {
 
   /** Keeps the episode if its outcome is known and the policy wrote something in it. */
   add(trajectory: Trajectory): void {
-    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory);
+    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, this.#maxPositions);
     if (texts.length === 0) return;
     this.#episodes.push({ id: trajectory.id, reward: trajectory.reward, texts });
     if (this.#episodes.length > this.#capacity) this.#episodes.shift();

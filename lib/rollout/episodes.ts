@@ -149,7 +149,7 @@ export interface EpisodeText extends ScoredText {
   weight: number[];
   /** Where the turns' own ids stand, [start, end) of the response, and what each turn received. */
   turns: { start: number; end: number; reward: number }[];
-  /** The prompt of the state after the last turn, to bootstrap a value from; absent where the episode ended there. */
+  /** The prompt of the state after the last turn, to bootstrap a value from; absent where the episode terminated there. */
   next?: number[];
 }
 
@@ -158,9 +158,20 @@ export interface EpisodeText extends ScoredText {
  * written before it. Where the history leaves out the reasoning of earlier turns, a state does not extend the turn before it,
  * and a text begins anew there. A fault's last turn has no known outcome, so it is left out, as `transitionsOf` leaves it
  * out. Empty when no turn is left.
+ *
+ * @param maxPositions of a model that values states. The last text of a truncated episode then has a `next`, the state at which
+ *   it was cut; where the model has no room for that, the turn before it is the last. Default: nothing is bootstrapped at the end
  */
-export function episodeTexts(trajectory: Trajectory): EpisodeText[] {
-  const turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
+export function episodeTexts(trajectory: Trajectory, maxPositions?: number): EpisodeText[] {
+  let turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
+  let next: number[] | undefined;
+  if (maxPositions !== undefined && turns.at(-1)?.truncated) {
+    next = trajectory.conversation.prompt();
+    if (next.length >= maxPositions) {
+      next = turns.at(-1)!.state.prompt();
+      turns = turns.slice(0, -1);
+    }
+  }
   const texts: (EpisodeText & { response: number[] })[] = [];
   for (const { state, tokens, reward } of turns) {
     const prompt = state.prompt();
@@ -182,6 +193,8 @@ export function episodeTexts(trajectory: Trajectory): EpisodeText[] {
     }
     text.turns.push({ start, end: response.length, reward });
   }
+  const last = texts.at(-1);
+  if (last !== undefined && next !== undefined) last.next = next;
   return texts;
 }
 

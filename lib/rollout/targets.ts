@@ -33,7 +33,10 @@ export function targetMetrics(targets: readonly Target[]): Record<string, number
   return dropMetrics("targets", targets);
 }
 
-/** Under θ̄: from (s, a) and what came of it to the target description y. One append-only chain a transition. */
+/**
+ * Under θ̄: from (s, a) and what came of it to the target description y. One append-only chain a transition. A truncated
+ * episode has no outcome to tell: its last transition is backed up like any other before it, by a future.
+ */
 export async function writeTargets(roles: Roles, transitions: readonly Transition[]): Promise<Target[]> {
   const { model, config, actionFormat, singleStep, rewardRange } = roles;
   const withVerdict = config.futures === 1;
@@ -45,13 +48,13 @@ export async function writeTargets(roles: Roles, transitions: readonly Transitio
   const students = chains.map((chain) => chain.fork().append(criticPrompt).prompt());
 
   const bootstrapping = config.bootstrap !== "none" && !singleStep;
-  const going = chains.map((chain, i) => (bootstrapping && !transitions[i]!.done ? chain : undefined));
+  const going = chains.map((chain, i) => (bootstrapping && !transitions[i]!.terminated ? chain : undefined));
   const futures = bootstrapping ? await foresee(roles, going, transitions) : [];
 
   const backups = chains.map((chain, i) => {
-    const { done, observation, reward, received } = transitions[i]!;
+    const { terminated, observation, reward, received } = transitions[i]!;
     if (singleStep) return chain.append(user(solutionTargetRequest(reward, observation, actionFormat)));
-    if (done)
+    if (terminated)
       return chain.append(user(terminalTargetRequest(observation, received, withVerdict, rewardRange)));
     if (!bootstrapping) return chain.append(user(observedTargetRequest(observation, withVerdict, reward)));
     return futures[i]?.text === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));

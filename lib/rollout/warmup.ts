@@ -151,7 +151,7 @@ export function demonstratedTexts(
       }
       if (outcome === undefined) continue;
       const target = critiqueText(outcome.joined, advice);
-      if (outcome.done) {
+      if (outcome.terminated) {
         const request = terminalTargetRequest(
           outcome.observation,
           outcome.reward,

@@ -35,7 +35,8 @@ export interface EpisodeRecord {
     malformed?: string;
     observation: Message[];
     reward: number;
-    done: boolean;
+    terminated: boolean;
+    truncated: boolean;
     info: Record<string, unknown>;
   }[];
   conversation: ConversationJson;
@@ -85,8 +86,19 @@ export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
     line++;
     if (!Array.isArray(record?.turns) || record.conversation === undefined)
       throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
-    yield record as EpisodeRecord;
+    yield { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
   }
+}
+
+/** Records of earlier versions say `done` of an episode's last turn, whatever ended it; the outcome tells which it was. */
+function withEnding(
+  turn: EpisodeRecord["turns"][number] & { done?: boolean },
+  outcome: Outcome | undefined,
+): EpisodeRecord["turns"][number] {
+  const { done, ...rest } = turn;
+  if (done === undefined) return rest;
+  const terminated = done && (outcome === "done" || outcome === "malformed");
+  return { ...rest, terminated, truncated: done && !terminated };
 }
 
 /**

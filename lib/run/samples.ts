@@ -37,7 +37,7 @@ export function sampleRecord(
 export function actionSample(
   model: LanguageModel,
   update: number,
-  { trajectory, turn, state, action, observation, reward, done }: Transition,
+  { trajectory, turn, state, action, observation, reward, terminated, truncated }: Transition,
   facts: SampleRecord["facts"],
 ): SampleRecord {
   const texts = {
@@ -45,7 +45,7 @@ export function actionSample(
     action: model.decode(action),
     observation: observationText(observation),
   };
-  return { update, trajectory, turn, texts, facts: { reward, done, ...facts } };
+  return { update, trajectory, turn, texts, facts: { reward, terminated, truncated, ...facts } };
 }
 
 /** A whole episode that an update learned from, with its control tokens, and what is known of it. */

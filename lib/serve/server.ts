@@ -223,8 +223,9 @@ class Service {
     app.post("/v1/episodes/:id/reward", async (c) => {
       if (this.#episodes === undefined)
         throw badRequest("Nothing is recorded here: start the server with a recording.");
-      const { reward, done } = readRequest(rewardRequest, await body(c));
-      return c.json(this.#episodes.reward(c.req.param("id"), reward, done));
+      const { reward, truncated, terminated = !truncated } = readRequest(rewardRequest, await body(c));
+      const ending = { terminated, truncated: truncated && !terminated };
+      return c.json(this.#episodes.reward(c.req.param("id"), reward, ending));
     });
   }
 
@@ -480,8 +481,10 @@ function callForm(conversation: Conversation): CallForm {
 
 const rewardRequest = z.strictObject({
   reward: z.number(),
-  /** Whether the episode is over. */
-  done: z.boolean().default(true),
+  /** Whether the task has ended. Default: yes, unless the episode is `truncated`. */
+  terminated: z.boolean().optional(),
+  /** Whether a limit of the agent's own cut the episode: it is over, without an outcome. */
+  truncated: z.boolean().default(false),
 });
 
 async function body(c: Context): Promise<unknown> {

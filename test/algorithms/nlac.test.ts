@@ -112,7 +112,7 @@ describe("acting (lines 3 to 6)", () => {
   test("the policy acts under θ, and every turn becomes a transition", async () => {
     const { run, result } = await train(script());
     expect(result).toMatchObject({ episodes: 1, environmentSteps: 3, updates: 1, stopped: false });
-    expect(run.trajectories[0]!.turns.map(({ done }) => done)).toEqual([false, false, true]);
+    expect(run.trajectories[0]!.turns.map(({ terminated }) => terminated)).toEqual([false, false, true]);
     expect(run.rows[0]!.values).toMatchObject({
       "rollout/success": 0,
       "parse/action": 1,
@@ -126,7 +126,7 @@ describe("acting (lines 3 to 6)", () => {
     expect(trajectory!.outcome).toBe("malformed");
     expect(trajectory!.turns).toHaveLength(3);
     expect(trajectory!.turns[0]!.observation[0]!.content).toContain('"Thought:" is missing');
-    expect(trajectory!.turns[2]!.done).toBe(true);
+    expect(trajectory!.turns[2]!.terminated).toBe(true);
     expect(run.rows[0]!.values["parse/action"]).toBe(0);
   });
 
@@ -188,6 +188,27 @@ describe("the critic's step (line 8)", () => {
     for (const { teacher } of kls(model)) {
       expect(model.decode(teacher)).toContain("OBSERVED thanks");
       expect(model.decode(teacher)).toContain("Final score: 1");
+    }
+  });
+
+  test("an episode that a limit cut has no outcome: its last transition is bootstrapped like the others", async () => {
+    for (const bootstrap of ["request", "successor", "none"] as const) {
+      const model = script();
+      const { run } = await train(model, { bootstrap }, errandEnvironment({ turnLimitEnds: false }));
+      expect(run.trajectories[0]).toMatchObject({ outcome: "turn-limit", reward: 0 });
+      const drawn = new Set(run.samples.map(({ turn }) => turn));
+      expect(drawn).toContain(2); // the last
+      const teachers = kls(model).map(({ teacher }) => model.decode(teacher));
+      expect(teachers).toHaveLength(8);
+      for (const text of teachers) {
+        expect(text).not.toContain("Final score");
+        expect(text).not.toContain("ended the task");
+      }
+      const written = model.calls.filter(
+        ({ prompt, weights }) =>
+          weights === "target" && roleOf(prompt) === (bootstrap === "successor" ? "critic" : "future"),
+      );
+      expect(written).toHaveLength(bootstrap === "none" ? 0 : 8);
     }
   });
 

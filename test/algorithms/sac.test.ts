@@ -297,7 +297,8 @@ function bandit(): Environment<Errand> {
     step: async ({ text }) => ({
       observation: [],
       reward: /^[0-9A-Za-z]/.test(text) ? 1 : 0,
-      done: true,
+      terminated: true,
+      truncated: false,
       info: {},
     }),
     close: async () => undefined,
@@ -361,6 +362,20 @@ describe("what follows the last action of a text", () => {
     expect(ended).toBe(0);
     expect(going).not.toBe(0);
     expect(going).toBeCloseTo(whole!.targets[first.length - 1]!, 5);
+  });
+
+  test("is added to what the last turn received, where a limit cut the episode", async () => {
+    const environment = errandEnvironment({ turnLimitEnds: false });
+    const { calls, run } = await train({ batchSize: 1 }, { environment });
+    const [values, losses] = [false, undefined].map((gradient) =>
+      calls.filter(({ options }) => options.withGradient === gradient).flatMap(({ texts }) => texts),
+    );
+    const cut = run.trajectories[0]!.conversation.prompt();
+    expect(values!.map(({ prompt, response }) => [...prompt, response[0]!])).toEqual([cut]);
+    expect(losses!.map(({ rewards }) => rewards.filter((reward) => reward !== 0))).toEqual([[0.75]]);
+    expect(losses![0]!.rewards.at(-1)).toBe(0.75);
+    const ended = await train({ batchSize: 1 });
+    expect(ended.calls.flatMap(({ texts }) => texts).map(({ rewards }) => sum(rewards))).toEqual([0]);
   });
 
   test("is added to what the turn received, where reasoning makes a text of every turn", async () => {

@@ -48,7 +48,7 @@ async function rewards(actions: Action[], options?: TauBenchOptions, index?: num
   const { episode } = await open(options, index);
   const results = [];
   for (const action of actions) results.push(await episode.step(action));
-  return results.map(({ reward, done }) => (done ? reward : "going on"));
+  return results.map(({ reward, terminated, truncated }) => (terminated || truncated ? reward : "going on"));
 }
 
 describe("tauBench", () => {

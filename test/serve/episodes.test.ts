@@ -62,16 +62,16 @@ describe("a recording", () => {
       a!.push(first.said, say("More of a"));
       const second = await turn(client, a!);
       expect([first.episode, other.episode]).toContain(second.episode);
-      expect(await reward(second.episode, { reward: 0.25, done: false })).toMatchObject({
+      expect(await reward(second.episode, { reward: 0.25, terminated: false })).toMatchObject({
         turns: 2,
         reward: 0.25,
-        done: false,
+        terminated: false,
       });
       expect(await reward(second.episode, { reward: 0.5 })).toMatchObject({
         status: 200,
         turns: 2,
         reward: 0.75,
-        done: true,
+        terminated: true,
       });
       expect(server.recorded).toBe(1);
       await server.close(20);
@@ -80,10 +80,20 @@ describe("a recording", () => {
       expect(none).toEqual([]);
       expect(episode).toMatchObject({ task: second.episode, reward: 0.75, outcome: "done" });
       expect(
-        episode!.turns.map(({ text, reward, done, observation }) => ({ text, reward, done, observation })),
+        episode!.turns.map(({ text, reward, terminated, observation }) => ({
+          text,
+          reward,
+          terminated,
+          observation,
+        })),
       ).toEqual([
-        { text: "I heard 1.", reward: 0, done: false, observation: [{ role: "user", content: "More of a" }] },
-        { text: "I heard 2.", reward: 0.75, done: true, observation: [] },
+        {
+          text: "I heard 1.",
+          reward: 0,
+          terminated: false,
+          observation: [{ role: "user", content: "More of a" }],
+        },
+        { text: "I heard 2.", reward: 0.75, terminated: true, observation: [] },
       ]);
       for (const [i, { state, tokens, logProbs }] of episode!.turns.entries()) {
         expect(state.prompt()).toEqual(model.calls[i === 0 ? 0 : 2]!.request.tokens);
@@ -168,7 +178,7 @@ describe("episodes without a header", () => {
       const first = await turn(client, [say("Task")]);
       const messages = [say("Task"), first.said, say("go on")];
       expect((await turn(client, messages)).episode).toBe(first.episode); // its answer was lost on the way
-      await reward(first.episode, { reward: 0.5, done: false });
+      await reward(first.episode, { reward: 0.5, terminated: false });
       expect((await turn(client, messages)).episode).toBe(first.episode);
       expect((await turn(client, [say("Task")])).episode).not.toBe(first.episode);
       expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 2, reward: 1.5 });
@@ -203,7 +213,7 @@ describe("an open episode", () => {
         const gate = closedGate(model);
         const late = turn(client, [say("Task"), first.said, say("more")], episode);
         await expect.poll(() => gate.waiting).toBe(1);
-        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 1, done: true });
+        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 1, terminated: true });
         gate.open();
         await expect(late).rejects.toMatchObject({ status: 400, code: "episode_conflict" });
         expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 400 });
@@ -263,7 +273,7 @@ describe("an open episode", () => {
       };
       for (const name of ["a", "b", "c"]) play(name);
       expect(episodes.forgotten).toBe(1);
-      for (const name of ["b", "c"]) episodes.reward(name, 1, true);
+      for (const name of ["b", "c"]) episodes.reward(name, 1, { terminated: true, truncated: false });
       expect(() => episodes.place("b", ["b"])).toThrow(/is over/);
       expect(episodes.place("a", ["a"])).toEqual({ name: "a", named: true }); // so long ago that it is not known
       episodes.close();
@@ -364,7 +374,7 @@ describe("a recording server that is stopped", () => {
       const { episode } = await going;
       await expect(turn(client, [say("Another")])).rejects.toMatchObject({ status: 503, code: "stopping" });
       expect((await fetch(`${server.url}/health`)).status).toBe(503);
-      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200, done: true });
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200, terminated: true });
       await closed;
       expect(server.recorded).toBe(1);
     }));

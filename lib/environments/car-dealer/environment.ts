@@ -155,6 +155,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     name: "carDealer",
     actionFormat,
     maxTurns,
+    turnLimitEnds: true,
     rewardRange: [0, mostOverBudget],
     idle: { text: '{"name":"no_op","arguments":{}}', tool: { name: "no_op", arguments: {} } },
     async tasks(split) {
@@ -206,7 +207,8 @@ function sale(buyer: Buyer, offer: Offer, firstCar: number): Ending {
 
 /** At the end it is told what was hidden, so that a critic that is trained on the ending learns what would have been right. */
 function result(buyer: Buyer, said: Message, info: object, ending: Ending | undefined): StepResult {
-  if (ending === undefined) return { observation: [said], reward: 0, done: false, info: { ...info } };
+  if (ending === undefined)
+    return { observation: [said], reward: 0, terminated: false, truncated: false, info: { ...info } };
   const best = bestSale(buyer, inventories[buyer.split].cars)!;
   const epilogue =
     `${ending.text} ${needsText(buyer)} The budget was ${dollars(buyer.budget)}; the best sale would have been car ` +
@@ -214,7 +216,8 @@ function result(buyer: Buyer, said: Message, info: object, ending: Ending | unde
   return {
     observation: [said, { role: "user", content: `[The negotiation is over. ${epilogue}]` }],
     reward: ending.reward,
-    done: true,
+    terminated: true,
+    truncated: false,
     info: { ...info, ...ending.info, success: ending.success, budget: buyer.budget },
   };
 }

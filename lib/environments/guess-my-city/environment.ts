@@ -116,7 +116,8 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
       return {
         observation: [{ role: "user", content: ending(guess?.name, city.name) }],
         reward: success ? won : lost,
-        done: true,
+        terminated: true,
+        truncated: false,
         info: { success, ...(guess === undefined ? {} : { guess: guess.name }), city: city.name, remaining },
       };
     }
@@ -126,7 +127,8 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     return {
       observation: [{ role: "user", content: `${reply.text}${last}` }],
       reward: rewardKind === "turns" ? -1 : 0,
-      done: false,
+      terminated: false,
+      truncated: false,
       info: { ...reply.info, remaining },
     };
   }
@@ -171,7 +173,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
         throwIfAborted(options.signal);
         const result = await play(oracle, city, action.text, used, options);
         used++;
-        over = result.done;
+        over = result.terminated;
         return result;
       },
       async close() {
@@ -185,6 +187,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     name: "guessMyCity",
     actionFormat: "text",
     maxTurns: turns,
+    turnLimitEnds: true,
     rewardRange: rewardKind === "turns" ? [-turns, 0] : [0, 1],
     idle: { text: "I have nothing to ask." },
     async tasks(split) {

@@ -18,11 +18,13 @@
  * DAPO's clip-higher.
  *
  * Departures from the papers, all of them choices where they are silent:
- * - An episode has many turns; it is scored as one text, and what the environment said in it has no weight. Where the
- *   history leaves out the reasoning of earlier turns, it is as many texts as turns, each after the state it was written at.
+ * - An episode has many turns; it is scored as one text, and what the environment said in it has no
+ *   weight. Where the history leaves out the reasoning of earlier turns, it is as many texts as
+ *   turns, each after the state it was written at.
  * - The standard deviation is the sample's (n - 1), and 1e-4 keeps it from 0, as in TRL.
  * - An episode that an environment or a service broke has no reward: it is left out, of its group too.
- * - Nothing is bootstrapped: without values, an episode that a limit cut counts with the reward it has brought.
+ * - Nothing is bootstrapped: without values, an episode that a limit cut counts with the reward it
+ *   has brought.
  */
 
 import { z } from "zod";

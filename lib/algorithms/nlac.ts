@@ -7,11 +7,11 @@
  *
  * One model plays every role. For a sampled transition, two conversations grow by appending only:
  *
- *   under θ̄:  (s, a) + what came of it → future d' → target y          the teacher's context of y; where the
- *             episode terminated, its outcome stands in the place of d'. Where a limit cut it, d' is written
+ *   under θ̄:  (s, a) + what came of it → future d' → target y          the teacher's context of y
  *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s alone
  *
- * The student reads (s, a) and the critic's request, and must give y the probability that the teacher, who
+ * Where the episode terminated, its outcome stands in the place of d'; where a limit truncated it,
+ * d' is written as before. The student reads (s, a) and the critic's request, and must give y the probability that the teacher, who
  * saw s', gives it.
  *
  * Departures from the paper, all of them choices where it is silent or a batch needs one:
@@ -21,8 +21,10 @@
  *   much as a short one.
  * - With k > 1 the futures alone are trained by L1; the evaluator only reads them (the paper: evaluation
  *   needs no training of its own).
- * - A sample whose texts do not fit into the model's context, or cannot be read, is left out and counted by its cause.
- * Options that the paper does not have, its ablations among them, are off by default and say so where they stand.
+ * - A sample whose texts do not fit into the model's context, or cannot be read, is left out and
+ *   counted by its cause.
+ * Options that the paper does not have, its ablations among them, are off by default and say so
+ * where they stand.
  */
 
 import { z } from "zod";
@@ -111,11 +113,12 @@ const fields = z.strictObject({
   /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
   maxGradNorm: z.number().min(0).default(1),
   /**
-   * Where L1 is taken: over all tokens of the vocabulary, the teacher's best with a tail bucket, or the sampled one. Paper:
-   * eq. 5 is the KL, of which section 5.2 trains the cross entropy component, on the text of the target: that is "sampled".
-   * "full", the default, has the same expected gradient at each position of a target, with less variance. As a priority
-   * they differ: the KL leaves out the teacher's own entropy, which the cross entropy counts, so that a target of which the
-   * teacher is unsure does not come first for that.
+   * Where L1 is taken: over all tokens of the vocabulary, the teacher's best with a tail bucket, or
+   * the sampled one. Paper: eq. 5 is the KL, of which section 5.2 trains the cross entropy
+   * component, on the text of the target: that is "sampled". "full", the default, has the same
+   * expected gradient where targets are written at temperature 1, with less variance. As a priority
+   * they differ: the KL leaves out the teacher's own entropy, which the cross entropy counts, so
+   * that a target of which the teacher is unsure does not come first for that.
    */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
   /**
@@ -374,8 +377,9 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/critic"] = (performance.now() - generated) / 1000;
-  // The priority of a transition becomes its L1. One without a target teaches the critic nothing: left at the largest
-  // priority, with which it came, it would be drawn for ever. Its refinement is trained on all the same.
+  // The priority of a transition becomes its L1. One without a target teaches the critic nothing:
+  // left at the largest priority, with which it came, it would be drawn for ever. Its refinement is
+  // trained on all the same.
   const learned = new Set(usable.map(({ i }) => indices[i]!));
   const untaught = new Set(indices.filter((index) => !learned.has(index)));
   for (const index of untaught) replay.setPriority(index, 0);

@@ -7,15 +7,16 @@
  *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t)
  *   L = mean_t ( -min(ρ_t A_t, clip(ρ_t, 1 - clip, 1 + clip) A_t) + c_V ½ max((V - R_t)², (V' - R_t)²) - c_H H_t )
  *
- * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the environment said is
- * passed over. Behind the last one the value is 0 where the episode terminated, and that of the state at which it was cut where
- * a limit truncated it. V' is V held within valueClip of V_old. The first line's penalty is
- * Ziegler et al.'s (2019), A_t is Schulman et al.'s (2016). With γ = λ = 1 and β = 0, R_t is what the episode still
- * brings: the values are learned from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
+ * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the
+ * environment said is passed over. Behind the last one the value is 0 where the episode terminated,
+ * and that of the state at which it was cut where a limit truncated it. V' is V held within
+ * valueClip of V_old. The first line's penalty is Ziegler et al.'s (2019), A_t is Schulman et al.'s
+ * (2016). With γ = λ = 1 and β = 0, R_t is what the episode still brings: the values are learned
+ * from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
  *
  * Departures from the papers, all of them choices where they are silent:
- * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as turns, each after the state
- *   it was written at; the sum over t goes on across them.
+ * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as
+ *   turns, each after the state it was written at; the sum over t goes on across them.
  * - The value is a head on the policy's own network, so that c_V decides how much it shapes what both share.
  * - An episode that an environment or a service broke has no known reward and is left out.
  */

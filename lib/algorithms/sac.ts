@@ -17,12 +17,14 @@
  * - Policy and critics share the model below their heads and one optimizer. Haarnoja et al. have separate networks.
  * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α times it.
  * - Losses are averaged over all the tokens that the policy wrote in a batch of whole episodes.
- * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as turns; a turn's last token
- *   then leads to the state of the next turn, whose V̄ is read in a pass of its own.
+ * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as
+ *   turns; a turn's last token then leads to the state of the next turn, whose V̄ is read in a pass
+ *   of its own.
  * - The first updates may leave out L_π, so that the policy is not fitted to values that nothing has taught yet. It moves
  *   all the same, by what it shares with Q.
- * - An episode that a limit cut is bootstrapped from the state at which it was cut: y = r + γ V̄(s') there too. One that an
- *   environment or a service broke has no known outcome and is not replayed.
+ * - An episode that a limit cut is bootstrapped from the state at which it was cut: y = r + γ
+ *   V̄(s') there too. One that an environment or a service broke has no known outcome and is not
+ *   replayed.
  */
 
 import { z } from "zod";
@@ -318,9 +320,10 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
 }
 
 /**
- * γ V̄ of the state after each text's last action; 0 where the episode ended there. The model takes a text's last action for
- * terminal, so what follows it is read in a text of its own: the target of an action that brings nothing and leads to that
- * state. What is written there does not matter to the state's value.
+ * γ V̄ of the state after each text's last action; 0 where the episode ended there. The model takes
+ * a text's last action for terminal, so what follows it is read in a text of its own: the target of
+ * an action that brings nothing and leads to that state. What is written there does not matter to
+ * the state's value.
  */
 export async function valuesAfter(
   model: SoftQModel,
@@ -353,7 +356,10 @@ export async function valuesAfter(
   return values;
 }
 
-/** A text as the model reads it; each of its actions weighs `share`, and the last one leads to a value of `after`. */
+/**
+ * A text as the model reads it; each of its actions weighs `share`, and the last one leads to a
+ * value of `after`.
+ */
 function softQText(
   { prompt, response, weight, turns }: EpisodeText,
   share: number,

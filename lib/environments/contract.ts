@@ -38,11 +38,14 @@ export interface StepResult {
   observation: Message[];
   /** Reward of this step; sparse tasks give 0 until the end and a value in [0, 1] then. */
   reward: number;
-  /** The task has ended, by what was done or by a rule of its own: there is an outcome, and nothing follows. */
+  /**
+   * The task has ended, by what was done or by a rule of its own: there is an outcome, and nothing
+   * follows.
+   */
   terminated: boolean;
   /**
-   * A limit that is no part of the task cut the episode here (Gymnasium's word): it has no outcome, and what would have
-   * followed is bootstrapped. Not looked at where `terminated` is true.
+   * A limit that is no part of the task cut the episode here (Gymnasium's word): it has no outcome,
+   * and what would have followed is bootstrapped. Not looked at where `terminated` is true.
    */
   truncated: boolean;
   /**
@@ -139,9 +142,10 @@ export interface Environment<Task = unknown> {
   /** Turns after which an episode ends. */
   readonly maxTurns: number;
   /**
-   * Whether `maxTurns` is a rule of the task, as of 20 Questions: an episode that has used its turns has then ended
-   * (`terminated`), also where the last action could not be read and never reached it. Default false: the limit cuts an episode
-   * short (`truncated`). Of a single-step task it always is a rule.
+   * Whether `maxTurns` is a rule of the task, as of 20 Questions: an episode that has used its
+   * turns has then ended (`terminated`), also where the last action could not be read and never
+   * reached it. Default false: the limit cuts an episode short (`truncated`). Of a single-step task
+   * it always is a rule.
    */
   readonly turnLimitEnds?: boolean;
   /**
@@ -150,8 +154,9 @@ export interface Environment<Task = unknown> {
    */
   readonly singleStep?: boolean;
   /**
-   * The smallest and the largest total reward of an episode. Default [0, 1]. Where the smallest is below 0, an episode that
-   * nlac ends, by its turns, the model's context or unreadable actions, counts with it.
+   * The smallest and the largest total reward of an episode. Default [0, 1]. Where the smallest is
+   * below 0, an episode that nlac ends, by its turns, the model's context or unreadable actions,
+   * counts with it.
    */
   readonly rewardRange?: readonly [low: number, high: number];
   /** What an agent does, turn by turn, that does nothing: its success is the floor that a policy must beat. */

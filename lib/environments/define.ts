@@ -37,7 +37,9 @@ export interface EnvironmentDefinition<Task, State> {
   score(state: State, task: Task): Made<number>;
   /** Turns after which an episode ends. Default 30. */
   maxTurns?: number;
-  /** As in `Environment`: whether that is a rule of the task. Default false, but for a single turn. */
+  /**
+   * As in `Environment`: whether that is a rule of the task. Default false, but for a single turn.
+   */
   turnLimitEnds?: boolean;
   /**
    * How calls are written. "call": in the form of the model's own chat template, which must know one; "tool": as JSON after

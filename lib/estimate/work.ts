@@ -16,7 +16,10 @@ export interface TextLengths {
   critique: number;
   /** What a role is asked, with the template's tokens around it. */
   request: number;
-  /** The reasoning before an answer, of a model that reasons; the history of an episode leaves it out. */
+  /**
+   * The reasoning before an answer, of a model that reasons; the history of an episode leaves it
+   * out.
+   */
   thought: number;
   /** Turns of an episode. */
   turns: number;
@@ -338,7 +341,8 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
     }
     const asked = futures * critique + request;
     calls.push(writing(texts, "critiques", "θ", acted + asked, unread + request, batch));
-    // The first critique stands in the refiner's chain as it was asked for; a later one is read again there.
+    // The first critique stands in the refiner's chain as it was asked for; a later one is read
+    // again there.
     chain += asked + critique + request;
     const fresh = round === 0 ? request : asked + critique + request;
     calls.push(writing(texts, "refinements", "θ", chain, fresh, batch));
@@ -420,8 +424,9 @@ export function allWriting({ playing, writing, diagnosis }: Work): Writing[] {
 }
 
 /**
- * The same work with every text as long as the recipe allows, observations and requests as assumed: where it fits, no text
- * can exhaust the memory. A role of NLAC reads a prompt and an action of the longest, and what was written about them.
+ * The same work with every text as long as the recipe allows, observations and requests as assumed:
+ * where it fits, no text can exhaust the memory. A role of NLAC reads a prompt and an action of the
+ * longest, and what was written about them.
  */
 export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShape): Work {
   const { limits } = work;

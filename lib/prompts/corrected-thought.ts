@@ -55,7 +55,10 @@ export function parseCorrectedThought(text: string): Parsed<{ thought: string }>
   return { ok: true, thought };
 }
 
-/** A reply's thought and the text after it. The last closing tag ends the thought, as chat templates have it. */
+/**
+ * A reply's thought and the text after it. The last closing tag ends the thought, as chat templates
+ * have it.
+ */
 export function splitThought(text: string): { thought: string; rest: string } | undefined {
   const end = text.lastIndexOf(thinkClose);
   if (end < 0) return undefined;

@@ -333,12 +333,13 @@ function turnsPlayed<Task>({ request, turns }: Pick<Running<Task>, "request" | "
 }
 
 /**
- * What an episode that its environment did not end, after rewards of `total`, still costs. Where turns can cost, it counts
- * with the low end of its rewards: to outgrow the context, or to write what nobody can read, must never be cheaper than to
- * lose. The episode's reward has it always, for by that episodes are compared (evaluation, GRPO's groups, RFT's successes).
- * A turn's reward has it only where the episode terminated, by unreadable actions or by a rule. At a truncation it is no
- * reward of any turn: the future is bootstrapped there, and its cost with it. What the environment itself ended or cut costs
- * what it says.
+ * What an episode that its environment did not end, after rewards of `total`, still costs. Where
+ * turns can cost, it counts with the low end of its rewards: to outgrow the context, or to write
+ * what nobody can read, must never be cheaper than to lose. The episode's reward has it always, for
+ * by that episodes are compared (evaluation, GRPO's groups, RFT's successes). A turn's reward has
+ * it only where the episode terminated, by unreadable actions or by a rule. At a truncation it is
+ * no reward of any turn: the future is bootstrapped there, and its cost with it. What the
+ * environment itself ended or cut costs what it says.
  */
 export function costOfLeaving(
   { rewardRange: [low] = [0, 1] }: Pick<Environment, "rewardRange">,
@@ -354,7 +355,8 @@ function cutShort<Task>(
   environment: Environment<Task>,
 ): void {
   const { actionFormat, singleStep = actionFormat === "solution", turnLimitEnds = singleStep } = environment;
-  // Three unreadable actions are the agent's own doing: to bootstrap from there would make them worth a future.
+  // Three unreadable actions are the agent's own doing: to bootstrap from there would make them
+  // worth a future.
   const terminated = outcome === "malformed" || (outcome === "turn-limit" && turnLimitEnds);
   finish(run, outcome, terminated);
   const total = run.turns.reduce((sum, { reward }) => sum + reward, run.request.from?.reward ?? 0);

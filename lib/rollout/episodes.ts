@@ -1,4 +1,7 @@
-/** What methods share: a round's episodes, how they are gone through, and an episode as texts to learn from. */
+/**
+ * What methods share: a round's episodes, how they are gone through, and an episode as texts to
+ * learn from.
+ */
 
 import { z } from "zod";
 import type { Environment } from "../environments/contract.ts";
@@ -149,18 +152,23 @@ export interface EpisodeText extends ScoredText {
   weight: number[];
   /** Where the turns' own ids stand, [start, end) of the response, and what each turn received. */
   turns: { start: number; end: number; reward: number }[];
-  /** The prompt of the state after the last turn, to bootstrap a value from; absent where the episode terminated there. */
+  /**
+   * The prompt of the state after the last turn, to bootstrap a value from; absent where the
+   * episode terminated there.
+   */
   next?: number[];
 }
 
 /**
- * The episode as texts, each from the policy's first id in it to its last: one text where every state holds all that was
- * written before it. Where the history leaves out the reasoning of earlier turns, a state does not extend the turn before it,
- * and a text begins anew there. A fault's last turn has no known outcome, so it is left out, as `transitionsOf` leaves it
- * out. Empty when no turn is left.
+ * The episode as texts, each from the policy's first id in it to its last: one text where every
+ * state holds all that was written before it. Where the history leaves out the reasoning of earlier
+ * turns, a state does not extend the turn before it, and a text begins anew there. A fault's last
+ * turn has no known outcome, so it is left out, as `transitionsOf` leaves it out. Empty when no
+ * turn is left.
  *
- * @param maxPositions of a model that values states. The last text of a truncated episode then has a `next`, the state at which
- *   it was cut; where the model has no room for that, the turn before it is the last. Default: nothing is bootstrapped at the end
+ * @param maxPositions of a model that values states. The last text of a truncated episode then has
+ *   a `next`, the state at which it was cut; where the model has no room for that, the turn before
+ *   it is the last. Default: nothing is bootstrapped at the end
  */
 export function episodeTexts(trajectory: Trajectory, maxPositions?: number): EpisodeText[] {
   let turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;

@@ -22,8 +22,9 @@ export interface Future {
 }
 
 /**
- * Lets every conversation of (s, a) grow by the observation, the request for d' and d'. Undefined in: undefined out. The
- * conversation of a future that did not fit or could not be read is of no further use.
+ * Lets every conversation of (s, a) grow by the observation, the request for d' and d'. Undefined
+ * in: undefined out. The conversation of a future that did not fit or could not be read is of no
+ * further use.
  */
 export async function foresee(
   roles: Roles,

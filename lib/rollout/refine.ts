@@ -45,9 +45,9 @@ export interface Judgement {
 }
 
 /**
- * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads (s, a) alone (eq. 3), the refiner the
- * history of attempts and their critiques. With m = 0 the attempt itself is the result; it is judged only where approval
- * decides.
+ * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads (s, a) alone
+ * (eq. 3), the refiner the history of attempts and their critiques. With m = 0 the attempt itself
+ * is the result; it is judged only where approval decides.
  */
 export async function refine(roles: Roles, transitions: readonly Transition[]): Promise<Refinement[]> {
   const { config, actionFormat, model } = roles;

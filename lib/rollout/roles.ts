@@ -42,8 +42,8 @@ export const rolesConfig = z.strictObject({
   /** The same for refinements. Paper: not given. */
   refinerTemperature: temperature.default(1),
   /**
-   * Longest prompt of the policy, tokens. Paper: 8192. What other roles read holds an action too, and what was written about
-   * it: the model's context alone bounds it.
+   * Longest prompt of the policy, tokens. Paper: 8192. What other roles read holds an action too,
+   * and what was written about it: the model's context alone bounds it.
    */
   maxPromptTokens: count.default(8192),
   /** Longest action, tokens. Paper: 24,576 for any response. */
@@ -121,9 +121,10 @@ export class Roles {
   }
 
   /**
-   * Lets every conversation grow by one text. Undefined in, or a prompt that does not fit: undefined out, and
-   * the conversation stays as it was. Only the policy's own prompt has the limit of the configuration: a role that reads a
-   * long action would be lost at it, and with it what long actions teach.
+   * Lets every conversation grow by one text. Undefined in, or a prompt that does not fit:
+   * undefined out, and the conversation stays as it was. Only the policy's own prompt has the limit
+   * of the configuration: a role that reads a long action would be lost at it, and with it what
+   * long actions teach.
    */
   async write(
     role: Role,

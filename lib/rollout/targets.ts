@@ -34,8 +34,9 @@ export function targetMetrics(targets: readonly Target[]): Record<string, number
 }
 
 /**
- * Under θ̄: from (s, a) and what came of it to the target description y. One append-only chain a transition. A truncated
- * episode has no outcome to tell: its last transition is backed up like any other before it, by a future.
+ * Under θ̄: from (s, a) and what came of it to the target description y. One append-only chain a
+ * transition. A truncated episode has no outcome to tell: its last transition is backed up like any
+ * other before it, by a future.
  */
 export async function writeTargets(roles: Roles, transitions: readonly Transition[]): Promise<Target[]> {
   const { model, config, actionFormat, singleStep, rewardRange } = roles;

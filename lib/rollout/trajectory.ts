@@ -25,12 +25,21 @@ export interface Turn {
   action?: Action;
   /** Why it could not be read. */
   malformed?: string;
-  /** o: what came back. s' is the state with a and o appended, a without the reasoning that the chat template drops. */
+  /**
+   * o: what came back. s' is the state with a and o appended, a without the reasoning that the chat
+   * template drops.
+   */
   observation: Message[];
   reward: number;
-  /** True on the last turn of an episode that ended: by its environment, by a rule, or by actions that nobody could read. */
+  /**
+   * True on the last turn of an episode that ended: by its environment, by a rule, or by actions
+   * that nobody could read.
+   */
   terminated: boolean;
-  /** True on the last turn of an episode that a limit or a fault cut short: what would have followed is not known. */
+  /**
+   * True on the last turn of an episode that a limit or a fault cut short: what would have followed
+   * is not known.
+   */
   truncated: boolean;
   info: Record<string, unknown>;
 }
@@ -63,7 +72,10 @@ export interface Transition {
   reward: number;
   /** All that the episode has brought so far, this turn's reward included. */
   received: number;
-  /** Whether the outcome stands in the place of a future. A truncated episode has none: its future is bootstrapped. */
+  /**
+   * Whether the outcome stands in the place of a future. A truncated episode has none: its future
+   * is bootstrapped.
+   */
   terminated: boolean;
   truncated: boolean;
 }

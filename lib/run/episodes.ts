@@ -1,7 +1,8 @@
 /**
- * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log probabilities
- * stand once, in the conversation; a turn's own are the ids that the model wrote after its state. Where the history
- * leaves out the reasoning of a turn, the turn has all its ids itself.
+ * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log
+ * probabilities stand once, in the conversation; a turn's own are the ids that the model wrote
+ * after its state. Where the history leaves out the reasoning of a turn, the turn has all its ids
+ * itself.
  */
 
 import type { Action, Message } from "../environments/contract.ts";
@@ -29,7 +30,10 @@ export interface EpisodeRecord {
     /** Length of s in tokens: s is the first so many ids of the conversation. */
     state: number;
     text: string;
-    /** All that was sampled, where the conversation holds less of it; log probabilities as in the conversation. */
+    /**
+     * All that was sampled, where the conversation holds less of it; log probabilities as in the
+     * conversation.
+     */
     sampled?: { tokens: number[]; logProbs: string };
     action?: Action;
     malformed?: string;
@@ -61,7 +65,9 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
   };
 }
 
-/** What a record's turn says of its ids; nothing where `conversation` holds them after its state. */
+/**
+ * What a record's turn says of its ids; nothing where `conversation` holds them after its state.
+ */
 export function sampledBeside(
   conversation: Conversation,
   state: number,
@@ -90,7 +96,10 @@ export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
   }
 }
 
-/** Records of earlier versions say `done` of an episode's last turn, whatever ended it; the outcome tells which it was. */
+/**
+ * Records of earlier versions say `done` of an episode's last turn, whatever ended it; the outcome
+ * tells which it was.
+ */
 function withEnding(
   turn: EpisodeRecord["turns"][number] & { done?: boolean },
   outcome: Outcome | undefined,

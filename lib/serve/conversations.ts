@@ -67,8 +67,8 @@ export class Conversations {
   }
 
   /**
-   * The messages without the reasoning that the chat template drops from the history: a client may send it back or leave it
-   * out, and means the same conversation.
+   * The messages without the reasoning that the chat template drops from the history: a client may
+   * send it back or leave it out, and means the same conversation.
    */
   kept(messages: readonly Said[]): Said[] {
     const conversation = this.#model.conversation([{ role: "user", content: "?" }]);

@@ -152,8 +152,9 @@ export class Episodes {
   }
 
   /**
-   * Adds `reward` to the episode's last turn; where it has ended or was cut, the episode is over and written.
-   * Throws a RequestError of status 404 or 400, ERR_IO where it cannot be written; nothing has changed then.
+   * Adds `reward` to the episode's last turn; where it has ended or was cut, the episode is over
+   * and written. Throws a RequestError of status 404 or 400, ERR_IO where it cannot be written;
+   * nothing has changed then.
    */
   reward(
     name: string,

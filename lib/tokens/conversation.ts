@@ -1,8 +1,8 @@
 /**
- * A conversation as the ids a model has seen and written. It grows by appending ids and is never rendered or
- * tokenized again: what the model sampled stays as sampled, with its log probabilities, and the template's text
- * for a turn is appended once. The reasoning before an answer is left out where the template drops it from the
- * history.
+ * A conversation as the ids a model has seen and written. It grows by appending ids and is never
+ * rendered or tokenized again: what the model sampled stays as sampled, with its log probabilities,
+ * and the template's text for a turn is appended once. The reasoning before an answer is left out
+ * where the template drops it from the history.
  */
 
 import type { Message, ToolSchema } from "../environments/contract.ts";
@@ -33,8 +33,9 @@ export interface SampledTurn {
 
 export interface AppendOptions {
   /**
-   * What becomes of the reasoning before the answer. "template" (default): it is left out where the template drops it from
-   * the history. "kept": it stays, after the generation prompt that it was sampled from.
+   * What becomes of the reasoning before the answer. "template" (default): it is left out where the
+   * template drops it from the history. "kept": it stays, after the generation prompt that it was
+   * sampled from.
    */
   reasoning?: "template" | "kept";
 }
@@ -166,13 +167,15 @@ export class Conversation {
   }
 
   /**
-   * Appends an assistant's turn: its opening, the ids sampled, and what of the template's closing the model did not write
-   * itself. A stop id stands for the closing up to and including its control token.
+   * Appends an assistant's turn: its opening, the ids sampled, and what of the template's closing
+   * the model did not write itself. A stop id stands for the closing up to and including its
+   * control token.
    *
-   * Where the template drops the reasoning of earlier turns, this turn is appended without it, as the next state holds it:
-   * its answer as sampled, after the template's opening of an earlier turn. The ids of the reasoning are the caller's to keep.
-   * Some of these templates show it until the next question, between calls of tools too; here it goes at once, so that the
-   * states of an episode extend one another.
+   * Where the template drops the reasoning of earlier turns, this turn is appended without it, as
+   * the next state holds it: its answer as sampled, after the template's opening of an earlier
+   * turn. The ids of the reasoning are the caller's to keep. Some of these templates show it until
+   * the next question, between calls of tools too; here it goes at once, so that the states of an
+   * episode extend one another.
    *
    * @throws NlacError ERR_SHAPE if the log probabilities are not one a token
    */
@@ -202,7 +205,10 @@ export class Conversation {
     return template.writeCall(tokenizer, this.#here(), call);
   }
 
-  /** The ids that `appendGeneration` appends of a sampled turn; none of one that was cut off while it reasoned. */
+  /**
+   * The ids that `appendGeneration` appends of a sampled turn; none of one that was cut off while
+   * it reasoned.
+   */
   answerOf({ tokens }: SampledTurn): number[] {
     const { template, tokenizer } = this.#context;
     if (template.reasoning === undefined) return [...tokens];
@@ -217,13 +223,19 @@ export class Conversation {
     return this.#appendTurn(this.#openingOfText(), this.writeCall(kept));
   }
 
-  /** Appends an assistant's turn of recorded or scripted text, encoded as ordinary text; reasoning as in `appendGeneration`. */
+  /**
+   * Appends an assistant's turn of recorded or scripted text, encoded as ordinary text; reasoning
+   * as in `appendGeneration`.
+   */
   appendAssistantText(text: string): this {
     const tokens = this.#context.tokenizer.encode(this.keptText(text));
     return this.#appendTurn(this.#openingOfText(), { tokens });
   }
 
-  /** What of an assistant's text stays in the history: all of it, or what follows the reasoning that the template drops. */
+  /**
+   * What of an assistant's text stays in the history: all of it, or what follows the reasoning that
+   * the template drops.
+   */
   keptText(text: string): string {
     const { reasoning } = this.#context.template;
     return reasoning === undefined ? text : keptTextOf(text, reasoning);

@@ -1,6 +1,6 @@
 /**
- * The reasoning that a model writes between <think> tags before it answers, and what of a generation is left once the
- * chat template has dropped it from the history.
+ * The reasoning that a model writes between <think> tags before it answers, and what of a
+ * generation is left once the chat template has dropped it from the history.
  */
 
 import type { Tokenizer } from "./tokenizer.ts";
@@ -10,23 +10,31 @@ export const thinkClose = "</think>";
 
 /** How a chat template drops the reasoning of earlier turns. */
 export interface ReasoningForm {
-  /** Whether the line breaks after the closing tag go too. Otherwise all that follows the tag stays. */
+  /**
+   * Whether the line breaks after the closing tag go too. Otherwise all that follows the tag stays.
+   */
   dropsLineBreaks: boolean;
-  /** Whether the generation prompt opens the reasoning, so that the model writes the closing tag only. */
+  /**
+   * Whether the generation prompt opens the reasoning, so that the model writes the closing tag
+   * only.
+   */
   opened: boolean;
 }
 
 /** What of a turn stays in the history. */
 export interface KeptTurn {
-  /** Text whose ids were cut in two, encoded anew; usually empty. It stands before the sampled ids. */
+  /**
+   * Text whose ids were cut in two, encoded anew; usually empty. It stands before the sampled ids.
+   */
   head: number[];
   /** The sampled ids from this index on stay. */
   from: number;
 }
 
 /**
- * What of a sampled turn the template's history holds: what follows the last closing tag. A turn without one stays whole,
- * as the template has it, unless it was cut off while it reasoned: then nothing of it was said.
+ * What of a sampled turn the template's history holds: what follows the last closing tag. A turn
+ * without one stays whole, as the template has it, unless it was cut off while it reasoned: then
+ * nothing of it was said.
  */
 export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: ReasoningForm): KeptTurn {
   const end = endOfReasoning(tokenizer, tokens);
@@ -57,8 +65,8 @@ export function keptTextOf(text: string, { dropsLineBreaks }: ReasoningForm): st
 }
 
 /**
- * Where the last closing tag ends: the index of the first id behind it, and the text behind the tag within the id that
- * ends it. Undefined without one.
+ * Where the last closing tag ends: the index of the first id behind it, and the text behind the tag
+ * within the id that ends it. Undefined without one.
  */
 function endOfReasoning(
   tokenizer: Tokenizer,
@@ -67,7 +75,8 @@ function endOfReasoning(
   const contains = (from: number, to: number) =>
     tokenizer.decode(tokens.slice(from, to)).includes(thinkClose);
   if (!contains(0, tokens.length)) return undefined;
-  // Whether the tag is in what follows an id falls from true to false once, so the last tag is found by halving.
+  // Whether the tag is in what follows an id falls from true to false once, so the last tag is
+  // found by halving.
   const start = lastTrue(0, tokens.length, (i) => contains(i, tokens.length));
   const before = lastTrue(start, tokens.length, (i) => !contains(start, i));
   const text = tokenizer.decode(tokens.slice(start, before + 1));

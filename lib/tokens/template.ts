@@ -95,8 +95,9 @@ export class ChatTemplate {
   }
 
   /**
-   * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3 and DeepSeek-R1 do;
-   * undefined for one that keeps it. It is read off how the template writes a turn that a question follows.
+   * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3
+   * and DeepSeek-R1 do; undefined for one that keeps it. It is read off how the template writes a
+   * turn that a question follows.
    */
   get reasoning(): ReasoningForm | undefined {
     this.#reasoning ??= { form: this.#reasoningForm() };
@@ -216,8 +217,8 @@ export class ChatTemplate {
   }
 
   /**
-   * The ids by which the template opens an assistant's turn that is followed by others. The generation prompt may differ
-   * from it: it may open the reasoning too.
+   * The ids by which the template opens an assistant's turn that is followed by others. The
+   * generation prompt may differ from it: it may open the reasoning too.
    *
    * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
    */

@@ -101,6 +101,14 @@ describe("tauBench", () => {
       "going on",
       0,
     ]);
+    // The limit is none of the customer's: the episode was cut, and did not end.
+    const { episode } = await open({ turns: 2 });
+    await episode.step(say("17.0"));
+    expect(await episode.step(say("Well?"))).toMatchObject({ terminated: false, truncated: true });
+    const served = await open({ turns: 2 });
+    await served.episode.step(say("17.0"));
+    const last = await served.episode.step(say("Good-bye."));
+    expect(last).toMatchObject({ terminated: true, truncated: false });
   });
 
   it("says in info what happened, and marks what was refused", async () => {

@@ -454,6 +454,25 @@ describe("an episode that is cut short", () => {
     }
   });
 
+  test("by the twentieth question of 20 Questions has ended, also where that could not be read", async () => {
+    const environment = twentyQuestions();
+    const [task] = await environment.tasks("train");
+    const ask = act("Is it blue?");
+    const model = () => new ScriptedModel((prompt) => (prompt.split(ask).length < 20 ? ask : "?"));
+    for (const [model_, outcome] of [
+      [model(), "turn-limit"],
+      [new ScriptedModel(() => ask), "done"],
+    ] as const) {
+      const [trajectory] = await collectTrajectories({
+        ...{ model: model_, environment, episodes: [{ id: 0, task: task! }], seed: 0, temperature: 1 },
+        ...{ maxActionTokens: 200, maxPromptTokens: 100_000 },
+      });
+      expect(trajectory).toMatchObject({ outcome, reward: 0 });
+      expect(trajectory!.turns).toHaveLength(20);
+      expect(trajectory!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+    }
+  });
+
   test("by the limit of a single-step task has ended: there is no second answer", async () => {
     const environment = errandEnvironment({ turns: 1 });
     const { turnLimitEnds: _, ...silent } = environment;

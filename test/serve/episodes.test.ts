@@ -170,6 +170,47 @@ describe("episodes without a header", () => {
       expect(observed).toEqual(["x", "y"]);
     }));
 
+  it("that a limit of the agent's own cut are recorded without an outcome", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const { client, reward } = await start(new CallingModel(() => "Well."), file);
+      const { episode } = await turn(client, [say("Task")]);
+      expect(await reward(episode, { reward: 0.5, truncated: true })).toMatchObject({
+        ...{ status: 200, reward: 0.5, terminated: false, truncated: true },
+      });
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 400 }); // it is over
+      expect(await reward("another", { reward: 1, done: true })).toMatchObject({ status: 400 });
+      const [record] = [...readEpisodeRecords(file)];
+      expect(record).toMatchObject({ outcome: "truncated", reward: 0.5 });
+      expect(record!.turns).toMatchObject([{ terminated: false, truncated: true }]);
+    }));
+
+  it("keep the ids of reasoning that the history leaves out, whether the client sends it back or not", () =>
+    inDirectory(async (directory) => {
+      for (const sentBack of [true, false]) {
+        const file = join(directory, `episodes-${sentBack}.jsonl`);
+        const reply = "<think>\nSECRET\n</think>\n\nIt is 4.";
+        const model = new CallingModel(() => reply);
+        const { client, reward, server } = await start(model, file);
+        const first = await turn(client, [say("2+2?")]);
+        expect(first.said.content).toBe(reply);
+        const content = sentBack ? reply : "It is 4.";
+        const second = await turn(client, [say("2+2?"), { role: "assistant", content }, say("Sure?")]);
+        expect(second.episode).toBe(first.episode);
+        const { prompt } = model.calls[1]!;
+        expect(prompt).not.toContain("SECRET");
+        expect(prompt).toContain("<|im_start|>assistant\nIt is 4.<|im_end|>");
+        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
+        await server.close(20);
+        const [episode] = [...readEpisodes(file, model)];
+        for (const [i, { tokens, logProbs, state }] of episode!.turns.entries()) {
+          expect(model.decode(tokens)).toBe(`${reply}<|im_end|>`);
+          expect(logProbs).toHaveLength(tokens.length);
+          expect(state.prompt()).toEqual(model.calls[i]!.request.tokens);
+        }
+      }
+    }));
+
   it("take a repeated request for the same turn, where one alone was asked so", () =>
     inDirectory(async (directory) => {
       let answers = 0;

@@ -9,7 +9,10 @@ import { fixtureText, tokenizerNamed } from "./fixtures.ts";
 const user = (content: string): Message => ({ role: "user", content });
 const likeQwen3 = fixtureText("templates/qwen-like.jinja");
 
-/** Templates that drop reasoning, with tokenizers where the closing tag is one id, and where it is spelled out. */
+/**
+ * Templates that drop reasoning, with tokenizers where the closing tag is one id, and where it is
+ * spelled out.
+ */
 const families = [
   ["QwQ's", likeQwq, tokenizerNamed("qwen-like")],
   ["QwQ's, in bytes", likeQwq, byteTokenizer()],
@@ -37,7 +40,10 @@ describe.each(families)("the history of a model whose template is like %s", (_, 
   /** The template's own ids, where a tag in a message is taken for what it is. */
   const rendered = (messages: Message[], addGenerationPrompt = false) =>
     tokenizer.encodeTemplate(template.render(messages, { addGenerationPrompt }));
-  /** Template text: with the tags as the single ids that a model samples, where the vocabulary has them. */
+  /**
+   * Template text: with the tags as the single ids that a model samples, where the vocabulary has
+   * them.
+   */
   const sampled = (text: string) => [...tokenizer.encodeTemplate(text), tokenizer.eosTokenIds[0]!];
 
   it("is the template's own, turn after turn, and each state extends the one before", () => {

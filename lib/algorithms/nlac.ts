@@ -11,8 +11,8 @@
  *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s alone
  *
  * Where the episode terminated, its outcome stands in the place of d'; where a limit truncated it,
- * d' is written as before. The student reads (s, a) and the critic's request, and must give y the probability that the teacher, who
- * saw s', gives it.
+ * d' is written as before. The student reads (s, a) and the critic's request, and must give y the
+ * probability that the teacher, who saw s', gives it.
  *
  * Departures from the paper, all of them choices where it is silent or a batch needs one:
  * - The texts of a batch are generated together, before the batch's two steps: a^r is one step older than it

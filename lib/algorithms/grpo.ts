@@ -18,9 +18,13 @@
  * DAPO's clip-higher.
  *
  * Departures from the papers, all of them choices where they are silent:
- * - An episode has many turns; it is scored as one text, and what the environment said in it has no weight.
+ * - An episode has many turns; it is scored as one text, and what the environment said in it has no
+ *   weight. Where the history leaves out the reasoning of earlier turns, it is as many texts as
+ *   turns, each after the state it was written at.
  * - The standard deviation is the sample's (n - 1), and 1e-4 keeps it from 0, as in TRL.
  * - An episode that an environment or a service broke has no reward: it is left out, of its group too.
+ * - Nothing is bootstrapped: without values, an episode that a limit cut counts with the reward it
+ *   has brought.
  */
 
 import { z } from "zod";
@@ -33,7 +37,7 @@ import {
   completionMetrics,
   deviation,
   type EpisodeText,
-  episodeText,
+  episodeTexts,
   minibatch,
   restoreRound,
   stepsOf,
@@ -46,6 +50,7 @@ import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import {
+  perSample,
   restoreScores,
   type SavedScores,
   type Scores,
@@ -151,7 +156,7 @@ interface State extends Counters {
 /** An episode to learn from. */
 interface Sample {
   trajectory: Trajectory;
-  text: EpisodeText;
+  texts: EpisodeText[];
   advantage: number;
 }
 
@@ -245,7 +250,7 @@ function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sam
     );
     return group.map((trajectory, i) => ({
       trajectory,
-      text: episodeText(trajectory)!,
+      texts: episodeTexts(trajectory),
       advantage: advantages[i]!,
     }));
   });
@@ -291,10 +296,11 @@ function groupMetrics(trajectories: readonly Trajectory[], size: number): Record
 
 // ------------------------------------------------------------------------------------------ updating
 
+/** Of all texts of the samples, one sample after another. */
 function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
   return scoreEpisodes(
     model,
-    samples.map(({ text }) => text),
+    samples.flatMap(({ texts }) => texts),
     {
       temperature: config.actionTemperature,
       reference: config.klCoefficient > 0,
@@ -317,15 +323,20 @@ async function update<Task>(
   if (drawn.length === 0) return {};
 
   const batch = drawn.map((i) => samples[i]!);
+  const scored = perSample(samples, scores);
   const weights = tokenWeights(
-    batch.map(({ text }) => text.weight),
+    batch.map(({ texts }) => texts.flatMap(({ weight }) => weight)),
     config.normalization,
     environment.maxTurns * config.maxActionTokens,
   );
-  const texts = batch.map(({ text, advantage }, i): SurrogateText => {
-    const { prompt, response } = text;
-    const advantages = new Array<number>(response.length).fill(advantage);
-    return { prompt, response, weight: weights[i]!, advantages, ...scores[drawn[i]!]! };
+  const texts = batch.flatMap(({ texts, advantage }, i) => {
+    let end = 0;
+    return texts.map(({ prompt, response }, j): SurrogateText => {
+      const advantages = new Array<number>(response.length).fill(advantage);
+      const weight = weights[i]!.slice(end, end + response.length);
+      end += response.length;
+      return { prompt, response, weight, advantages, ...scored[drawn[i]!]![j]! };
+    });
   });
   const { clipLow, clipHigh, klCoefficient, entropyCoefficient, actionTemperature } = config;
   const results = await inGroups(texts, run.signal, (group) =>
@@ -339,8 +350,8 @@ async function update<Task>(
   );
   throwIfAborted(run.signal);
   const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
-  for (const { trajectory, text, advantage } of batch.slice(0, run.samplesPerUpdate))
-    run.sample(episodeSample(model, state.updates, trajectory, text, { advantage }));
+  for (const { trajectory, texts, advantage } of batch.slice(0, run.samplesPerUpdate))
+    run.sample(episodeSample(model, state.updates, trajectory, texts, { advantage }));
   return {
     ...surrogateMetrics(texts, results),
     ...stepped,

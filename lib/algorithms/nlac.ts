@@ -10,8 +10,9 @@
  *   under θ̄:  (s, a) + what came of it → future d' → target y          the teacher's context of y
  *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s alone
  *
- * The student reads (s, a) and the critic's request, and must give y the probability that the teacher, who
- * saw s', gives it.
+ * Where the episode terminated, its outcome stands in the place of d'; where a limit truncated it,
+ * d' is written as before. The student reads (s, a) and the critic's request, and must give y the
+ * probability that the teacher, who saw s', gives it.
  *
  * Departures from the paper, all of them choices where it is silent or a batch needs one:
  * - The texts of a batch are generated together, before the batch's two steps: a^r is one step older than it
@@ -20,8 +21,10 @@
  *   much as a short one.
  * - With k > 1 the futures alone are trained by L1; the evaluator only reads them (the paper: evaluation
  *   needs no training of its own).
- * - A sample whose prompt or target does not fit into the model's context is left out and counted.
- * Options that the paper does not have, its ablations among them, are off by default and say so where they stand.
+ * - A sample whose texts do not fit into the model's context, or cannot be read, is left out and
+ *   counted by its cause.
+ * Options that the paper does not have, its ablations among them, are off by default and say so
+ * where they stand.
  */
 
 import { z } from "zod";
@@ -41,7 +44,7 @@ import { rehearse } from "../rollout/rehearsal.ts";
 import { requireForm, requireTasks } from "../rollout/requirements.ts";
 import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
 import { scheduledStep } from "../rollout/step.ts";
-import { writeTargets } from "../rollout/targets.ts";
+import { targetMetrics, writeTargets } from "../rollout/targets.ts";
 import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
 import { readRecorded } from "../run/episodes.ts";
 import { sampleRecord } from "../run/samples.ts";
@@ -112,7 +115,14 @@ const fields = z.strictObject({
   weightDecay: z.number().min(0).default(0),
   /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
   maxGradNorm: z.number().min(0).default(1),
-  /** Where the KL is taken: all tokens, the teacher's best with a tail bucket, or the sampled one. Paper: all. */
+  /**
+   * Where L1 is taken: over all tokens of the vocabulary, the teacher's best with a tail bucket, or
+   * the sampled one. Paper: eq. 5 is the KL, of which section 5.2 trains the cross entropy
+   * component, on the text of the target: that is "sampled". "full", the default, has the same
+   * expected gradient where targets are written at temperature 1, with less variance. As a priority
+   * they differ: the KL leaves out the teacher's own entropy, which the cross entropy counts, so
+   * that a target of which the teacher is unsure does not come first for that.
+   */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
   /**
    * Demonstrated targets and refinements, made up afresh, whose likelihood joins the loss of every critic step: they
@@ -343,10 +353,10 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const generated = performance.now();
 
   // θ ← θ - λ1 ∇L1.
-  const usable = targets.flatMap((target, i) => (target === undefined ? [] : [{ target, i }]));
-  const texts = usable.map(({ target, i }) => ({
-    ...target.text,
-    weight: weights[i]! / (target.text.response.length * usable.length),
+  const usable = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
+  const texts = usable.map(({ text, i }) => ({
+    ...text,
+    weight: weights[i]! / (text.response.length * usable.length),
   }));
   const support = supportOf(config);
   const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
@@ -361,7 +371,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     ...roles.metrics(),
     ...replay.metrics(state.drawn, state.episodes),
     ...refining,
-    "targets/dropped": targets.length - usable.length,
+    ...targetMetrics(targets),
     "loss/l1": mean(l1),
     "loss/rehearsal": rehearsed.nll,
     "tokens/l1": l1Tokens,
@@ -373,7 +383,13 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/critic"] = (performance.now() - generated) / 1000;
-  // The priority of a transition becomes its L1.
+  // The priority of a transition becomes its L1. One without a target teaches the critic nothing:
+  // left at the largest priority, with which it came, it would be drawn for ever. Its refinement is
+  // trained on all the same.
+  const learned = new Set(usable.map(({ i }) => indices[i]!));
+  const untaught = new Set(indices.filter((index) => !learned.has(index)));
+  for (const index of untaught) replay.setPriority(index, 0);
+  metrics["replay/untaught"] = untaught.size;
   for (const [j, { i }] of usable.entries()) {
     if (Number.isFinite(l1[j])) replay.setPriority(indices[i]!, Math.max(l1[j]!, 0));
   }
@@ -381,7 +397,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const kept = refined.flatMap(({ text }) => (text === undefined ? [] : [text]));
   for (const [i, transition] of transitions.slice(0, run.samplesPerUpdate).entries()) {
     const j = usable.findIndex((entry) => entry.i === i);
-    run.sample(sampleRecord(model, state.updates, transition, targets[i], refined[i]!, l1[j]));
+    run.sample(sampleRecord(model, state.updates, transition, targets[i]!, refined[i]!, l1[j]));
   }
   return {
     texts: kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) })),

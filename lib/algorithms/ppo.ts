@@ -7,14 +7,17 @@
  *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t)
  *   L = mean_t ( -min(ρ_t A_t, clip(ρ_t, 1 - clip, 1 + clip) A_t) + c_V ½ max((V - R_t)², (V' - R_t)²) - c_H H_t )
  *
- * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the environment said is
- * passed over. Behind the last one the value is 0. V' is V held within valueClip of V_old. The first line's penalty is
- * Ziegler et al.'s (2019), A_t is Schulman et al.'s (2016). With γ = λ = 1 and β = 0, R_t is what the episode still
- * brings: the values are learned from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
+ * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the
+ * environment said is passed over. Behind the last one the value is 0 where the episode terminated,
+ * and that of the state at which it was cut where a limit truncated it. V' is V held within
+ * valueClip of V_old. The first line's penalty is Ziegler et al.'s (2019), A_t is Schulman et al.'s
+ * (2016). With γ = λ = 1 and β = 0, R_t is what the episode still brings: the values are learned
+ * from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
  *
  * Departures from the papers, all of them choices where they are silent:
+ * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as
+ *   turns, each after the state it was written at; the sum over t goes on across them.
  * - The value is a head on the policy's own network, so that c_V decides how much it shapes what both share.
- * - An episode that ends by the limit of its turns or of the context counts as ended.
  * - An episode that an environment or a service broke has no known reward and is left out.
  */
 
@@ -28,7 +31,7 @@ import {
   completionMetrics,
   deviation,
   type EpisodeText,
-  episodeText,
+  episodeTexts,
   minibatch,
   restoreRound,
   stepsOf,
@@ -41,6 +44,7 @@ import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
 import { requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import {
+  perSample,
   restoreScores,
   type SavedScores,
   type Scores,
@@ -137,14 +141,16 @@ export interface PpoOptions<Task> {
 
 /** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
 interface State extends Counters {
-  /** Of the iteration's usable episodes, under θ before its first step. */
+  /** Of the texts of the iteration's usable episodes, under θ before its first step. */
   scores?: SavedScores[];
+  /** Of these episodes, V_old of the state at which a limit cut it; 0 for one that terminated. */
+  bootstraps?: number[];
 }
 
 /** An episode to learn from. */
 interface Sample {
   trajectory: Trajectory;
-  text: EpisodeText;
+  texts: EpisodeText[];
 }
 
 /** What the parts of a training work on. */
@@ -198,10 +204,11 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
         });
         await checkpoint(false);
       }
-      const samples = samplesOf(trajectories);
+      const samples = samplesOf(trajectories, model);
       state.scores ??= (await score(training, samples)).map(saveScores);
+      state.bootstraps ??= await bootstrap(training, samples);
       const scores = state.scores.map(restoreScores);
-      const estimates = estimate(samples, scores, config);
+      const estimates = estimate(samples, scores, state.bootstraps, config);
       run.progress.phase("update", updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < updatesPerIteration) {
@@ -216,6 +223,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
       }
       endIteration(state);
       delete state.scores;
+      delete state.bootstraps;
     }
     await evaluatePeriodically(training);
     await checkpoint(true);
@@ -229,17 +237,21 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
 // ---------------------------------------------------------------------------------------- advantages
 
 /** The episodes that can be learned from. */
-function samplesOf(trajectories: readonly Trajectory[]): Sample[] {
+function samplesOf(
+  trajectories: readonly Trajectory[],
+  { maxPositions }: Pick<PolicyGradientModel, "maxPositions">,
+): Sample[] {
   return trajectories.flatMap((trajectory) => {
-    const text = isFaulty(trajectory) ? undefined : episodeText(trajectory);
-    return text === undefined ? [] : [{ trajectory, text }];
+    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, maxPositions);
+    return texts.length === 0 ? [] : [{ trajectory, texts }];
   });
 }
 
+/** Of all texts of the samples, one sample after another. */
 function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
   return scoreEpisodes(
     model,
-    samples.map(({ text }) => text),
+    samples.flatMap(({ texts }) => texts),
     {
       temperature: config.actionTemperature,
       reference: config.klCoefficient > 0,
@@ -249,36 +261,52 @@ function score<Task>({ model, config, run }: Training<Task>, samples: readonly S
   );
 }
 
-/** Of one episode, [response tokens]; 0 where the policy did not write. */
+/** V_old behind the last action of each sample: what a truncated episode is bootstrapped from. */
+async function bootstrap<Task>(
+  { model, run }: Training<Task>,
+  samples: readonly Sample[],
+): Promise<number[]> {
+  const cut = samples.flatMap(({ texts }, i) => {
+    const next = texts.at(-1)!.next;
+    return next === undefined ? [] : [{ next, i }];
+  });
+  // The value is that of the state before the token, whatever the token is.
+  const texts = cut.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
+  const read = await inGroups(texts, run.signal, (group) => model.values(group));
+  const values = new Array<number>(samples.length).fill(0);
+  for (const [j, { i }] of cut.entries()) values[i] = read[j]![0]!;
+  return values;
+}
+
+/** Of one text, [response tokens]; 0 where the policy did not write. */
 interface Estimates {
   advantages: number[];
   returns: number[];
 }
 
-/** Advantages and returns of a round's episodes. */
+/** Advantages and returns of the texts of a round's episodes. */
 function estimate(
   samples: readonly Sample[],
   scores: readonly Scores[],
+  bootstraps: readonly number[],
   { discount, lambda, klCoefficient, whiten }: PpoConfig,
-): Estimates[] {
-  const all = samples.map(({ text }, i) => {
-    const { oldLogProbs, referenceLogProbs, oldValues } = scores[i]!;
-    const rewards = new Array<number>(text.response.length).fill(0);
-    if (referenceLogProbs !== undefined) {
-      for (const [t, logProb] of oldLogProbs.entries())
-        rewards[t] = -klCoefficient * (logProb - referenceLogProbs[t]!);
+): Estimates[][] {
+  const scored = perSample(samples, scores);
+  const all = samples.map(({ texts }, i) => {
+    // The chain of the policy's own tokens, across all texts of the episode.
+    const [rewards, values]: [number[], number[]] = [[], []];
+    for (const [j, { weight, turns }] of texts.entries()) {
+      const { oldLogProbs, referenceLogProbs, oldValues } = scored[i]![j]!;
+      const received = new Map(turns.map(({ end, reward }) => [end - 1, reward]));
+      for (const [t, one] of weight.entries()) {
+        if (one !== 1) continue;
+        const penalty =
+          referenceLogProbs === undefined ? 0 : klCoefficient * (oldLogProbs[t]! - referenceLogProbs[t]!);
+        rewards.push((received.get(t) ?? 0) - penalty);
+        values.push(oldValues![t]!);
+      }
     }
-    for (const { end, reward } of text.turns) rewards[end - 1]! += reward;
-    // The chain of the policy's own tokens.
-    const written = text.weight.flatMap((one, t) => (one === 1 ? [t] : []));
-    const own = (values: ArrayLike<number>) => written.map((t) => values[t]!);
-    const chain = generalizedAdvantages(own(rewards), own(oldValues!), discount, lambda);
-    const place = (values: readonly number[]) => {
-      const placed = new Array<number>(text.response.length).fill(0);
-      for (const [j, t] of written.entries()) placed[t] = values[j]!;
-      return placed;
-    };
-    return { written, chain, place };
+    return { texts, chain: generalizedAdvantages(rewards, values, discount, lambda, bootstraps[i]!) };
   });
   const advantages = all.flatMap(({ chain }) => chain.advantages);
   // One advantage alone has no deviation.
@@ -286,32 +314,42 @@ function estimate(
     whiten && advantages.length > 1
       ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)]
       : [0, 1];
-  return all.map(({ chain, place }) => ({
-    advantages: place(chain.advantages.map((advantage) => (advantage - centre) * scale)),
-    returns: place(chain.returns),
-  }));
+  return all.map(({ texts, chain }) => {
+    const whitened = chain.advantages.map((advantage) => (advantage - centre) * scale);
+    let t = 0;
+    return texts.map(({ weight }) => {
+      const first = t;
+      const place = (values: readonly number[]) => {
+        t = first;
+        return weight.map((one) => (one === 1 ? values[t++]! : 0));
+      };
+      return { advantages: place(whitened), returns: place(chain.returns) };
+    });
+  });
 }
 
 /** What keeps advantages that are all the same from a division by 0. */
 const leastDeviation = 1e-8;
 
 /**
- * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions, whose end is terminal
+ * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions
  * (Schulman et al., "High-dimensional continuous control using generalized advantage estimation", 2016, eq. 16).
  *
  * @param rewards received after each action
  * @param values of the state before each action
+ * @param after of the state behind the last action; 0, the default, where it is terminal
  */
 export function generalizedAdvantages(
   rewards: readonly number[],
   values: readonly number[],
   discount: number,
   lambda: number,
+  after = 0,
 ): Estimates {
   const advantages = new Array<number>(rewards.length).fill(0);
   let later = 0;
   for (let t = rewards.length - 1; t >= 0; t--) {
-    const surprise = rewards[t]! + discount * (values[t + 1] ?? 0) - values[t]!;
+    const surprise = rewards[t]! + discount * (values[t + 1] ?? after) - values[t]!;
     later = surprise + discount * lambda * later;
     advantages[t] = later;
   }
@@ -325,7 +363,7 @@ async function update<Task>(
   training: Training<Task>,
   samples: readonly Sample[],
   scores: readonly Scores[],
-  estimates: readonly Estimates[],
+  estimates: readonly (readonly Estimates[])[],
 ): Promise<Record<string, number>> {
   const { model, state, config, run } = training;
   const started = performance.now();
@@ -334,17 +372,21 @@ async function update<Task>(
   if (drawn.length === 0) return {};
 
   const batch = drawn.map((i) => samples[i]!);
-  const tokens = batch.reduce((sum, { text }) => sum + text.weight.reduce((a, b) => a + b, 0), 0);
-  const texts = batch.map(({ text }, i): SurrogateText => {
-    const { prompt, response, weight } = text;
-    return {
-      prompt,
-      response,
-      weight: weight.map((one) => one / tokens),
-      ...scores[drawn[i]!]!,
-      ...estimates[drawn[i]!]!,
-    };
-  });
+  const scored = perSample(samples, scores);
+  const tokens = batch
+    .flatMap(({ texts }) => texts.flatMap(({ weight }) => weight))
+    .reduce((a, b) => a + b, 0);
+  const texts = batch.flatMap(({ texts }, i) =>
+    texts.map(
+      ({ prompt, response, weight }, j): SurrogateText => ({
+        prompt,
+        response,
+        weight: weight.map((one) => one / tokens),
+        ...scored[drawn[i]!]![j]!,
+        ...estimates[drawn[i]!]![j]!,
+      }),
+    ),
+  );
   const { clip, valueClip, valueCoefficient, entropyCoefficient, actionTemperature } = config;
   const results = await inGroups(texts, run.signal, (group) =>
     model.tokenSurrogate(group, {
@@ -357,9 +399,9 @@ async function update<Task>(
   );
   throwIfAborted(run.signal);
   const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
-  for (const [i, { trajectory, text }] of batch.slice(0, run.samplesPerUpdate).entries()) {
-    const value = scores[drawn[i]!]!.oldValues![text.turns[0]!.start]!;
-    run.sample(episodeSample(model, state.updates, trajectory, text, { value }));
+  for (const [i, { trajectory, texts }] of batch.slice(0, run.samplesPerUpdate).entries()) {
+    const value = scored[drawn[i]!]![0]!.oldValues![texts[0]!.turns[0]!.start]!;
+    run.sample(episodeSample(model, state.updates, trajectory, texts, { value }));
   }
   return {
     ...surrogateMetrics(texts, results),

@@ -9,6 +9,8 @@
  * Departures from the papers, all of them choices where they are silent:
  * - θ goes on from iteration to iteration. Yuan et al. fine-tune the base model anew, on one set of its own samples.
  * - A sample is one action after its state, not an episode: a batch counts what NLAC's batch counts.
+ * - Nothing is bootstrapped: an episode that a limit cut is imitated if it succeeded by then, which
+ *   it rarely has.
  * - An action that could not be read is not imitated, even of an episode that succeeds.
  * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
  * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the

@@ -4,7 +4,7 @@
  * action's successor is the state of the next token that the policy wrote, beyond the environment's answer where a turn
  * ends. Episodes of any age are replayed:
  *
- *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];  y = r at an episode's last token
+ *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];  y = r where an episode terminates
  *   L_Q   = ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²
  *   L_π   = KL( π(· | s) ‖ softmax(min(Q1, Q2)(s, ·) / α) )
  *   θ     ← θ - λ ∇(qCoefficient · L_Q + policyCoefficient · L_π),  then  θ̄ ← τ θ + (1 - τ) θ̄
@@ -17,10 +17,14 @@
  * - Policy and critics share the model below their heads and one optimizer. Haarnoja et al. have separate networks.
  * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α times it.
  * - Losses are averaged over all the tokens that the policy wrote in a batch of whole episodes.
+ * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as
+ *   turns; a turn's last token then leads to the state of the next turn, whose V̄ is read in a pass
+ *   of its own.
  * - The first updates may leave out L_π, so that the policy is not fitted to values that nothing has taught yet. It moves
  *   all the same, by what it shares with Q.
- * - An episode that reached a limit ends like any other. One that an environment or a service broke has no known
- *   outcome and is not replayed.
+ * - An episode that a limit cut is bootstrapped from the state at which it was cut: y = r + γ
+ *   V̄(s') there too. One that an environment or a service broke has no known outcome and is not
+ *   replayed.
  */
 
 import { z } from "zod";
@@ -32,7 +36,7 @@ import { derivedSeed, streams, uniform } from "../random.ts";
 import {
   collectEpisodes,
   type EpisodeText,
-  episodeText,
+  episodeTexts,
   stepsOf,
   unconstrained,
 } from "../rollout/episodes.ts";
@@ -159,7 +163,7 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  const replay = new Replay(config);
+  const replay = new Replay(config, model.maxPositions);
   const state = await restore(run, replay, config);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -229,16 +233,18 @@ async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Pro
 interface Episode {
   id: number;
   reward: number;
-  text: EpisodeText;
+  texts: EpisodeText[];
 }
 
 /** The newest `replayCapacity` episodes. A draw depends on its seed and on them alone, so none of it is checkpointed. */
 class Replay {
   readonly #capacity: number;
+  readonly #maxPositions: number;
   readonly #episodes: Episode[] = [];
 
-  constructor({ replayCapacity }: SacConfig) {
+  constructor({ replayCapacity }: SacConfig, maxPositions: number) {
     this.#capacity = replayCapacity;
+    this.#maxPositions = maxPositions;
   }
 
   /** Episodes held now. */
@@ -248,9 +254,9 @@ class Replay {
 
   /** Keeps the episode if its outcome is known and the policy wrote something in it. */
   add(trajectory: Trajectory): void {
-    const text = isFaulty(trajectory) ? undefined : episodeText(trajectory);
-    if (text === undefined) return;
-    this.#episodes.push({ id: trajectory.id, reward: trajectory.reward, text });
+    const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, this.#maxPositions);
+    if (texts.length === 0) return;
+    this.#episodes.push({ id: trajectory.id, reward: trajectory.reward, texts });
     if (this.#episodes.length > this.#capacity) this.#episodes.shift();
   }
 
@@ -269,8 +275,10 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   const { model, replay, state, config, run } = training;
   const started = performance.now();
   const drawn = replay.draw(config.batchSize, derivedSeed(config.seed, streams.minibatch, state.updates));
-  const actions = drawn.reduce((sum, { text }) => sum + text.weight.filter((w) => w !== 0).length, 0);
-  const texts = drawn.map(({ text }) => softQText(text, 1 / actions));
+  const episodes = drawn.flatMap(({ texts }) => texts);
+  const actions = episodes.reduce((sum, { weight }) => sum + weight.filter((w) => w !== 0).length, 0);
+  const after = await valuesAfter(model, episodes, { ...config, temperature: state.temperature }, run.signal);
+  const texts = episodes.map((text, i) => softQText(text, 1 / actions, after[i]!));
   const fitsPolicy = state.updates >= config.criticUpdatesFirst;
   const { temperature } = state;
   const results = await inGroups(texts, run.signal, (group) =>
@@ -292,10 +300,10 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   if (fitsPolicy && config.targetEntropy !== undefined && stepped.skipped === 0)
     state.temperature *= Math.exp(config.temperatureLearningRate * (config.targetEntropy - entropy));
 
-  for (const [i, { text, ...episode }] of drawn.slice(0, run.samplesPerUpdate).entries()) {
-    const { q, targets } = results[i]!;
+  for (const { texts, ...episode } of drawn.slice(0, run.samplesPerUpdate)) {
+    const { q, targets } = results[episodes.indexOf(texts[0]!)]!;
     const facts = { firstQ: q[0]!, firstTarget: targets[0]! }; // an episode's text begins with an action
-    run.sample(episodeSample(model, state.updates, episode, text, facts));
+    run.sample(episodeSample(model, state.updates, episode, texts, facts));
   }
   return {
     "loss/q": average("qLosses"),
@@ -312,9 +320,54 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   };
 }
 
-/** An episode as the model reads it; each of its actions weighs `share`. */
-function softQText({ prompt, response, weight, turns }: EpisodeText, share: number): SoftQText {
+/**
+ * γ V̄ of the state after each text's last action; 0 where the episode ended there. The model takes
+ * a text's last action for terminal, so what follows it is read in a text of its own: the target of
+ * an action that brings nothing and leads to that state. What is written there does not matter to
+ * the state's value.
+ */
+export async function valuesAfter(
+  model: SoftQModel,
+  texts: readonly EpisodeText[],
+  { temperature, discount, qCoefficient }: Pick<SacConfig, "temperature" | "discount" | "qCoefficient">,
+  signal: AbortSignal,
+): Promise<number[]> {
+  const going = texts.flatMap(({ next }, i) => (next === undefined ? [] : [{ next, i }]));
+  const results = await inGroups(
+    going.map(
+      ({ next }): SoftQText => ({
+        prompt: next.slice(0, -1),
+        response: [next.at(-1)!, model.endOfTurn],
+        weight: [1, 1],
+        rewards: [0, 0],
+      }),
+    ),
+    signal,
+    (group) =>
+      model.softQ(group, {
+        temperature,
+        discount,
+        qCoefficient,
+        policyCoefficient: 0,
+        withGradient: false,
+      }),
+  );
+  const values = new Array<number>(texts.length).fill(0);
+  for (const [j, { i }] of going.entries()) values[i] = results[j]!.targets[0]!;
+  return values;
+}
+
+/**
+ * A text as the model reads it; each of its actions weighs `share`, and the last one leads to a
+ * value of `after`.
+ */
+function softQText(
+  { prompt, response, weight, turns }: EpisodeText,
+  share: number,
+  after: number,
+): SoftQText {
   const rewards = new Array<number>(response.length).fill(0);
   for (const { end, reward } of turns) rewards[end - 1] = reward;
+  rewards[turns.at(-1)!.end - 1]! += after;
   return { prompt, response, weight: weight.map((w) => w * share), rewards };
 }

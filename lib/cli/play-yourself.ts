@@ -1,6 +1,13 @@
 /** A person who plays an environment in the agent's place: reads what the agent would read, and types its actions. */
 
-import type { Action, Environment, Message, Observation, ToolSchema } from "../environments/contract.ts";
+import {
+  type Action,
+  type Environment,
+  isOver,
+  type Message,
+  type Observation,
+  type ToolSchema,
+} from "../environments/contract.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
@@ -38,12 +45,12 @@ export async function playYourself(
       const result = await inTime(() => episode.step(action), { signal });
       reward += result.reward;
       for (const message of result.observation) show(`\n${messageText(message)}`);
-      const last = result.done || turn === environment.maxTurns;
+      const last = isOver(result) || turn === environment.maxTurns;
       if (result.info.toolError === true) show("(the call failed)");
       if (result.reward !== 0 && !last) show(`(reward: ${formatFigure(result.reward)})`);
       show("");
       if (!last) continue;
-      if (!result.done) reward += costOfLeaving(environment, reward);
+      if (!isOver(result)) reward += costOfLeaving(environment, reward);
       const ending = succeeded({ turns: [result], reward }) ? "a success" : "no success";
       show(`Reward: ${formatFigure(reward)}, ${ending}.`);
       show(`The task was ${environment.taskId(task)}.`);

@@ -1,7 +1,7 @@
 /** `nlac play`: watch a model play an episode, answer it in the environment's place, or play in the model's place. */
 
 import type { Command } from "commander";
-import type { Environment, Episode } from "../environments/contract.ts";
+import { type Environment, type Episode, isOver } from "../environments/contract.ts";
 import {
   environmentNames,
   environmentPath,
@@ -169,7 +169,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
       console.log(fitted(`   ${actionSummary(parsed.action)} → ${answer}`));
       conversation.append(...result.observation);
       reward += result.reward;
-      done = result.done;
+      done = isOver(result);
     }
     if (person === undefined) {
       const total = done ? reward : reward + costOfLeaving(environment, reward);

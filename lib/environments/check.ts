@@ -6,14 +6,15 @@
 import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../errors.ts";
 import { compileArguments } from "./arguments.ts";
-import type {
-  Action,
-  Environment,
-  Episode,
-  Message,
-  Observation,
-  StepResult,
-  ToolSchema,
+import {
+  type Action,
+  type Environment,
+  type Episode,
+  isOver,
+  type Message,
+  type Observation,
+  type StepResult,
+  type ToolSchema,
 } from "./contract.ts";
 import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
@@ -137,7 +138,7 @@ class Check<Task> {
 
   /** One episode, checked; all that the environment said in it, as text. */
   async #play(task: Task, label: string, agent: ScriptedPolicy): Promise<string> {
-    const { maxTurns, rewardRange: [low, high] = [0, 1] } = this.#environment;
+    const { maxTurns, turnLimitEnds = false, rewardRange: [low, high] = [0, 1] } = this.#environment;
     const episode = await this.#start(task);
     const history: { action: Action; result: StepResult }[] = [];
     let reward = 0;
@@ -145,14 +146,18 @@ class Check<Task> {
       this.#checkObservation(episode.observation, label);
       for (let turn = 0; ; turn++) {
         if (turn === maxTurns) {
-          this.#report(`${label}: not done after ${maxTurns} turns`);
+          this.#report(`${label}: neither terminated nor truncated after ${maxTurns} turns`);
           break;
         }
         const action = agent({ observation: episode.observation, history });
         const result = await this.#step(episode, action, label);
         history.push({ action, result });
         reward += result.reward;
-        if (!result.done) continue;
+        if (!isOver(result)) continue;
+        if (result.truncated && !result.terminated && turnLimitEnds && turn + 1 === maxTurns)
+          this.#report(
+            `${label}: truncated at the limit of its turns, which turnLimitEnds says is a rule of the task`,
+          );
         if ((await this.#codeOf(episode.step(action))) !== "ERR_ENVIRONMENT")
           this.#report(`${label}: a step after the end is not refused with ERR_ENVIRONMENT`);
         break;
@@ -172,12 +177,14 @@ class Check<Task> {
 
   async #step(episode: Episode, action: Action, label: string): Promise<StepResult> {
     const result = await this.#inTime(episode.step(action));
-    const { observation, reward, done, info } = result;
+    const { observation, reward, terminated, truncated, info } = result;
     if (!Number.isFinite(reward)) this.#report(`${label}: reward ${reward}`);
-    if (typeof done !== "boolean") this.#report(`${label}: done is not a boolean`);
+    for (const [name, value] of Object.entries({ terminated, truncated }))
+      if (typeof value !== "boolean") this.#report(`${label}: ${name} is not a boolean`);
     if (typeof info !== "object" || info === null) this.#report(`${label}: info is not an object`);
     else if (!isJson(info)) this.#report(`${label}: info is not the same after it was written as JSON`);
-    if (!done && observation.length === 0) this.#report(`${label}: nothing to answer, and not done`);
+    if (!isOver(result) && observation.length === 0)
+      this.#report(`${label}: nothing to answer, and neither terminated nor truncated`);
     this.#checkMessages(observation, ["user", "tool"], label);
     return result;
   }

@@ -34,16 +34,30 @@ export interface Action {
 }
 
 export interface StepResult {
-  /** What the agent sees next: user or tool messages. May be empty when `done`. */
+  /** What the agent sees next: user or tool messages. May be empty where the episode ends. */
   observation: Message[];
   /** Reward of this step; sparse tasks give 0 until the end and a value in [0, 1] then. */
   reward: number;
-  done: boolean;
+  /**
+   * The task has ended, by what was done or by a rule of its own: there is an outcome, and nothing
+   * follows.
+   */
+  terminated: boolean;
+  /**
+   * A limit that is no part of the task cut the episode here (Gymnasium's word): it has no outcome,
+   * and what would have followed is bootstrapped. Not looked at where `terminated` is true.
+   */
+  truncated: boolean;
   /**
    * For logs, as JSON. Two keys have a meaning: `toolError: true` marks a call that was refused or failed; `success`, on the
    * last step, says whether the episode succeeded where a total reward of 1 does not.
    */
   info: Record<string, unknown>;
+}
+
+/** Whether no further step follows. */
+export function isOver({ terminated, truncated }: Pick<StepResult, "terminated" | "truncated">): boolean {
+  return terminated || truncated;
 }
 
 /** What the LLM services behind an environment were asked so far. */
@@ -83,8 +97,8 @@ export interface JudgedAction {
     /** What it was answered. */
     observation: Message[];
     reward: number;
-    /** Whether it ended the episode. */
-    done: boolean;
+    /** Whether it ended the task. */
+    terminated: boolean;
     /** What may follow the answer; not needed where the episode is over. */
     future?: string;
     /** The answer and what follows it, as one course of events. */
@@ -128,13 +142,21 @@ export interface Environment<Task = unknown> {
   /** Turns after which an episode ends. */
   readonly maxTurns: number;
   /**
+   * Whether `maxTurns` is a rule of the task, as of 20 Questions: an episode that has used its
+   * turns has then ended (`terminated`), also where the last action could not be read and never
+   * reached it. Default false: the limit cuts an episode short (`truncated`). Of a single-step task
+   * it always is a rule.
+   */
+  readonly turnLimitEnds?: boolean;
+  /**
    * A single-step task: the one answer is right or wrong, and a critic says whether it is correct and where it errs
    * instead of foreseeing what follows. Needs `maxTurns` 1. Default: whether `actionFormat` is "solution".
    */
   readonly singleStep?: boolean;
   /**
-   * The smallest and the largest total reward of an episode. Default [0, 1]. Where the smallest is below 0, an episode that is
-   * cut short, by its turns, the model's context or unreadable actions, ends with it.
+   * The smallest and the largest total reward of an episode. Default [0, 1]. Where the smallest is
+   * below 0, an episode that nlac ends, by its turns, the model's context or unreadable actions,
+   * counts with it.
    */
   readonly rewardRange?: readonly [low: number, high: number];
   /** What an agent does, turn by turn, that does nothing: its success is the floor that a policy must beat. */

@@ -38,6 +38,10 @@ export interface EnvironmentDefinition<Task, State> {
   /** Turns after which an episode ends. Default 30. */
   maxTurns?: number;
   /**
+   * As in `Environment`: whether that is a rule of the task. Default false, but for a single turn.
+   */
+  turnLimitEnds?: boolean;
+  /**
    * How calls are written. "call": in the form of the model's own chat template, which must know one; "tool": as JSON after
    * a thought, for any model; to speak is then a tool, `respond`. Default "tool".
    */
@@ -76,6 +80,7 @@ const definitionKeys = [
   "respond",
   "score",
   "maxTurns",
+  "turnLimitEnds",
   "actionFormat",
   "timeout",
   "close",
@@ -105,14 +110,14 @@ export function defineEnvironment<Task, State>(
   for (const part of ["name", "tasks", "start", "prompt", "tools", "score"] as const)
     if (definition[part] === undefined)
       throw new NlacError("ERR_CONFIG", `defineEnvironment: ${part} is missing.`);
-  const { name, maxTurns = 30, actionFormat = "tool" } = definition;
+  const { name, maxTurns = 30, actionFormat = "tool", turnLimitEnds = maxTurns === 1 } = definition;
   if (Array.isArray(definition.tools)) offered(definition, definition.tools);
   const lists = new Map<string, Promise<readonly Task[]>>();
 
   async function start(task: Task, options: ResetOptions): Promise<ToolEpisode<Task, State>> {
     throwIfAborted(options.signal);
     const state = await owning(`${name}: an episode did not start`, () => definition.start(task, options));
-    const episode = new ToolEpisode(definition, task, state, maxTurns, options.signal);
+    const episode = new ToolEpisode(definition, task, state, { maxTurns, turnLimitEnds }, options.signal);
     try {
       throwIfAborted(options.signal);
       await episode.open();
@@ -136,8 +141,11 @@ export function defineEnvironment<Task, State>(
         );
       const turns: Demonstration["turns"] = [];
       for (const [i, { action, future }] of shown.entries()) {
-        const { observation, reward, done } = await episode.step(action);
-        const outcome = { observation, reward, done, future: shown[i + 1]?.future ?? "", joined: future };
+        const { observation, reward, terminated } = await episode.step(action);
+        const outcome = {
+          ...{ observation, reward, terminated },
+          ...{ future: shown[i + 1]?.future ?? future, joined: future },
+        };
         turns.push({ action, judged: [{ action, future, better: action, outcome }], observation });
       }
       return { observation: episode.observation, turns };
@@ -151,6 +159,7 @@ export function defineEnvironment<Task, State>(
     name,
     actionFormat,
     maxTurns,
+    turnLimitEnds,
     async tasks(split) {
       const given = definition.tasks[split];
       let list = lists.get(split);

@@ -6,7 +6,7 @@ import type { Action, JudgedAction, StepResult } from "./contract.ts";
 export function judged(
   action: Action,
   future: string,
-  { observation, reward, done }: StepResult,
+  { observation, reward, terminated }: StepResult,
 ): JudgedAction {
   const seen = observation.map(({ content }) => content).join(" ");
   return {
@@ -15,9 +15,9 @@ export function judged(
     outcome: {
       observation,
       reward,
-      done,
-      ...(done ? {} : { future }),
-      joined: `The answer is: ${seen}${done ? "" : ` ${future}`}`,
+      terminated,
+      ...(terminated ? {} : { future }),
+      joined: `The answer is: ${seen}${terminated ? "" : ` ${future}`}`,
     },
   };
 }

@@ -49,7 +49,7 @@ export class ToolEpisode<Task, State> implements Episode {
   readonly #definition: EnvironmentDefinition<Task, State>;
   readonly #task: Task;
   readonly state: State;
-  readonly #turns: number;
+  readonly #limit: { maxTurns: number; turnLimitEnds: boolean };
   readonly #closing = new AbortController();
   readonly #signal: AbortSignal | undefined;
   #tools = new Map<string, Tool<State, Task>>();
@@ -61,13 +61,13 @@ export class ToolEpisode<Task, State> implements Episode {
     definition: EnvironmentDefinition<Task, State>,
     task: Task,
     state: State,
-    turns: number,
+    limit: { maxTurns: number; turnLimitEnds: boolean },
     signal: AbortSignal | undefined,
   ) {
     this.#definition = definition;
     this.#task = task;
     this.state = state;
-    this.#turns = turns;
+    this.#limit = limit;
     this.#signal = signal;
     signal?.addEventListener("abort", this.#stop, { once: true });
   }
@@ -101,14 +101,17 @@ export class ToolEpisode<Task, State> implements Episode {
       const { message, info } = await (action.tool === undefined
         ? this.#say(action.text)
         : this.#call(action.tool));
-      this.#over ||= this.#turn === this.#turns;
+      const { maxTurns, turnLimitEnds } = this.#limit;
+      const atLimit = this.#turn === maxTurns;
+      const terminated = this.#over || (atLimit && turnLimitEnds);
+      this.#over ||= atLimit;
       let reward = 0;
       if (this.#over) {
         reward = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
         if (!(reward >= 0 && reward <= 1))
           throw new NlacError("ERR_ENVIRONMENT", `${name}: the score must be from 0 to 1; it is ${reward}.`);
       }
-      return { observation: [message], reward, done: this.#over, info };
+      return { observation: [message], reward, terminated, truncated: this.#over && !terminated, info };
     } catch (error) {
       this.#over = true;
       throw error;

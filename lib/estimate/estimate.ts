@@ -56,7 +56,7 @@ function memories(recipe: Recipe, shape: ModelShape, { kind }: Device, play: Pla
   const work = workOf(recipe, shape, play);
   return {
     assumed: memoryOf(recipe, shape, work, kind),
-    atLimits: memoryOf(recipe, shape, atLimits(work, shape), kind),
+    atLimits: memoryOf(recipe, shape, atLimits(work, recipe, shape), kind),
   };
 }
 

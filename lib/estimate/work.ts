@@ -16,7 +16,10 @@ export interface TextLengths {
   critique: number;
   /** What a role is asked, with the template's tokens around it. */
   request: number;
-  /** The thought before an answer, of a model that reasons. */
+  /**
+   * The reasoning before an answer, of a model that reasons; the history of an episode leaves it
+   * out.
+   */
   thought: number;
   /** Turns of an episode. */
   turns: number;
@@ -158,7 +161,8 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
     action: Math.min(thought + expected.action, limits.action),
     critique: Math.min(thought + expected.critique, limits.critique),
   };
-  const { opening, action, observation, critique, request, turns } = lengths;
+  const { opening, observation, critique, request, turns } = lengths;
+  const action = answerOf(lengths.action, lengths);
   // The state of a transition: on the average, half of the other turns are behind it.
   const state = Math.min(opening + ((turns - 1) / 2) * (action + observation), limits.prompt);
   const texts: Texts = { lengths, limits, state, context: maxPositions };
@@ -180,6 +184,11 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
   return config.iterations === 0
     ? { ...work, ...resting, averages: updateOf(recipe, texts).averages, playing: [] }
     : { ...work, ...updateOf(recipe, texts) };
+}
+
+/** What of a text the history keeps. */
+function answerOf(written: number, { thought }: TextLengths): number {
+  return Math.max(0, written - thought);
 }
 
 type Update = Pick<
@@ -229,7 +238,7 @@ interface Texts {
 }
 
 function writing(
-  { lengths, limits }: Texts,
+  { lengths, limits, context }: Texts,
   what: Writing["what"],
   weights: Writing["weights"],
   prompt: number,
@@ -237,7 +246,9 @@ function writing(
   more: Pick<Writing, "texts"> & Partial<Writing>,
 ): Writing {
   const written = isAction(what) ? lengths.action : lengths.critique;
-  const held = (tokens: number) => Math.min(tokens, limits.prompt);
+  // What roles other than the policy read is bounded by the context alone (lib/rollout/roles.ts).
+  const longest = what === "actions" || what === "attempts" ? limits.prompt : context - 1;
+  const held = (tokens: number) => Math.min(tokens, longest);
   return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
 }
 
@@ -258,8 +269,9 @@ function pass(
 
 /** lib/algorithms/nlac.ts: two conversations a transition grow by appending, one under θ̄, one under θ. */
 function nlacUpdate(config: NlacConfig, texts: Texts): Update {
-  const { lengths, limits, state } = texts;
-  const { action, observation, critique, request, turns } = lengths;
+  const { lengths, state } = texts;
+  const { observation, request, turns } = lengths;
+  const [action, critique] = [answerOf(lengths.action, lengths), answerOf(lengths.critique, lengths)];
   const batch = { texts: config.batchSize };
 
   // A single step has no future to foresee: its score stands in the place of one.
@@ -269,16 +281,16 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const calls = bootstrapped ? futureCalls(config, texts, config.batchSize) : [];
   calls.push(writing(texts, "targets", "θ̄", backup, bootstrapped ? request : backup, batch));
   if (config.reasoning)
-    calls.push(writing(texts, "corrected targets", "θ̄", backup + critique + request, request, batch));
+    calls.push(writing(texts, "corrected targets", "θ̄", backup + lengths.critique + request, request, batch));
   calls.push(...refineCalls(config, texts, config.batchSize));
 
   const student = state + action + request;
   const passes = [
-    pass(texts, "L1 by θ", config.batchSize, student, critique),
-    pass(texts, "L2", config.batchSize, state, action),
+    pass(texts, "L1 by θ", config.batchSize, student, lengths.critique),
+    pass(texts, "L2", config.batchSize, state, lengths.action),
   ];
   if (!config.reasoning && config.support !== "sampled") {
-    passes.push(pass(texts, "L1 by θ̄", config.batchSize, Math.min(backup, limits.prompt), critique, false));
+    passes.push(pass(texts, "L1 by θ̄", config.batchSize, backup, critique, false));
   }
   if (config.rehearsal > 0) passes.push(pass(texts, "rehearsal", config.rehearsal, student, critique));
   return {
@@ -296,7 +308,8 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
 /** lib/rollout/futures.ts: d' of `count` transitions. */
 function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
-  const { action, observation, request } = lengths;
+  const { observation, request } = lengths;
+  const action = answerOf(lengths.action, lengths);
   const batch = { texts: count };
   const next = state + action + observation;
   if (config.bootstrap !== "successor")
@@ -310,28 +323,36 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
 /** lib/rollout/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
 function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
-  const { action, critique, request, turns } = lengths;
+  const { request, turns } = lengths;
+  const [action, critique] = [answerOf(lengths.action, lengths), answerOf(lengths.critique, lengths)];
   const batch = { texts: count };
   const calls: Writing[] = [];
   if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
   let chain = state + action;
+  // What the critic reads of (s, a) that no call of these weights has read.
   let unread = config.attempt === "fresh" ? 0 : chain;
   const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
   for (let round = 0; round < config.refinements; round++) {
+    const acted = state + action;
     if (futures > 0) {
       const each = { texts: count * futures };
-      calls.push(writing(texts, "futures", "θ", chain + request, unread + request, each));
+      calls.push(writing(texts, "futures", "θ", acted + request, unread + request, each));
       unread = futures * critique;
     }
-    chain += futures * critique + request;
-    calls.push(writing(texts, "critiques", "θ", chain, unread + request, batch));
-    chain += critique + request;
-    calls.push(writing(texts, "refinements", "θ", chain, request, batch));
+    const asked = futures * critique + request;
+    calls.push(writing(texts, "critiques", "θ", acted + asked, unread + request, batch));
+    // The first critique stands in the refiner's chain as it was asked for; a later one is read
+    // again there.
+    chain += asked + critique + request;
+    const fresh = round === 0 ? request : asked + critique + request;
+    calls.push(writing(texts, "refinements", "θ", chain, fresh, batch));
     chain += action;
-    unread = 0;
+    unread = action;
   }
   if (config.reasoning)
-    calls.push(writing(texts, "corrected refinements", "θ", chain + request, request, batch));
+    calls.push(
+      writing(texts, "corrected refinements", "θ", chain + lengths.thought + request, request, batch),
+    );
   return calls;
 }
 
@@ -339,7 +360,8 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
 function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   const { every, transitions, branches } = config.diagnostics;
   if (every === 0) return resting.diagnosis;
-  const { opening, action, observation, turns } = texts.lengths;
+  const { opening, observation, turns } = texts.lengths;
+  const action = answerOf(texts.lengths.action, texts.lengths);
   const count = Math.min(transitions, config.episodesPerIteration * turns);
   const refinements = Math.max(1, config.refinements);
   const calls = refineCalls({ ...config, attempt: "stored", refinements }, texts, count);
@@ -401,17 +423,40 @@ export function allWriting({ playing, writing, diagnosis }: Work): Writing[] {
   return [...playing, ...writing, ...diagnosis.writing];
 }
 
-/** The same work with every text as long as the recipe allows: where it fits, no text can exhaust the memory. */
-export function atLimits(work: Work, { maxPositions }: ModelShape): Work {
+/**
+ * The same work with every text as long as the recipe allows, observations and requests as assumed:
+ * where it fits, no text can exhaust the memory. A role of NLAC reads a prompt and an action of the
+ * longest, and what was written about them.
+ */
+export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShape): Work {
   const { limits } = work;
   const stretch = (call: Writing): Writing => {
     const written = isAction(call.what) ? limits.action : limits.critique;
     return { ...call, prompt: Math.min(limits.prompt, maxPositions - written), written };
   };
+  const playing = work.playing.map(stretch);
+  if (recipe.algorithm === "nlac") {
+    const lengths = { ...work.lengths, thought: 0, action: limits.action, critique: limits.critique };
+    const texts: Texts = { lengths, limits, state: limits.prompt, context: maxPositions };
+    const { writing, diagnosis, passes } =
+      recipe.config.iterations === 0 ? resting : nlacUpdate(recipe.config, texts);
+    // A text's prompt leaves room for what is written after it.
+    const within = (call: Writing): Writing => ({
+      ...call,
+      prompt: Math.min(call.prompt, Math.max(1, maxPositions - call.written)),
+    });
+    return {
+      ...work,
+      playing,
+      writing: writing.map(within),
+      diagnosis: { ...diagnosis, writing: diagnosis.writing.map(within) },
+      passes,
+    };
+  }
   const tokens = Math.min(limits.prompt + Math.max(limits.action, limits.critique), maxPositions);
   return {
     ...work,
-    playing: work.playing.map(stretch),
+    playing,
     writing: work.writing.map(stretch),
     diagnosis: { ...work.diagnosis, writing: work.diagnosis.writing.map(stretch) },
     passes: work.passes.map((part) => ({ ...part, tokens })),

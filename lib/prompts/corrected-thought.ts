@@ -4,10 +4,8 @@
  * same text. A further request rewrites the thought so that it infers what it had read.
  */
 
+import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
 import { malformed, type Parsed } from "./parsing.ts";
-
-export const thinkOpen = "<think>";
-export const thinkClose = "</think>";
 
 const format = [
   "Write the new thought between <corrected_think> and </corrected_think>; a program reads it, so both tags must be",
@@ -57,9 +55,12 @@ export function parseCorrectedThought(text: string): Parsed<{ thought: string }>
   return { ok: true, thought };
 }
 
-/** Where a reply's thought ends: the text after it, and how long the thought with its tags is. */
+/**
+ * A reply's thought and the text after it. The last closing tag ends the thought, as chat templates
+ * have it.
+ */
 export function splitThought(text: string): { thought: string; rest: string } | undefined {
-  const end = text.indexOf(thinkClose);
+  const end = text.lastIndexOf(thinkClose);
   if (end < 0) return undefined;
   const open = text.indexOf(thinkOpen);
   const thought = text.slice(open < 0 ? 0 : open + thinkOpen.length, end).trim();

@@ -32,7 +32,10 @@ export interface ReplaySample {
   weights: number[];
 }
 
-/** The least priority of a transition that was trained on: what has nothing to teach now may have later. */
+/**
+ * The least priority of a transition that was drawn: what has nothing to teach now, or no target,
+ * may have later.
+ */
 const leastPriority = 1e-6;
 
 /** Of a new transition where no other has one. */
@@ -94,7 +97,10 @@ export class ReplayBuffer {
     });
   }
 
-  /** Of a transition trained on. Throws ERR_PRIORITY for a priority that is NaN, infinite or negative. */
+  /**
+   * Of a transition that was drawn; 0 is the least there is. Throws ERR_PRIORITY for a priority
+   * that is NaN, infinite or negative.
+   */
   setPriority(index: number, priority: number): void {
     const least = priority >= 0 ? Math.max(priority, leastPriority) : priority;
     this.#sampler.set(Int32Array.of(index), Float32Array.of(least));

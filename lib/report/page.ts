@@ -164,7 +164,7 @@ function dataOf(episodes: readonly EpisodeRecord[]): unknown {
       ...{ id, task, seed, outcome, reward, fault },
       result: isFaulty(episode) ? "faulty" : succeeded(episode) ? "succeeded" : "failed",
       opening: opening.map(({ role, content }) => [role, place(content)]),
-      turns: episode.turns.map(({ state: _, done: __, ...turn }) => turn),
+      turns: episode.turns.map(({ state: _, terminated: __, truncated: ___, ...turn }) => turn),
     };
   });
   return { texts: [...texts.keys()], episodes: drawn };

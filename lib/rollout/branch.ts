@@ -5,7 +5,7 @@
  */
 
 import { isDeepStrictEqual } from "node:util";
-import type { Action, Environment, Episode } from "../environments/contract.ts";
+import { type Action, type Environment, type Episode, isOver } from "../environments/contract.ts";
 import { isBudgetSpent, throwIfAborted } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import { policyConversation } from "../prompts/policy.ts";
@@ -98,9 +98,9 @@ async function takeAction<Task>(
     const result = await inTime(() => here.step(action), patience);
     const before = trajectory.turns.slice(0, turn).reduce((sum, { reward }) => sum + reward, 0);
     const reward = before + result.reward;
-    if (result.done || turn + 1 === environment.maxTurns) {
+    if (isOver(result) || turn + 1 === environment.maxTurns) {
       await episode.close();
-      return { reward: result.done ? reward : reward + costOfLeaving(environment, reward) };
+      return { reward: isOver(result) ? reward : reward + costOfLeaving(environment, reward) };
     }
     const conversation = trajectory.turns[turn]!.state.fork()
       .appendGeneration({ tokens: response })
@@ -131,7 +131,7 @@ async function repeats<Task>(
     if (action === undefined) continue; // it could not be read, so the environment never saw it
     const result = await inTime(() => episode.step(action), patience);
     const same = result.reward === reward && isDeepStrictEqual(result.observation, observation);
-    if (!same || result.done) return false;
+    if (!same || isOver(result)) return false;
   }
   return true;
 }

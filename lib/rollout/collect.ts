@@ -79,7 +79,7 @@ interface Running<Task> {
   conversation: Conversation;
   turns: Turn[];
   malformedInARow: number;
-  /** Reward that no turn brought: of an episode that is cut short before its first. */
+  /** Reward that no turn brought: what it costs to be cut short. */
   unplayed: number;
   outcome?: Outcome;
   fault?: { code: string; message: string };
@@ -255,13 +255,15 @@ async function act<Task>(
     text: generation.text,
     observation: [],
     reward: 0,
-    done: false,
+    terminated: false,
+    truncated: false,
     info: {},
   };
   run.turns.push(turn);
 
-  // A thinking model's thought is not part of what the environment reads.
-  const parsed = parseAction(withoutThought(generation.text), environment.actionFormat);
+  // The environment reads what follows the reasoning. Reasoning that was cut off is no action.
+  const said = state.answerOf(generation).length === 0 ? "" : withoutThought(generation.text);
+  const parsed = parseAction(said, environment.actionFormat);
   if (parsed.ok) {
     turn.action = parsed.action;
     run.malformedInARow = 0;
@@ -276,17 +278,18 @@ async function act<Task>(
     }
     turn.observation = result.observation;
     turn.reward = result.reward;
-    turn.done = result.done;
     turn.info = result.info;
-    if (result.done) finish(run, "done");
+    if (result.terminated) finish(run, "done", true);
+    else if (result.truncated)
+      finish(run, turnsPlayed(run) === environment.maxTurns ? "turn-limit" : "truncated", false);
   } else {
     turn.malformed = parsed.reason;
     turn.observation = [unreadableMessage(parsed.reason, environment.actionFormat)];
     run.malformedInARow++;
     if (run.malformedInARow >= (options.malformedLimit ?? 3)) cutShort(run, "malformed", environment);
   }
-  const played = (run.request.from?.turns ?? 0) + run.turns.length;
-  if (run.outcome === undefined && played === environment.maxTurns) cutShort(run, "turn-limit", environment);
+  if (run.outcome === undefined && turnsPlayed(run) === environment.maxTurns)
+    cutShort(run, "turn-limit", environment);
   try {
     run.conversation.append(...turn.observation);
   } catch (error) {
@@ -299,6 +302,11 @@ async function act<Task>(
 function checked(result: StepResult): StepResult {
   if (!Number.isFinite(result?.reward))
     throw new NlacError("ERR_ENVIRONMENT", "A step must give a finite reward and a list of messages.");
+  if (typeof result.terminated !== "boolean" || typeof result.truncated !== "boolean")
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      "A step must say by two booleans how the episode stands: terminated (the task has ended) and truncated (a limit cut it).",
+    );
   checkMessages(result.observation);
   const info = result.info ?? {};
   JSON.stringify(info);
@@ -320,9 +328,18 @@ function checkMessages(messages: unknown): void {
   }
 }
 
+function turnsPlayed<Task>({ request, turns }: Pick<Running<Task>, "request" | "turns">): number {
+  return (request.from?.turns ?? 0) + turns.length;
+}
+
 /**
- * What an episode that is cut short after rewards of `total` still costs. Where turns can cost, it ends at the low end of its
- * rewards: to leave a game, or to write what nobody can read, must never be cheaper than to lose it.
+ * What an episode that its environment did not end, after rewards of `total`, still costs. Where
+ * turns can cost, it counts with the low end of its rewards: to outgrow the context, or to write
+ * what nobody can read, must never be cheaper than to lose. The episode's reward has it always, for
+ * by that episodes are compared (evaluation, GRPO's groups, RFT's successes). A turn's reward has
+ * it only where the episode terminated, by unreadable actions or by a rule. At a truncation it is
+ * no reward of any turn: the future is bootstrapped there, and its cost with it. What the
+ * environment itself ended or cut costs what it says.
  */
 export function costOfLeaving(
   { rewardRange: [low] = [0, 1] }: Pick<Environment, "rewardRange">,
@@ -337,19 +354,25 @@ function cutShort<Task>(
   outcome: "turn-limit" | "context-limit" | "malformed",
   environment: Environment<Task>,
 ): void {
-  finish(run, outcome);
+  const { actionFormat, singleStep = actionFormat === "solution", turnLimitEnds = singleStep } = environment;
+  // Three unreadable actions are the agent's own doing: to bootstrap from there would make them
+  // worth a future.
+  const terminated = outcome === "malformed" || (outcome === "turn-limit" && turnLimitEnds);
+  finish(run, outcome, terminated);
   const total = run.turns.reduce((sum, { reward }) => sum + reward, run.request.from?.reward ?? 0);
   const cost = costOfLeaving(environment, total);
   const last = run.turns.at(-1);
-  if (last === undefined) run.unplayed = cost;
-  else last.reward += cost;
+  if (last !== undefined && terminated) last.reward += cost;
+  else run.unplayed += cost;
 }
 
-/** Ends an episode; its last turn becomes terminal. */
-function finish(run: { turns: Turn[]; outcome?: Outcome }, outcome: Outcome): void {
+/** Ends an episode; its last turn says how. */
+function finish(run: { turns: Turn[]; outcome?: Outcome }, outcome: Outcome, terminated: boolean): void {
   run.outcome = outcome;
   const last = run.turns.at(-1);
-  if (last !== undefined) last.done = true;
+  if (last === undefined) return;
+  last.terminated = terminated;
+  last.truncated = !terminated;
 }
 
 function fail(
@@ -358,5 +381,5 @@ function fail(
 ): void {
   const code = error instanceof NlacError ? error.code : "ERR_ENVIRONMENT";
   run.fault = { code, message: error instanceof Error ? error.message : String(error) };
-  finish(run, code === "ERR_SERVICE" ? "service-fault" : "environment-fault");
+  finish(run, code === "ERR_SERVICE" ? "service-fault" : "environment-fault", false);
 }

@@ -37,7 +37,7 @@ export async function criticLoss(
   const roles = new Roles(model, environment, config, 0, signal);
   const targets = await writeTargets(roles, transitions);
   const usable = targets.flatMap((target, i) =>
-    target === undefined ? [] : [{ text: target.text, episode: transitions[i]!.trajectory }],
+    target.text === undefined ? [] : [{ text: target.text, episode: transitions[i]!.trajectory }],
   );
   const texts = usable.map(({ text }) => text);
   const support = supportOf(config);

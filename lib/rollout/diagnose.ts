@@ -6,7 +6,7 @@
  */
 
 import { z } from "zod";
-import type { Environment } from "../environments/contract.ts";
+import { type Environment, isOver } from "../environments/contract.ts";
 import type { LanguageModel } from "../model.ts";
 import { derivedSeed, permutation, streams } from "../random.ts";
 import type { TrainingRun } from "../run/training-run.ts";
@@ -132,13 +132,13 @@ async function foresight(
   roles: Roles,
   environment: Pick<Environment, "foretold" | "agreement">,
 ) {
-  const going = roles.singleStep ? [] : cases.filter(({ transition }) => !transition.done);
+  const going = roles.singleStep ? [] : cases.filter(({ transition }) => !isOver(transition));
   const transitions = going.map(({ transition }) => transition);
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
   const futures = await foresee(roles, chains, transitions);
   const written = going.flatMap(({ transition, trajectory }, i) => {
     const future = futures[i];
-    if (future === undefined) return [];
+    if (future?.text === undefined) return [];
     const next = trajectory.turns[transition.turn + 1]!.observation;
     return [{ future: future.text, next, ended: Number(succeeded(trajectory)) }];
   });

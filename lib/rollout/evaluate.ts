@@ -45,11 +45,20 @@ export function figuresOf(episode: Trajectory | EpisodeRecord): EpisodeFigures {
     readable: count(({ action }) => action !== undefined),
     calls: count(({ action }) => action?.tool !== undefined),
     toolErrors: count(({ info }) => info.toolError === true),
-    tokens: conversation.segments.reduce(
-      (sum, { start, end, logProbs }) => sum + (hasProbabilities(logProbs) ? end - start : 0),
-      0,
-    ),
+    tokens: sumOf(turns.map((turn) => sampledIn(turn, conversation))),
   };
+}
+
+/** Ids that the policy sampled in a turn, reasoning included. */
+function sampledIn(
+  turn: Trajectory["turns"][number] | EpisodeRecord["turns"][number],
+  { segments }: Pick<Trajectory["conversation"], "segments"> | EpisodeRecord["conversation"],
+): number {
+  if ("tokens" in turn) return hasProbabilities(turn.logProbs) ? turn.tokens.length : 0;
+  const { sampled, state } = turn;
+  if (sampled !== undefined) return hasProbabilities(sampled.logProbs) ? sampled.tokens.length : 0;
+  const written = segments.find(({ source, start }) => source === "model" && start >= state);
+  return written !== undefined && hasProbabilities(written.logProbs) ? written.end - written.start : 0;
 }
 
 /** Of the ids of a model that is known; a service's are NaN. A record has them as base64 of float32. */

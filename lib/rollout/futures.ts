@@ -10,18 +10,21 @@ import { futureRequest } from "../prompts/backup.ts";
 import { criticRequest, parseCritique } from "../prompts/critic.ts";
 import { parseFuture, successorRequest } from "../prompts/successor.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import type { DropCause } from "./drops.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
 import type { Transition } from "./trajectory.ts";
 
-/** A text that d' was read from, and d'. */
+/** A text that d' was read from, and d'; without d', why there is none. */
 export interface Future {
-  generation: Generation;
-  text: string;
+  generation?: Generation;
+  text?: string;
+  dropped?: DropCause;
 }
 
 /**
- * Lets every conversation of (s, a) grow by the observation, the request for d' and d'. Undefined in, or a future that
- * did not fit or could not be read: undefined out.
+ * Lets every conversation of (s, a) grow by the observation, the request for d' and d'. Undefined
+ * in: undefined out. The conversation of a future that did not fit or could not be read is of no
+ * further use.
  */
 export async function foresee(
   roles: Roles,
@@ -31,9 +34,11 @@ export async function foresee(
   if (roles.config.bootstrap === "successor") return foretell(roles, chains, transitions);
   const asked = chains.map((chain, i) => chain?.append(requestAfter(transitions[i]!)));
   const written = await roles.write("future", "target", asked);
-  return written.map(
-    (generation) => generation && { generation, text: answerOf(generation.text, roles.config) },
-  );
+  return written.map((generation, i) => {
+    if (chains[i] === undefined) return undefined;
+    if (generation === undefined) return { dropped: "context" };
+    return { generation, text: answerOf(generation.text, roles.config) };
+  });
 }
 
 async function foretell(
@@ -48,13 +53,15 @@ async function foretell(
   const asked = next.map((chain, i) => (actions[i] === undefined ? undefined : chain!.append(request)));
   const written = await roles.write("future", "target", asked);
   return written.map((generation, i) => {
-    if (generation === undefined) return undefined;
+    if (chains[i] === undefined) return undefined;
+    if (generation === undefined) return { dropped: "context" };
     const answer = answerOf(generation.text, config);
     const parsed = roles.read(
       "future",
       config.futures === 1 ? parseCritique(answer, false) : parseFuture(answer),
     );
-    if (!parsed.ok) return undefined;
+    if (!parsed.ok)
+      return { generation, dropped: generation.finishReason === "length" ? "cut_off" : "unreadable" };
     const text = parsed.future!;
     chains[i]!.append(requestAfter(transitions[i]!)).appendAssistantText(text);
     return { generation, text };

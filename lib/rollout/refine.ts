@@ -3,7 +3,7 @@
  * refiner makes of them. What comes out is what the policy is trained to write at once.
  */
 
-import type { Action } from "../environments/contract.ts";
+import type { Action, Message } from "../environments/contract.ts";
 import type { Generation, ScoredText } from "../model.ts";
 import { correctedRefinementThoughtRequest } from "../prompts/corrected-thought.ts";
 import { type Critique, criticRequest, parseCritique } from "../prompts/critic.ts";
@@ -13,6 +13,7 @@ import { parseAction } from "../prompts/policy.ts";
 import { refinerRequest } from "../prompts/refiner.ts";
 import { successorRequest } from "../prompts/successor.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { type DropCause, dropMetrics } from "./drops.ts";
 import { mean } from "./losses.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
 import { correctThoughts } from "./thoughts.ts";
@@ -30,7 +31,9 @@ export interface Refinement {
   critiques: Generation[];
   judgements: Judgement[];
   refinements: Generation[];
-  dropped?: string;
+  dropped?: DropCause;
+  /** In words, for records. */
+  reason?: string;
 }
 
 /** What a critique says. */
@@ -42,12 +45,14 @@ export interface Judgement {
 }
 
 /**
- * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner, with the history of attempts in sight. With m = 0
- * the attempt itself is the result; it is judged only where approval decides.
+ * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads (s, a) alone
+ * (eq. 3), the refiner the history of attempts and their critiques. With m = 0 the attempt itself
+ * is the result; it is judged only where approval decides.
  */
 export async function refine(roles: Roles, transitions: readonly Transition[]): Promise<Refinement[]> {
   const { config, actionFormat, model } = roles;
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
+  // What the refiner reads, and (s, a) of the latest action, which the critic reads.
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
   if (config.attempt === "fresh") {
     const attempts = await roles.write("attempt", "online", chains);
@@ -62,43 +67,53 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
     for (const [i, chain] of chains.entries()) chain!.appendGeneration({ tokens: transitions[i]!.action });
   }
 
+  let acted = chains.map((chain) => chain?.fork());
   for (let round = 0; round < config.refinements; round++) {
-    chains = await judge(roles, chains, results);
-    for (const chain of chains) chain?.append(user(refinerRequest(actionFormat)));
+    const judged = await judge(roles, acted, results);
+    chains = chains.map((chain, i) => {
+      const critique = judged[i];
+      if (chain === undefined || critique === undefined) return undefined;
+      return chain
+        .append(critique.request)
+        .appendGeneration(critique.generation)
+        .append(user(refinerRequest(actionFormat)));
+    });
     const refinements = await roles.write("refinement", "online", chains);
     for (const [i, refinement] of refinements.entries())
       if (refinement !== undefined) results[i]!.refinements.push(refinement);
     chains = writtenOf(chains, refinements);
+    acted = chains.map((chain, i) => chain && transitions[i]!.state.fork().appendGeneration(refinements[i]!));
   }
   const finals = results.map(({ attempt, refinements }, i) => {
     if (chains[i] === undefined) return undefined;
     return config.refinements === 0 ? attempt : refinements.at(-1);
   });
-  if (config.refinements === 0 && config.refinementsKept === "approved") await judge(roles, chains, results);
+  if (config.refinements === 0 && config.refinementsKept === "approved") await judge(roles, acted, results);
 
   const responses =
     config.reasoning && config.refinements > 0
       ? await correctThoughts(roles, "refinement", chains, finals, correctedRefinementThoughtRequest())
-      : finals.map((final) => final?.tokens);
+      : finals.map((final) => final && { tokens: final.tokens });
   for (const [i, result] of results.entries()) {
     const final = finals[i];
+    const lost = (dropped: DropCause, reason: string) => Object.assign(result, { dropped, reason });
     if (final === undefined) {
-      result.dropped = "the conversation did not fit into the context";
+      lost("context", "the conversation did not fit into the context");
       continue;
     }
     const prompt = transitions[i]!.state.prompt();
-    const response = responses[i];
+    const response = responses[i]!;
     let parsed = parseAction(answerOf(final.text, config), actionFormat);
     if (config.refinements > 0) parsed = roles.read("refinement", parsed);
-    if (final.finishReason !== "stop") result.dropped = "the refined action was cut off";
-    else if (!parsed.ok) result.dropped = parsed.reason;
-    else if (response === undefined) result.dropped = "its thought could not be corrected";
-    else if (prompt.length + response.length > model.maxPositions)
-      result.dropped = "its corrected thought does not fit into the context";
+    if (final.finishReason !== "stop") lost("cut_off", "the refined action was cut off");
+    else if (!parsed.ok) lost("unreadable", parsed.reason);
+    else if (response.tokens === undefined) lost(response.dropped, "its thought could not be corrected");
+    else if (prompt.length + response.tokens.length > model.maxPositions)
+      lost("context", "its corrected thought does not fit into the context");
     else if (config.refinementsKept === "approved" && result.judgements.at(-1)?.yes !== true)
-      result.dropped = "its critique did not say Yes";
+      lost("not_approved", "its critique did not say Yes");
     else {
-      result.text = { prompt, response };
+      result.text = { prompt, response: response.tokens };
       result.action = parsed.action;
     }
   }
@@ -111,7 +126,7 @@ export function refinementMetrics(refinements: readonly Refinement[]): Record<st
   const comparable = kept.filter(({ attempted }) => attempted !== undefined);
   return {
     "refinements/kept": kept.length,
-    "refinements/dropped": refinements.length - kept.length,
+    ...dropMetrics("refinements", refinements),
     "refinements/changed": mean(
       comparable.map(({ action, attempted }) => Number(action!.text !== attempted!.text)),
     ),
@@ -119,35 +134,45 @@ export function refinementMetrics(refinements: readonly Refinement[]): Record<st
   };
 }
 
-/** Asks for a critique of every chain's last action and notes it in `results`. Returns the chains that have one. */
+/** A critique, and the request that it answers. */
+interface Critiqued {
+  request: Message;
+  generation: Generation;
+}
+
+/** Asks for a critique of each (s, a) and notes it in `results`. Undefined where there is none. */
 async function judge(
   roles: Roles,
-  chains: readonly (Conversation | undefined)[],
+  acted: readonly (Conversation | undefined)[],
   results: readonly Refinement[],
-): Promise<(Conversation | undefined)[]> {
+): Promise<(Critiqued | undefined)[]> {
   const { config, actionFormat, singleStep } = roles;
   const inOne = config.futures === 1 || singleStep;
-  const futures = inOne ? undefined : await foresee(roles, chains);
-  const asking = chains.map((chain, i) => {
-    if (inOne) return chain?.append(user(criticRequest(singleStep, actionFormat)));
-    return futures![i] === undefined ? undefined : chain?.append(user(evaluatorRequest(futures![i])));
+  const futures = inOne ? undefined : await foresee(roles, acted);
+  const requests = acted.map((_, i) => {
+    if (inOne) return user(criticRequest(singleStep, actionFormat));
+    return futures![i] && user(evaluatorRequest(futures![i]));
+  });
+  const asking = acted.map((chain, i) => {
+    const request = requests[i];
+    return request && chain?.fork().append(request);
   });
   const critiques = await roles.write("critique", "online", asking);
-  for (const [i, critique] of critiques.entries()) {
-    if (critique === undefined) continue;
-    const text = answerOf(critique.text, config);
+  return critiques.map((generation, i) => {
+    if (generation === undefined) return undefined;
+    const text = answerOf(generation.text, config);
     const parsed: Parsed<Critique> = roles.read(
       "critique",
       inOne ? parseCritique(text, singleStep) : parseEvaluation(text),
     );
     const foreseen = parsed.ok ? parsed.future : undefined;
-    results[i]!.critiques.push(critique);
+    results[i]!.critiques.push(generation);
     results[i]!.judgements.push({
       futures: futures?.[i] ?? (foreseen === undefined ? [] : [foreseen]),
       ...(parsed.ok ? { yes: parsed.yes } : {}),
     });
-  }
-  return writtenOf(asking, critiques);
+    return { request: requests[i]!, generation };
+  });
 }
 
 /** k > 1: k futures of every chain's last action, each from the same point. */

@@ -41,7 +41,10 @@ export const rolesConfig = z.strictObject({
   criticTemperature: temperature.default(1),
   /** The same for refinements. Paper: not given. */
   refinerTemperature: temperature.default(1),
-  /** Longest prompt, tokens. Paper: 8192. */
+  /**
+   * Longest prompt of the policy, tokens. Paper: 8192. What other roles read holds an action too,
+   * and what was written about it: the model's context alone bounds it.
+   */
   maxPromptTokens: count.default(8192),
   /** Longest action, tokens. Paper: 24,576 for any response. */
   maxActionTokens: count.default(24_576),
@@ -118,8 +121,10 @@ export class Roles {
   }
 
   /**
-   * Lets every conversation grow by one text. Undefined in, or a prompt that does not fit: undefined out, and
-   * the conversation stays as it was.
+   * Lets every conversation grow by one text. Undefined in, or a prompt that does not fit:
+   * undefined out, and the conversation stays as it was. Only the policy's own prompt has the limit
+   * of the configuration: a role that reads a long action would be lost at it, and with it what
+   * long actions teach.
    */
   async write(
     role: Role,
@@ -127,13 +132,13 @@ export class Roles {
     conversations: readonly (Conversation | undefined)[],
   ): Promise<(Generation | undefined)[]> {
     const { config, model } = this;
-    const isAction = role === "next" || role === "attempt" || role === "refinement";
-    const limit = isAction ? config.maxActionTokens : config.maxCriticTokens;
+    const limit = this.#longest(role);
+    const context = model.maxPositions - 1;
+    const longestPrompt = role === "attempt" ? Math.min(config.maxPromptTokens, context) : context;
     const call = this.#calls++;
     const writing = conversations.flatMap((conversation, i) => {
       const tokens = conversation?.prompt();
-      if (tokens === undefined || tokens.length > Math.min(config.maxPromptTokens, model.maxPositions - 1))
-        return [];
+      if (tokens === undefined || tokens.length > longestPrompt) return [];
       return [{ i, conversation: conversation!, tokens }];
     });
     const generations = await model.generate(
@@ -194,6 +199,13 @@ export class Roles {
     metrics["tokens/prompted"] = this.#prompted;
     metrics["tokens/cached"] = this.#cached;
     return metrics;
+  }
+
+  /** Most new tokens of a text. A corrected thought may be as long as what it corrects. */
+  #longest(role: Role): number {
+    const { maxActionTokens, maxCriticTokens } = this.config;
+    if (role === "correction") return Math.max(maxActionTokens, maxCriticTokens);
+    return role === "next" || role === "attempt" || role === "refinement" ? maxActionTokens : maxCriticTokens;
   }
 
   #temperature(role: Role): number {

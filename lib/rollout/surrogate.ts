@@ -64,6 +64,19 @@ export async function scoreEpisodes(
   });
 }
 
+/** The scores of each sample's texts, of those of all samples in a row. */
+export function perSample(
+  samples: readonly { texts: readonly EpisodeText[] }[],
+  scores: readonly Scores[],
+): Scores[][] {
+  let end = 0;
+  return samples.map(({ texts }) => {
+    const own = scores.slice(end, end + texts.length);
+    end += texts.length;
+    return own;
+  });
+}
+
 /**
  * Means over the tokens that the policy wrote, and the loss that was stepped on. The names are TRL's.
  * @param texts with their weights, one a token, as the step used them

@@ -4,9 +4,16 @@
  */
 
 import type { Generation, LanguageModel } from "../model.ts";
-import { parseCorrectedThought, splitThought, thinkClose, thinkOpen } from "../prompts/corrected-thought.ts";
+import { parseCorrectedThought, splitThought } from "../prompts/corrected-thought.ts";
 import type { Conversation } from "../tokens/conversation.ts";
+import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
+import type { DropCause } from "./drops.ts";
 import { answerOf, type Roles, user } from "./roles.ts";
+
+/** The ids of a text with its thought rewritten, or why there are none. */
+export type Corrected =
+  | { tokens: number[]; dropped?: undefined }
+  | { tokens?: undefined; dropped: DropCause };
 
 /** Reasoning models: asks for every thought to be rewritten and puts the new one in the old one's place. */
 export async function correctThoughts(
@@ -15,24 +22,27 @@ export async function correctThoughts(
   chains: readonly (Conversation | undefined)[],
   texts: readonly (Generation | undefined)[],
   request: string,
-): Promise<(number[] | undefined)[]> {
+): Promise<(Corrected | undefined)[]> {
   const weights = role === "target" ? "target" : "online";
   const asking = chains.map((chain, i) => {
-    const thinks = texts[i] !== undefined && splitThought(texts[i].text) !== undefined;
-    return thinks ? chain?.fork().append(user(request)) : undefined;
+    const text = texts[i];
+    if (text === undefined || splitThought(text.text) === undefined) return undefined;
+    // The request speaks of the thought, which the chat template drops from the history.
+    return chain?.fork().replaceLastGeneration(text, { reasoning: "kept" }).append(user(request));
   });
   const corrections = await roles.write("correction", weights, asking);
-  return texts.map((text, i) => {
+  return texts.map((text, i): Corrected | undefined => {
     if (text === undefined) return undefined;
     if (splitThought(text.text) === undefined) {
       // It did not think, so there is nothing to correct; or it was cut off while it thought, and all of it is thought.
       const unfinished = text.finishReason === "length" || text.text.includes(thinkOpen);
-      return unfinished ? undefined : text.tokens;
+      return unfinished ? { dropped: "cut_off" } : { tokens: text.tokens };
     }
     const correction = corrections[i];
-    if (correction === undefined) return undefined;
+    if (correction === undefined) return { dropped: "context" };
     const parsed = roles.read("correction", parseCorrectedThought(answerOf(correction.text, roles.config)));
-    return parsed.ok ? replaceThought(roles.model, text.tokens, parsed.thought) : undefined;
+    if (parsed.ok) return { tokens: replaceThought(roles.model, text.tokens, parsed.thought) };
+    return { dropped: correction.finishReason === "length" ? "cut_off" : "correction" };
   });
 }
 

@@ -7,6 +7,7 @@ import type { Conversation } from "../tokens/conversation.ts";
 export type Outcome =
   | "done" // the environment said so
   | "turn-limit"
+  | "truncated" // the environment cut it short of its turns
   | "context-limit" // the next prompt would not fit into the model's context
   | "malformed" // too many unreadable actions in a row
   | "environment-fault"
@@ -15,7 +16,7 @@ export type Outcome =
 export interface Turn {
   /** s: the conversation before this action; its generation prompt is not part of it. */
   state: Conversation;
-  /** a, as it was written. */
+  /** a, all ids as they were written, reasoning included: what the policy is trained on. */
   tokens: number[];
   /** Of each id, under the untouched distribution. */
   logProbs: Float32Array;
@@ -24,11 +25,22 @@ export interface Turn {
   action?: Action;
   /** Why it could not be read. */
   malformed?: string;
-  /** o: what came back. s' is the state with a and o appended. */
+  /**
+   * o: what came back. s' is the state with a and o appended, a without the reasoning that the chat
+   * template drops.
+   */
   observation: Message[];
   reward: number;
-  /** True on the episode's last turn, whatever ended it. */
-  done: boolean;
+  /**
+   * True on the last turn of an episode that ended: by its environment, by a rule, or by actions
+   * that nobody could read.
+   */
+  terminated: boolean;
+  /**
+   * True on the last turn of an episode that a limit or a fault cut short: what would have followed
+   * is not known.
+   */
+  truncated: boolean;
   info: Record<string, unknown>;
 }
 
@@ -43,14 +55,14 @@ export interface Trajectory {
   turns: Turn[];
   /** Everything, to the last observation. */
   conversation: Conversation;
-  /** Sum of the rewards. */
+  /** Sum of the turns' rewards, and what it costs to be cut short (`costOfLeaving`). */
   reward: number;
   outcome: Outcome;
   /** Of a fault: its code and message. */
   fault?: { code: string; message: string };
 }
 
-/** One sample of the replay buffer: (s, a, r, s', done) and where it comes from. */
+/** One sample of the replay buffer: (s, a, r, s', terminated) and where it comes from. */
 export interface Transition {
   trajectory: number;
   turn: number;
@@ -60,7 +72,12 @@ export interface Transition {
   reward: number;
   /** All that the episode has brought so far, this turn's reward included. */
   received: number;
-  done: boolean;
+  /**
+   * Whether the outcome stands in the place of a future. A truncated episode has none: its future
+   * is bootstrapped.
+   */
+  terminated: boolean;
+  truncated: boolean;
 }
 
 /** Whether an environment or a service broke the episode, so that its reward is not known. */
@@ -86,8 +103,11 @@ export function transitionsOf(trajectory: Trajectory): Transition[] {
   let received = 0;
   return turns.map((turn, i) => {
     received += turn.reward;
-    const { state, tokens: action, observation, reward, done } = turn;
-    return { trajectory: trajectory.id, turn: i, state, action, observation, reward, received, done };
+    const { state, tokens: action, observation, reward, terminated, truncated } = turn;
+    return {
+      ...{ trajectory: trajectory.id, turn: i, state, action, observation },
+      ...{ reward, received, terminated, truncated },
+    };
   });
 }
 

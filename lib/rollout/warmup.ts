@@ -141,7 +141,7 @@ export function demonstratedTexts(
   for (const { action, judged, observation } of demonstration.turns) {
     for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
       const tokens = actionTokens(model, conversation, judgedAction, format);
-      const acted = conversation.fork().appendGeneration({ tokens });
+      const acted = conversation.fork().appendGeneration({ tokens: [...tokens, model.endOfTurn] });
       const asked = acted.fork().append(user(criticRequest(false)));
       const critique = critiqueText(future, advice);
       if (foreseeable ?? true) teach("critique", asked.fork(), critique);
@@ -151,7 +151,7 @@ export function demonstratedTexts(
       }
       if (outcome === undefined) continue;
       const target = critiqueText(outcome.joined, advice);
-      if (outcome.done) {
+      if (outcome.terminated) {
         const request = terminalTargetRequest(
           outcome.observation,
           outcome.reward,

@@ -1,13 +1,20 @@
 /**
- * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log probabilities
- * stand once, in the conversation; a turn's own are the ids that the model wrote after its state.
+ * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log
+ * probabilities stand once, in the conversation; a turn's own are the ids that the model wrote
+ * after its state. Where the history leaves out the reasoning of a turn, the turn has all its ids
+ * itself.
  */
 
 import type { Action, Message } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
 import type { LanguageModel } from "../model.ts";
 import type { Outcome, Trajectory } from "../rollout/trajectory.ts";
-import type { ConversationJson } from "../tokens/conversation.ts";
+import {
+  type Conversation,
+  type ConversationJson,
+  floatsFromBase64,
+  floatsToBase64,
+} from "../tokens/conversation.ts";
 import { readRecords } from "./records.ts";
 
 export interface EpisodeRecord {
@@ -23,11 +30,17 @@ export interface EpisodeRecord {
     /** Length of s in tokens: s is the first so many ids of the conversation. */
     state: number;
     text: string;
+    /**
+     * All that was sampled, where the conversation holds less of it; log probabilities as in the
+     * conversation.
+     */
+    sampled?: { tokens: number[]; logProbs: string };
     action?: Action;
     malformed?: string;
     observation: Message[];
     reward: number;
-    done: boolean;
+    terminated: boolean;
+    truncated: boolean;
     info: Record<string, unknown>;
   }[];
   conversation: ConversationJson;
@@ -43,12 +56,30 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
     reward,
     ...(fault === undefined ? {} : { fault }),
     ...(opening === undefined ? {} : { opening }),
-    turns: trajectory.turns.map(({ state, tokens: _, logProbs: __, ...turn }) => ({
+    turns: trajectory.turns.map(({ state, tokens, logProbs, ...turn }) => ({
       ...turn,
       state: state.length,
+      ...sampledBeside(trajectory.conversation, state.length, { tokens, logProbs }),
     })),
     conversation: trajectory.conversation.toJSON(),
   };
+}
+
+/**
+ * What a record's turn says of its ids; nothing where `conversation` holds them after its state.
+ */
+export function sampledBeside(
+  conversation: Conversation,
+  state: number,
+  { tokens, logProbs }: { tokens: readonly number[]; logProbs: Float32Array },
+): Pick<EpisodeRecord["turns"][number], "sampled"> {
+  const held = writtenAfter(conversation, state);
+  if (held?.logProbs !== undefined && held.end - held.start === tokens.length) return {};
+  return { sampled: { tokens: [...tokens], logProbs: floatsToBase64(logProbs) } };
+}
+
+function writtenAfter(conversation: Conversation, state: number) {
+  return conversation.segments.find(({ source, start }) => source === "model" && start >= state);
 }
 
 /**
@@ -61,8 +92,22 @@ export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
     line++;
     if (!Array.isArray(record?.turns) || record.conversation === undefined)
       throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
-    yield record as EpisodeRecord;
+    yield { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
   }
+}
+
+/**
+ * Records of earlier versions say `done` of an episode's last turn, whatever ended it; the outcome
+ * tells which it was.
+ */
+function withEnding(
+  turn: EpisodeRecord["turns"][number] & { done?: boolean },
+  outcome: Outcome | undefined,
+): EpisodeRecord["turns"][number] {
+  const { done, ...rest } = turn;
+  if (done === undefined) return rest;
+  const terminated = done && (outcome === "done" || outcome === "malformed");
+  return { ...rest, terminated, truncated: done && !terminated };
 }
 
 /**
@@ -107,8 +152,12 @@ export function fromRecord(record: EpisodeRecord, model: LanguageModel): Traject
   const { tokens } = conversation;
   return {
     ...record,
-    turns: record.turns.map(({ state, ...turn }) => {
-      const written = conversation.segments.find(({ source, start }) => source === "model" && start >= state);
+    turns: record.turns.map(({ state, sampled, ...turn }) => {
+      if (sampled !== undefined) {
+        const logProbs = floatsFromBase64(sampled.logProbs);
+        return { ...turn, state: conversation.prefix(state), tokens: sampled.tokens, logProbs };
+      }
+      const written = writtenAfter(conversation, state);
       if (written?.logProbs === undefined) {
         throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not write.`);
       }

@@ -10,26 +10,26 @@ import type { SampleRecord } from "./training-run.ts";
 
 /**
  * Every text that one sample of an update was made of, by its role, and what is known of it.
- * @param target undefined when none could be written
  * @param l1 nats a token; undefined without a target
  */
 export function sampleRecord(
   model: LanguageModel,
   update: number,
   transition: Transition,
-  target: Target | undefined,
+  target: Target,
   refinement: Refinement,
   l1: number | undefined,
 ): SampleRecord {
   const { texts, facts, ...sample } = actionSample(model, update, transition, {});
-  if (target?.future !== undefined) texts.future = target.future.text;
-  if (target !== undefined) texts.target = target.target.text;
+  if (target.future !== undefined) texts.future = target.future.text;
+  if (target.target !== undefined) texts.target = target.target.text;
   if (refinement.attempt !== undefined) texts.attempt = refinement.attempt.text;
   for (const [i, critique] of refinement.critiques.entries()) texts[numbered("critique", i)] = critique.text;
   for (const [i, refined] of refinement.refinements.entries())
     texts[numbered("refinement", i)] = refined.text;
   if (l1 !== undefined) facts.l1 = l1;
-  if (refinement.dropped !== undefined) facts.refinementDropped = refinement.dropped;
+  if (target.dropped !== undefined) facts.targetDropped = target.dropped;
+  if (refinement.reason !== undefined) facts.refinementDropped = refinement.reason;
   return { ...sample, texts, facts };
 }
 
@@ -37,7 +37,7 @@ export function sampleRecord(
 export function actionSample(
   model: LanguageModel,
   update: number,
-  { trajectory, turn, state, action, observation, reward, done }: Transition,
+  { trajectory, turn, state, action, observation, reward, terminated, truncated }: Transition,
   facts: SampleRecord["facts"],
 ): SampleRecord {
   const texts = {
@@ -45,7 +45,7 @@ export function actionSample(
     action: model.decode(action),
     observation: observationText(observation),
   };
-  return { update, trajectory, turn, texts, facts: { reward, done, ...facts } };
+  return { update, trajectory, turn, texts, facts: { reward, terminated, truncated, ...facts } };
 }
 
 /** A whole episode that an update learned from, with its control tokens, and what is known of it. */
@@ -53,10 +53,14 @@ export function episodeSample(
   model: LanguageModel,
   update: number,
   { id, reward }: Pick<Trajectory, "id" | "reward">,
-  { prompt, response }: EpisodeText,
+  episode: readonly EpisodeText[],
   facts: SampleRecord["facts"],
 ): SampleRecord {
-  const texts = { state: model.decode(prompt), episode: model.decode(response) };
+  const texts: SampleRecord["texts"] = {};
+  for (const [i, { prompt, response }] of episode.entries()) {
+    texts[numbered("state", i)] = model.decode(prompt);
+    texts[numbered("episode", i)] = model.decode(response);
+  }
   return { update, trajectory: id, texts, facts: { reward, ...facts } };
 }
 

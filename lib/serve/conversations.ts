@@ -66,6 +66,17 @@ export class Conversations {
     return this.#append(held.conversation.fork(), messages.slice(held.messages));
   }
 
+  /**
+   * The messages without the reasoning that the chat template drops from the history: a client may
+   * send it back or leave it out, and means the same conversation.
+   */
+  kept(messages: readonly Said[]): Said[] {
+    const conversation = this.#model.conversation([{ role: "user", content: "?" }]);
+    return messages.map((said) =>
+      said.role === "assistant" ? { ...said, content: conversation.keptText(said.content) } : said,
+    );
+  }
+
   /** Whether the model's chat template tells the model of tools; else it would never know of them. */
   get readsTools(): boolean {
     const open = (tools: readonly ToolSchema[]) =>
@@ -121,7 +132,7 @@ export class Conversations {
         continue;
       }
       flush();
-      conversation.appendGeneration(conversation.writeCall({ ...call, thought: content.trim() }));
+      conversation.appendCall({ ...call, thought: content.trim() });
     }
     flush();
     return conversation;

@@ -5,11 +5,11 @@
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
-import type { Message } from "../environments/contract.ts";
+import { isOver, type Message } from "../environments/contract.ts";
 import type { Generation } from "../model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction } from "../prompts/policy.ts";
-import { type EpisodeRecord, readEpisodeRecords } from "../run/episodes.ts";
+import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../run/episodes.ts";
 import { RecordWriter } from "../run/records.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Held } from "./conversations.ts";
@@ -141,9 +141,9 @@ export class Episodes {
     if (last !== undefined && repeated === undefined) last.observation = said;
     const parsed = parseAction(withoutThought(text), calls ? "call" : "solution");
     episode.turns.push({
-      ...{ state, text },
+      ...{ state, text, ...sampledBeside(conversation, state, generation) },
       ...(parsed.ok ? { action: parsed.action } : { malformed: parsed.reason }),
-      ...{ observation: [], reward: repeated?.reward ?? 0, done: false, info: {} },
+      ...{ observation: [], reward: repeated?.reward ?? 0, terminated: false, truncated: false, info: {} },
     });
     if (begun !== undefined) this.#remove(name, begun);
     this.#open.set(name, Object.assign(episode, now));
@@ -152,14 +152,15 @@ export class Episodes {
   }
 
   /**
-   * Adds `reward` to the episode's last turn; with `done` the episode is over and written.
-   * Throws a RequestError of status 404 or 400, ERR_IO where it cannot be written; nothing has changed then.
+   * Adds `reward` to the episode's last turn; where it has ended or was cut, the episode is over
+   * and written. Throws a RequestError of status 404 or 400, ERR_IO where it cannot be written;
+   * nothing has changed then.
    */
   reward(
     name: string,
     reward: number,
-    done: boolean,
-  ): { id: string; turns: number; reward: number; done: boolean } {
+    ending: { terminated: boolean; truncated: boolean },
+  ): { id: string; turns: number; reward: number; terminated: boolean; truncated: boolean } {
     const episode = this.#open.get(name);
     if (episode === undefined) {
       if (this.#closed.has(name)) throw over(name);
@@ -171,16 +172,16 @@ export class Episodes {
       );
     }
     const last = episode.turns.at(-1)!;
-    const turns = [...episode.turns.slice(0, -1), { ...last, reward: last.reward + reward, done }];
+    const turns = [...episode.turns.slice(0, -1), { ...last, reward: last.reward + reward, ...ending }];
     const total = turns.reduce((sum, turn) => sum + turn.reward, 0);
     // A reward that could not be written was not given: whoever gives it again gives it once.
-    if (done) this.#write(name, { ...episode, turns }, total);
+    if (isOver(ending)) this.#write(name, { ...episode, turns }, total);
     episode.turns = turns;
-    if (done) {
+    if (isOver(ending)) {
       this.#end(name, episode);
       this.#rewarded();
     }
-    return { id: name, turns: turns.length, reward: total, done };
+    return { id: name, turns: turns.length, reward: total, ...ending };
   }
 
   /** Resolves when no episode is open that was answered in the last `ms` milliseconds. */
@@ -226,7 +227,8 @@ export class Episodes {
 
   #write(task: string, { opening, turns, conversation }: OpenEpisode, reward: number): void {
     const record: EpisodeRecord = {
-      ...{ id: this.#next, task, seed: 0, outcome: "done", reward, opening, turns },
+      ...{ id: this.#next, task, seed: 0, reward, opening, turns },
+      outcome: turns.at(-1)!.terminated ? "done" : "truncated",
       conversation: conversation.toJSON(),
     };
     this.#writer.append(record);

@@ -223,8 +223,9 @@ class Service {
     app.post("/v1/episodes/:id/reward", async (c) => {
       if (this.#episodes === undefined)
         throw badRequest("Nothing is recorded here: start the server with a recording.");
-      const { reward, done } = readRequest(rewardRequest, await body(c));
-      return c.json(this.#episodes.reward(c.req.param("id"), reward, done));
+      const { reward, truncated, terminated = !truncated } = readRequest(rewardRequest, await body(c));
+      const ending = { terminated, truncated: truncated && !terminated };
+      return c.json(this.#episodes.reward(c.req.param("id"), reward, ending));
     });
   }
 
@@ -309,7 +310,7 @@ class Service {
     this.#checkModel(request.model);
     const { learner } = this.#options;
     const { tokenizer } = learner;
-    const messages = saidIn(request.messages);
+    const messages = this.#conversations.kept(saidIn(request.messages));
     const tools = toolsIn(request);
     if (tools.length > 0 && !this.#conversations.readsTools)
       throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
@@ -337,7 +338,8 @@ class Service {
       // A value of the format may look like a call.
       const isValue = formatOf(request) !== undefined && !tools.some(({ name }) => name === read.call?.name);
       const said = isValue ? answerOf(generation, false) : read;
-      const key = nameAfter(asked, said);
+      const [kept] = this.#conversations.kept([said]);
+      const key = nameAfter(asked, kept!);
       const conversation = opened.fork().appendGeneration(generation);
       this.#conversations.keep(key, conversation);
       const state = opened.length;
@@ -479,8 +481,10 @@ function callForm(conversation: Conversation): CallForm {
 
 const rewardRequest = z.strictObject({
   reward: z.number(),
-  /** Whether the episode is over. */
-  done: z.boolean().default(true),
+  /** Whether the task has ended. Default: yes, unless the episode is `truncated`. */
+  terminated: z.boolean().optional(),
+  /** Whether a limit of the agent's own cut the episode: it is over, without an outcome. */
+  truncated: z.boolean().default(false),
 });
 
 async function body(c: Context): Promise<unknown> {

@@ -1,11 +1,13 @@
 /**
- * A conversation as the ids a model has seen and written. It grows by appending ids and is never rendered or
- * tokenized again: what the model sampled stays as sampled, with its log probabilities, and the template's text
- * for a turn is appended once.
+ * A conversation as the ids a model has seen and written. It grows by appending ids and is never
+ * rendered or tokenized again: what the model sampled stays as sampled, with its log probabilities,
+ * and the template's text for a turn is appended once. The reasoning before an answer is left out
+ * where the template drops it from the history.
  */
 
 import type { Message, ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
+import { keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
@@ -27,6 +29,15 @@ export interface SampledTurn {
   tokens: readonly number[];
   /** One a token. */
   logProbs?: Float32Array | undefined;
+}
+
+export interface AppendOptions {
+  /**
+   * What becomes of the reasoning before the answer. "template" (default): it is left out where the
+   * template drops it from the history. "kept": it stays, after the generation prompt that it was
+   * sampled from.
+   */
+  reasoning?: "template" | "kept";
 }
 
 /** A conversation as JSON. Log probabilities are base64 of little-endian float32. */
@@ -156,12 +167,19 @@ export class Conversation {
   }
 
   /**
-   * Appends an assistant's turn: its opening, exactly the ids sampled, and what of the template's closing the
-   * model did not write itself. A stop id stands for the closing up to and including its control token.
+   * Appends an assistant's turn: its opening, the ids sampled, and what of the template's closing
+   * the model did not write itself. A stop id stands for the closing up to and including its
+   * control token.
+   *
+   * Where the template drops the reasoning of earlier turns, this turn is appended without it, as
+   * the next state holds it: its answer as sampled, after the template's opening of an earlier
+   * turn. The ids of the reasoning are the caller's to keep. Some of these templates show it until
+   * the next question, between calls of tools too; here it goes at once, so that the states of an
+   * episode extend one another.
    *
    * @throws NlacError ERR_SHAPE if the log probabilities are not one a token
    */
-  appendGeneration(sampled: SampledTurn): this {
+  appendGeneration(sampled: SampledTurn, { reasoning = "template" }: AppendOptions = {}): this {
     const { tokens, logProbs } = sampled;
     if (logProbs !== undefined && logProbs.length !== tokens.length) {
       throw new NlacError(
@@ -169,11 +187,12 @@ export class Conversation {
         `There are ${logProbs.length} log probabilities for ${tokens.length} tokens.`,
       );
     }
-    this.#push("template", this.#opening());
-    this.#push("model", tokens, logProbs);
-    this.#push("template", this.#closingAfter(tokens));
-    this.#endTurn("assistant");
-    return this;
+    const { template, tokenizer } = this.#context;
+    const form = reasoning === "template" ? template.reasoning : undefined;
+    if (form === undefined) return this.#appendTurn(this.#opening(), sampled);
+    const { head, from } = keptOf(tokenizer, tokens, form);
+    const answer = { tokens: tokens.slice(from), logProbs: logProbs?.slice(from) };
+    return this.#appendTurn(this.#openingOfEarlier(), answer, head);
   }
 
   /**
@@ -186,9 +205,40 @@ export class Conversation {
     return template.writeCall(tokenizer, this.#here(), call);
   }
 
-  /** Appends an assistant's turn of recorded or scripted text, encoded as ordinary text. */
+  /**
+   * The ids that `appendGeneration` appends of a sampled turn; none of one that was cut off while
+   * it reasoned.
+   */
+  answerOf({ tokens }: SampledTurn): number[] {
+    const { template, tokenizer } = this.#context;
+    if (template.reasoning === undefined) return [...tokens];
+    const { head, from } = keptOf(tokenizer, tokens, template.reasoning);
+    return [...head, ...tokens.slice(from)];
+  }
+
+  /** Appends a call as `writeCall` writes it. Throws as `writeCall`. */
+  appendCall(call: CallText): this {
+    const { thought } = call;
+    const kept = thought === undefined ? call : { ...call, thought: this.keptText(thought) };
+    return this.#appendTurn(this.#openingOfText(), this.writeCall(kept));
+  }
+
+  /**
+   * Appends an assistant's turn of recorded or scripted text, encoded as ordinary text; reasoning
+   * as in `appendGeneration`.
+   */
   appendAssistantText(text: string): this {
-    return this.appendGeneration({ tokens: this.#context.tokenizer.encode(text) });
+    const tokens = this.#context.tokenizer.encode(this.keptText(text));
+    return this.#appendTurn(this.#openingOfText(), { tokens });
+  }
+
+  /**
+   * What of an assistant's text stays in the history: all of it, or what follows the reasoning that
+   * the template drops.
+   */
+  keptText(text: string): string {
+    const { reasoning } = this.#context.template;
+    return reasoning === undefined ? text : keptTextOf(text, reasoning);
   }
 
   /**
@@ -196,7 +246,7 @@ export class Conversation {
    *
    * @throws NlacError ERR_VALUE if the last turn is not one that was appended by `appendGeneration`
    */
-  replaceLastGeneration(sampled: SampledTurn): this {
+  replaceLastGeneration(sampled: SampledTurn, options: AppendOptions = {}): this {
     const before = this.#turns.at(-2);
     if (before === undefined || this.#turns.at(-1)?.role !== "assistant") {
       throw new NlacError(
@@ -205,7 +255,7 @@ export class Conversation {
       );
     }
     this.#truncate(before.end);
-    return this.appendGeneration(sampled);
+    return this.appendGeneration(sampled, options);
   }
 
   /** A copy that grows on its own. The ids are copied when it does: the states of an episode hold them once. */
@@ -305,6 +355,31 @@ export class Conversation {
     );
   }
 
+  /** Of a turn that was not sampled. */
+  #openingOfText(): readonly number[] {
+    return this.#context.template.reasoning === undefined ? this.#opening() : this.#openingOfEarlier();
+  }
+
+  #appendTurn(
+    opening: readonly number[],
+    { tokens, logProbs }: SampledTurn,
+    head: readonly number[] = [],
+  ): this {
+    this.#push("template", opening);
+    this.#push("model", head);
+    this.#push("model", tokens, logProbs);
+    this.#push("template", this.#closingAfter(tokens));
+    this.#endTurn("assistant");
+    return this;
+  }
+
+  /** As the template opens a turn that others follow. */
+  #openingOfEarlier(): readonly number[] {
+    const { template, tokenizer } = this.#context;
+    const here = this.#here();
+    return this.#remember(`earlier, after ${here.after}`, () => template.encodeOpening(tokenizer, here));
+  }
+
   /** What of the closing is still to be written after `tokens`. */
   #closingAfter(tokens: readonly number[]): readonly number[] {
     const { template, tokenizer } = this.#context;
@@ -353,13 +428,14 @@ export class Conversation {
   }
 }
 
-function floatsToBase64(values: Float32Array): string {
+/** As bytes of little-endian float32. */
+export function floatsToBase64(values: Float32Array): string {
   const bytes = Buffer.alloc(values.length * 4);
   for (const [i, value] of values.entries()) bytes.writeFloatLE(value, i * 4);
   return bytes.toString("base64");
 }
 
-function floatsFromBase64(text: string): Float32Array {
+export function floatsFromBase64(text: string): Float32Array {
   const bytes = Buffer.from(text, "base64");
   return Float32Array.from({ length: bytes.length >> 2 }, (_, i) => bytes.readFloatLE(i * 4));
 }

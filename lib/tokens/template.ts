@@ -10,6 +10,7 @@
 import { Template } from "@huggingface/jinja";
 import type { Message, ToolSchema } from "../environments/contract.ts";
 import { NlacError } from "../errors.ts";
+import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 export interface RenderOptions {
@@ -53,6 +54,7 @@ export class ChatTemplate {
   readonly source: string;
   readonly #template: Template;
   readonly #variables: Readonly<Record<string, unknown>>;
+  #reasoning: { form: ReasoningForm | undefined } | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template. */
   constructor(source: string, options: ChatTemplateOptions = {}) {
@@ -90,6 +92,39 @@ export class ChatTemplate {
     const messages: Message[] = [{ role: "user", content: "?" }];
     const tools = [{ name: "probe", description: "", parameters: { type: "object", properties: {} } }];
     return this.render(messages, { tools }) !== this.render(messages);
+  }
+
+  /**
+   * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3
+   * and DeepSeek-R1 do; undefined for one that keeps it. It is read off how the template writes a
+   * turn that a question follows.
+   */
+  get reasoning(): ReasoningForm | undefined {
+    this.#reasoning ??= { form: this.#reasoningForm() };
+    return this.#reasoning.form;
+  }
+
+  #reasoningForm(): ReasoningForm | undefined {
+    const question: Message = { role: "user", content: "Begin." };
+    const { mark } = this.#probe({ after: "user", system: false }, []);
+    const after = (said: string) =>
+      this.render([question, { role: "assistant", content: said }, { role: "user", content: "On." }]);
+    try {
+      const plain = after(mark);
+      const reasoned = after(`${thinkOpen}\nWhy not.\n${thinkClose}\n\n${mark}`);
+      const dropsLineBreaks = reasoned === plain;
+      if (!dropsLineBreaks && reasoned !== plain.replace(mark, () => `\n\n${mark}`)) return undefined;
+      const opening = this.render([question], { addGenerationPrompt: true }).slice(
+        this.render([question]).length,
+      );
+      return {
+        dropsLineBreaks,
+        opened: opening.lastIndexOf(thinkOpen) > opening.lastIndexOf(thinkClose),
+      };
+    } catch (error) {
+      if (error instanceof NlacError) return undefined; // a template that refuses such a conversation
+      throw error;
+    }
   }
 
   /**
@@ -179,6 +214,33 @@ export class ChatTemplate {
       );
     }
     return tokenizer.encodeTemplate(text, guarded.guard);
+  }
+
+  /**
+   * The ids by which the template opens an assistant's turn that is followed by others. The
+   * generation prompt may differ from it: it may open the reasoning too.
+   *
+   * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
+   */
+  encodeOpening(tokenizer: Tokenizer, context: ContinuationContext): number[] {
+    const guarded = this.#guard(tokenizer, [], context.tools);
+    const { messages, mark } = this.#probe({ ...context, tools: guarded.tools }, []);
+    const said = `${mark}said`;
+    const { tools } = guarded;
+    const text = this.render(
+      [...messages, { role: "assistant", content: said }, { role: "user", content: "On." }],
+      { tools },
+    );
+    const at = text.lastIndexOf(said);
+    const between = text.slice(text.lastIndexOf(mark, at - 1) + mark.length, Math.max(0, at));
+    const before = this.#textAfter(mark, this.render(messages, { tools }));
+    if (at < 0 || !between.startsWith(before)) {
+      throw new NlacError(
+        "ERR_TOKENIZER",
+        "The chat template does not continue a conversation by appending.",
+      );
+    }
+    return tokenizer.encodeTemplate(between.slice(before.length), guarded.guard);
   }
 
   /** The ids by which the template closes an assistant's turn. */

@@ -112,7 +112,7 @@ describe("acting (lines 3 to 6)", () => {
   test("the policy acts under θ, and every turn becomes a transition", async () => {
     const { run, result } = await train(script());
     expect(result).toMatchObject({ episodes: 1, environmentSteps: 3, updates: 1, stopped: false });
-    expect(run.trajectories[0]!.turns.map(({ done }) => done)).toEqual([false, false, true]);
+    expect(run.trajectories[0]!.turns.map(({ terminated }) => terminated)).toEqual([false, false, true]);
     expect(run.rows[0]!.values).toMatchObject({
       "rollout/success": 0,
       "parse/action": 1,
@@ -126,7 +126,7 @@ describe("acting (lines 3 to 6)", () => {
     expect(trajectory!.outcome).toBe("malformed");
     expect(trajectory!.turns).toHaveLength(3);
     expect(trajectory!.turns[0]!.observation[0]!.content).toContain('"Thought:" is missing');
-    expect(trajectory!.turns[2]!.done).toBe(true);
+    expect(trajectory!.turns[2]!.terminated).toBe(true);
     expect(run.rows[0]!.values["parse/action"]).toBe(0);
   });
 
@@ -188,6 +188,27 @@ describe("the critic's step (line 8)", () => {
     for (const { teacher } of kls(model)) {
       expect(model.decode(teacher)).toContain("OBSERVED thanks");
       expect(model.decode(teacher)).toContain("Final score: 1");
+    }
+  });
+
+  test("an episode that a limit cut has no outcome: its last transition is bootstrapped like the others", async () => {
+    for (const bootstrap of ["request", "successor", "none"] as const) {
+      const model = script();
+      const { run } = await train(model, { bootstrap }, errandEnvironment({ turnLimitEnds: false }));
+      expect(run.trajectories[0]).toMatchObject({ outcome: "turn-limit", reward: 0 });
+      const drawn = new Set(run.samples.map(({ turn }) => turn));
+      expect(drawn).toContain(2); // the last
+      const teachers = kls(model).map(({ teacher }) => model.decode(teacher));
+      expect(teachers).toHaveLength(8);
+      for (const text of teachers) {
+        expect(text).not.toContain("Final score");
+        expect(text).not.toContain("ended the task");
+      }
+      const written = model.calls.filter(
+        ({ prompt, weights }) =>
+          weights === "target" && roleOf(prompt) === (bootstrap === "successor" ? "critic" : "future"),
+      );
+      expect(written).toHaveLength(bootstrap === "none" ? 0 : 8);
     }
   });
 
@@ -388,6 +409,48 @@ describe("the policy's step (line 9)", () => {
     expect(refiner.filter(({ prompt }) => prompt.split("foreseen").length - 1 === 2)).toHaveLength(8);
     expect(refiner.filter(({ prompt }) => prompt.includes(act("key")))).toHaveLength(8);
   });
+
+  test.each([1, 2])(
+    "m rounds: each critique, of k = %i, reads s and its own attempt alone (eq. 3)",
+    async (k) => {
+      let round = 0;
+      const model = script();
+      const { reply } = model;
+      // Attempts that tell which one they are: "soap", then "key 1", "key 2", …
+      model.reply = (prompt, ...rest) => {
+        if (roleOf(prompt) !== "refiner") return reply(prompt, ...rest);
+        const before = prompt.split("Action:\nkey").length - 1;
+        round = Math.max(round, before + 1);
+        return act(`key ${before + 1}`);
+      };
+      const { run } = await train(model, { refinements: 3, futures: k });
+      expect(round).toBe(3);
+      const judged = model.calls.filter(
+        ({ prompt }) => roleOf(prompt) === (k === 1 ? "critic" : "evaluator"),
+      );
+      expect(judged).toHaveLength(24);
+      const states = run.trajectories[0]!.turns.map(({ state }) => model.decode(state.prompt()));
+      const attempts = judged.map(({ prompt }) => {
+        const state = states
+          .filter((text) => prompt.startsWith(text))
+          .sort((a, b) => b.length - a.length)[0]!;
+        const turn = prompt.slice(state.length).split("<|im_end|>")[0]!;
+        // Nothing stands between the attempt and the request, and no critique before it.
+        expect(prompt.slice(state.length).split("<|im_start|>assistant")).toHaveLength(2);
+        expect(prompt).not.toContain("bring the key");
+        return turn;
+      });
+      for (const word of ["soap", "key 1", "key 2"])
+        expect(attempts.filter((attempt) => attempt === act(word))).toHaveLength(8);
+      // The refiner's last prompt has all three attempts with their critiques, in order.
+      const last = model.calls.filter(
+        ({ prompt }) => roleOf(prompt) === "refiner" && prompt.includes("key 2"),
+      );
+      expect(last).toHaveLength(8);
+      for (const { prompt } of last)
+        expect(prompt).toMatch(/Action:\nsoap.*bring the key.*key 1.*bring the key.*key 2.*bring the key/s);
+    },
+  );
 });
 
 describe("k futures", () => {
@@ -505,6 +568,111 @@ describe("reasoning models", () => {
       "targets/dropped": 8,
       "refinements/dropped": 8,
       "parse/correction": 0,
+    });
+  });
+});
+
+describe("a transition without a target", () => {
+  test("gets the least priority and is counted; its refinement is trained on all the same", async () => {
+    // The target of one of three transitions can never be read: the one at which the episode ends.
+    const model = script();
+    const { reply } = model;
+    model.reply = (prompt, ...rest) =>
+      prompt.includes("Final score") && roleOf(prompt) === "backup" ? "nothing" : reply(prompt, ...rest);
+    const updates = 40;
+    const { run } = await train(model, {
+      targets: "parsed",
+      updatesPerIteration: updates,
+      batchSize: 3,
+      priorityExponent: 1,
+    });
+    const rows = run.rows.slice(1).map(({ values }) => values);
+    expect(rows).toHaveLength(updates);
+    const first = rows.findIndex((row) => row["targets/dropped"]! > 0);
+    expect(first).toBeGreaterThanOrEqual(0);
+    // With α = 1 its share of the draws is 1e-6 from then on, where it was a third.
+    const later = rows.slice(first + 1);
+    expect(later.length).toBeGreaterThan(updates / 2);
+    for (const row of later) expect([row["targets/dropped"], row["replay/untaught"]]).toEqual([0, 0]);
+    expect(rows[first]!["replay/untaught"]).toBe(1); // however often it was drawn
+    for (const row of rows) expect(row["refinements/kept"]).toBe(3);
+    const learned = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    expect(learned).toHaveLength(3 * updates);
+  });
+});
+
+describe("long texts", () => {
+  /**
+   * As the paper's limits stand to each other: an action may be three times as long as a prompt.
+   */
+  const limits = { maxPromptTokens: 1000, maxActionTokens: 3000, maxCriticTokens: 3000 };
+  const long = act("soap ".repeat(400));
+  const solving = () => errandEnvironment({ turns: 1, singleStep: false });
+  const lost = ({ run }: Awaited<ReturnType<typeof train>>) =>
+    Object.fromEntries(Object.entries(run.rows[1]!.values).filter(([name]) => name.includes("dropped")));
+
+  test("an action longer than a prompt may be is judged, refined and learned from like a short one", async () => {
+    for (const more of [{}, { futures: 2 }, { attempt: "stored" }, { refinements: 2 }] as const) {
+      const model = script({ policy: long, refiner: act("key ".repeat(400)) });
+      const trained = await train(model, { ...limits, ...more }, solving());
+      expect(lost(trained)).toEqual({ "targets/dropped": 0, "refinements/dropped": 0 });
+      for (const { student } of kls(model)) expect(student.length).toBeGreaterThan(2000);
+    }
+  });
+
+  test("a correction may be as long as what it corrects", async () => {
+    const model = script({
+      refiner: `<think>${"why ".repeat(400)}</think>${act("key")}`,
+      correction: "<corrected_think>so</corrected_think>",
+    });
+    await train(model, { ...limits, maxCriticTokens: 100, reasoning: true });
+    const asked = model.calls.filter(({ prompt }) => roleOf(prompt) === "correction");
+    expect(asked.length).toBeGreaterThan(0);
+    for (const { request } of asked) expect(request.maxNewTokens).toBe(3000);
+  });
+
+  test("what is lost is counted by its cause", async () => {
+    const causes = async (
+      replies: Partial<Record<string, string>>,
+      config: NlacConfigInput = {},
+      maxPositions = 100_000,
+    ) => {
+      const model = script(replies);
+      Object.assign(model, { maxPositions });
+      return lost(await train(model, { ...limits, ...config }, solving()));
+    };
+    // The model's context ends behind the action: nobody can judge it.
+    expect(await causes({ policy: long }, {}, 2600)).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_context": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_context": 8,
+    });
+    expect(await causes({ backup: "whatever", refiner: "whatever" }, { targets: "parsed" })).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_unreadable": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_unreadable": 8,
+    });
+    expect(
+      await causes({ backup: "Future:\nit …", refiner: `${act("key")}…` }, { targets: "parsed" }),
+    ).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_cut_off": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_cut_off": 8,
+    });
+    const thinking = { backup: `<think>a</think>${target}`, refiner: `<think>a</think>${act("key")}` };
+    expect(await causes({ ...thinking, correction: "no" }, { reasoning: true })).toEqual({
+      "targets/dropped": 8,
+      "targets/dropped_correction": 8,
+      "refinements/dropped": 8,
+      "refinements/dropped_correction": 8,
+    });
+    expect(await causes({}, { refinementsKept: "approved" })).toEqual({
+      "targets/dropped": 0,
+      "refinements/dropped": 8,
+      "refinements/dropped_not_approved": 8,
     });
   });
 });

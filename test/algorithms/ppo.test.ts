@@ -85,6 +85,51 @@ describe("generalized advantages", () => {
   });
 });
 
+describe("an episode that a limit cut", () => {
+  /** The last state's value, of which the scripted policy knows the place in the text alone. */
+  const bootstrapped = (model: ScriptedPolicy) => Math.fround(model.phi * 0.1);
+  const soap = () => new ScriptedPolicy(() => "Thought:\nhm\nAction:\nsoap");
+  const cut = () => errandEnvironment({ turns: 2, turnLimitEnds: false });
+
+  test("is bootstrapped from the state at which it was cut; one that terminated is not", async () => {
+    for (const environment of [cut(), errandEnvironment({ turns: 2 })]) {
+      const model = soap();
+      const read: number[][] = [];
+      const values = model.values.bind(model);
+      model.values = (texts) => {
+        read.push(...texts.map(({ prompt }) => [...prompt]));
+        return values(texts);
+      };
+      const before = bootstrapped(model);
+      const { texts, run } = await train({ lambda: 0, discount: 0.9 }, environment, model);
+      expect(texts).toHaveLength(8);
+      const truncated = environment.turnLimitEnds === false;
+      for (const text of texts)
+        expect(own(text, text.returns!).at(-1)).toBeCloseTo(truncated ? 0.9 * before : 0, 6);
+      const states = run.trajectories.map(({ conversation }) => String(conversation.prompt()));
+      expect(states.filter((state) => read.map(String).includes(state))).toHaveLength(truncated ? 8 : 0);
+    }
+  });
+
+  test("has Monte-Carlo returns of that value, where nothing was rewarded", async () => {
+    const model = soap();
+    const before = bootstrapped(model);
+    const { texts } = await train({}, cut(), model);
+    for (const text of texts)
+      for (const value of own(text, text.returns!)) expect(value).toBeCloseTo(before, 6);
+  });
+
+  test("at a state that the model has no room for is learned from up to the turn before", async () => {
+    const long = await train({}, cut(), soap());
+    const { conversation, turns } = long.run.trajectories[0]!;
+    const model = soap();
+    Object.assign(model, { maxPositions: conversation.prompt().length });
+    const { texts, run } = await train({ lambda: 0, discount: 0.9 }, cut(), model);
+    expect(run.trajectories[0]!.turns).toHaveLength(2);
+    for (const text of texts) expect(text.response).toEqual(turns[0]!.tokens);
+  });
+});
+
 describe("the chain of an episode's tokens", () => {
   test("Monte-Carlo: every token's return is the episode's reward, its advantage what that exceeds the value by", async () => {
     const { texts, run } = await train();

@@ -156,7 +156,13 @@ describe("the buffer", () => {
       let steps = 0;
       const step = async () =>
         steps++ === 0
-          ? { observation: [{ role: "user" as const, content: "more" }], reward: 1, done: false, info: {} }
+          ? {
+              observation: [{ role: "user" as const, content: "more" }],
+              reward: 1,
+              terminated: false,
+              truncated: false,
+              info: {},
+            }
           : Promise.reject(new Error("closed"));
       return { ...episode, step };
     };

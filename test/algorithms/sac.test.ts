@@ -1,11 +1,12 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { type SacConfigInput, sacConfig, trainSac } from "../../lib/algorithms/sac.ts";
+import { type SacConfigInput, sacConfig, trainSac, valuesAfter } from "../../lib/algorithms/sac.ts";
 import type { Environment } from "../../lib/environments/contract.ts";
 import { Learner } from "../../lib/learner.ts";
 import type { SoftQModel, SoftQOptions, SoftQResult, SoftQText, StepOptions } from "../../lib/model.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
 import { type MemoryRun, memoryRun, silentProgress } from "../../lib/run/training-run.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { likeQwq } from "../support/reasoning-templates.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory, tinyLearner } from "../support/tiny.ts";
 
@@ -296,7 +297,8 @@ function bandit(): Environment<Errand> {
     step: async ({ text }) => ({
       observation: [],
       reward: /^[0-9A-Za-z]/.test(text) ? 1 : 0,
-      done: true,
+      terminated: true,
+      truncated: false,
       info: {},
     }),
     close: async () => undefined,
@@ -334,6 +336,61 @@ test.each([
     expect(updates.every(({ values }) => values.skipped === 0)).toBe(true);
   },
 );
+
+describe("what follows the last action of a text", () => {
+  test("has the value that it has where one text holds it all", async () => {
+    const model = keep(await tinyLearner({ heads: "q", seed: 4, threads: 1 }));
+    const ids = (length: number, from: number) => Array.from({ length }, (_, t) => (from + 37 * t) % 256);
+    const [prompt, first, answer, second] = [ids(9, 1), ids(5, 2), ids(7, 3), ids(4, 5)];
+    const options = { temperature: 0.05, discount: 0.9, qCoefficient: 1 };
+    const [whole] = await model.softQ(
+      [
+        {
+          prompt,
+          response: [...first, ...answer, ...second],
+          weight: [...first.map(() => 1), ...answer.map(() => 0), ...second.map(() => 1)],
+          rewards: new Array(16).fill(0),
+        },
+      ],
+      { ...options, policyCoefficient: 0, withGradient: false },
+    );
+    const turns = [{ start: 0, end: 5, reward: 0 }];
+    const text = { prompt, response: first, weight: first.map(() => 1), turns };
+    const next = [...prompt, ...first, ...answer];
+    const { signal } = new AbortController();
+    const [ended, going] = await valuesAfter(model, [text, { ...text, next }], options, signal);
+    expect(ended).toBe(0);
+    expect(going).not.toBe(0);
+    expect(going).toBeCloseTo(whole!.targets[first.length - 1]!, 5);
+  });
+
+  test("is added to what the last turn received, where a limit cut the episode", async () => {
+    const environment = errandEnvironment({ turnLimitEnds: false });
+    const { calls, run } = await train({ batchSize: 1 }, { environment });
+    const [values, losses] = [false, undefined].map((gradient) =>
+      calls.filter(({ options }) => options.withGradient === gradient).flatMap(({ texts }) => texts),
+    );
+    const cut = run.trajectories[0]!.conversation.prompt();
+    expect(values!.map(({ prompt, response }) => [...prompt, response[0]!])).toEqual([cut]);
+    expect(losses!.map(({ rewards }) => rewards.filter((reward) => reward !== 0))).toEqual([[0.75]]);
+    expect(losses![0]!.rewards.at(-1)).toBe(0.75);
+    const ended = await train({ batchSize: 1 });
+    expect(ended.calls.flatMap(({ texts }) => texts).map(({ rewards }) => sum(rewards))).toEqual([0]);
+  });
+
+  test("is added to what the turn received, where reasoning makes a text of every turn", async () => {
+    const model = new ScriptedQ(() => `why\n</think>\n\n${act("soap")}`, likeQwq);
+    const { calls, updates } = await train({ batchSize: 1 }, { model, environment: errandEnvironment() });
+    const [values, losses] = [false, undefined].map((gradient) =>
+      calls.filter(({ options }) => options.withGradient === gradient).flatMap(({ texts }) => texts),
+    );
+    expect(values!.map(({ prompt, response }) => [...prompt, ...response].slice(0, -1))).toEqual(
+      losses!.slice(1).map(({ prompt }) => prompt),
+    );
+    expect(losses!.map(({ rewards }) => rewards.at(-1))).toEqual([0.75, 0.75, 0]);
+    expect(updates[0]!["tokens/actions"]).toBe(losses!.flatMap(({ response }) => response).length);
+  });
+});
 
 test("a run that was stopped ends as an uncut one, bit for bit", { timeout: 120_000 }, async () => {
   const config = {

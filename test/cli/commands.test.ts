@@ -208,7 +208,7 @@ describe("every command on a run that train left", () => {
       writeFileSync(
         file,
         `let turn = 0;
-        const step = async () => ({ observation: [], reward: ${reward}, done: ++turn === ${turns}, info: {} });
+        const step = async () => ({ observation: [], reward: ${reward}, terminated: ++turn === ${turns}, truncated: false, info: {} });
         const start = async () => ({ observation: { messages: [{ role: "user", content: "?" }] }, step, close: async () => {} });
         export default { name: "rewarding", actionFormat: "solution", maxTurns: 3, rewardRange: [-7, 1], tasks: async () => [1],
           taskId: String, start, reset: start, step, close: async () => {} };`,
@@ -222,7 +222,7 @@ describe("every command on a run that train left", () => {
     const file = join(root, "long.mjs");
     writeFileSync(
       file,
-      `const step = async () => ({ observation: [], reward: 1, done: true, info: {} });
+      `const step = async () => ({ observation: [], reward: 1, terminated: true, truncated: false, info: {} });
       const content = "hm ".repeat(10_000);
       const start = async () => ({ observation: { messages: [{ role: "user", content }] }, step, close: async () => {} });
       export default { name: "long", actionFormat: "text", maxTurns: 1, idle: { text: "nothing" }, tasks: async () => [1],

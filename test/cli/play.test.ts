@@ -48,7 +48,8 @@ function scripted(format: Environment["actionFormat"], ...steps: (Partial<StepRe
         return {
           observation: [{ role: "tool", content: "Done." }],
           reward: 0,
-          done: false,
+          terminated: false,
+          truncated: false,
           info: {},
           ...step,
         };
@@ -56,7 +57,7 @@ function scripted(format: Environment["actionFormat"], ...steps: (Partial<StepRe
       close: async () => void closed++,
     }),
     reset: async () => ({ messages: [] }),
-    step: async () => ({ observation: [], reward: 0, done: true, info: {} }),
+    step: async () => ({ observation: [], reward: 0, terminated: true, truncated: false, info: {} }),
     close: async () => undefined,
   };
   return { environment, actions, closed: () => closed };
@@ -86,7 +87,7 @@ async function sit(environment: Environment, lines: readonly string[], end: "eof
 describe("a line of a person", () => {
   test("is what is said, or the solution", async () => {
     for (const format of ["text", "solution"] as const) {
-      const { environment, actions } = scripted(format, {}, { done: true });
+      const { environment, actions } = scripted(format, {}, { terminated: true });
       await sit(environment, ["", "  fetch {} ", "two"]);
       expect(actions).toMatchObject([{ text: "fetch {}" }, { text: "two" }]);
       expect(actions[0]).not.toHaveProperty("tool");
@@ -95,7 +96,7 @@ describe("a line of a person", () => {
 
   test("calls a tool, with its numbers as they were typed", async () => {
     for (const format of ["tool", "call"] as const) {
-      const { environment, actions } = scripted(format, {}, {}, { done: true });
+      const { environment, actions } = scripted(format, {}, {}, { terminated: true });
       await sit(environment, ['fetch {"price": 250.0}', "fetch", 'other_one{"a": [1, "}"]}']);
       expect(actions).toEqual([
         {
@@ -112,10 +113,10 @@ describe("a line of a person", () => {
   });
 
   test("without a tool is said where that can be, and else asked for again", async () => {
-    const call = scripted("call", {}, { done: true });
+    const call = scripted("call", {}, { terminated: true });
     await sit(call.environment, ["Fetch it, please.", "hello"]);
     expect(call.actions).toEqual([{ text: "Fetch it, please." }, { text: "hello" }]);
-    const tool = scripted("tool", { done: true });
+    const tool = scripted("tool", { terminated: true });
     const { shown } = await sit(tool.environment, ["Fetch it.", 'fetch {"a": }', 'fetch {"a": 1}']);
     expect(shown).toContain("That could not be read: it must be a call");
     expect(shown).toContain("That could not be read: the action is not valid JSON");
@@ -135,7 +136,7 @@ describe("an episode", () => {
     const { environment, closed } = scripted(
       "call",
       { reward: 0.25, info: { toolError: true } },
-      { reward: 0.5, done: true, info: { success: true } },
+      { reward: 0.5, terminated: true, info: { success: true } },
     );
     const { shown } = await sit(environment, ["fetch", "bye"]);
     expect(shown).toMatch(/^\[system\]\nThe rules\.\n\n\[user\]\nBegin\.\n\n\[tools\]\nfetch\n/);
@@ -178,7 +179,7 @@ describe("the command", () => {
     const file = join(root, "mine.mjs");
     writeFileSync(
       file,
-      `const step = async ({ text }) => ({ observation: [], reward: text === "blue" ? 1 : 0, done: true, info: {} });
+      `const step = async ({ text }) => ({ observation: [], reward: text === "blue" ? 1 : 0, terminated: true, truncated: false, info: {} });
       const start = async () => ({ observation: { messages: [{ role: "user", content: "Which colour?" }] }, step, close: async () => {} });
       export default { name: "mine", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
         start, reset: start, step, close: async () => {} };`,

@@ -78,7 +78,7 @@ async function play(options: CarDealerOptions, buyer: string, policy: ScriptedPo
     const action = policy({ observation: episode.observation, history });
     const result = await episode.step(action);
     history.push({ action, result });
-    if (result.done)
+    if (result.terminated)
       return { history, reward: result.reward, success: result.info.success as boolean, last: result };
   }
 }
@@ -352,9 +352,9 @@ describe("carDealer", () => {
       const price = Math.floor(Math.min(best.price, 0.93 * buyer.most * buyer.budget));
       const deal = price >= 0.9 * best.car.marketPrice ? price : best.price;
       let result = await offer(best.car, deal);
-      for (let i = 0; !result.done && i < 8; i++) result = await offer(best.car, deal);
+      for (let i = 0; !result.terminated && i < 8; i++) result = await offer(best.car, deal);
       expect(result).toMatchObject({
-        done: true,
+        terminated: true,
         reward: deal ** 2 / (buyer.budget * best.car.marketPrice),
         info: { success: true, decision: "buy", car: best.car.id, price: deal, budget: buyer.budget },
       });
@@ -369,7 +369,10 @@ describe("carDealer", () => {
   it("allows one database call a turn, and offers of cars that a search has shown", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const { step } = await meet(buyer);
-    expect(await step(offering(cars[0]!, 30_000))).toMatchObject({ info: { toolError: true }, done: false });
+    expect(await step(offering(cars[0]!, 30_000))).toMatchObject({
+      info: { toolError: true },
+      terminated: false,
+    });
     expect(await step(calling("no_op"))).toMatchObject({ observation: [{ role: "tool" }], reward: 0 });
     const second = await step(calling("search_car_by_type", { car_type: "SUV" }));
     expect(second).toMatchObject({ info: { toolError: true }, observation: [{ role: "tool" }] });
@@ -412,7 +415,7 @@ describe("carDealer", () => {
     const { offer } = await meet(buyer);
     const gift = Math.floor(0.89 * Math.min(car.marketPrice, buyer.budget));
     const result = await offer(car, gift);
-    expect(result).toMatchObject({ done: true, reward: 0, info: { success: false, decision: "buy" } });
+    expect(result).toMatchObject({ terminated: true, reward: 0, info: { success: false, decision: "buy" } });
     expect(result.observation[1]!.content).toContain("not valid: discount above the limit");
   });
 
@@ -494,7 +497,7 @@ describe("the scripted buyer", () => {
     expect(said(await offer(possible[0]!, price(possible[0]!)))).toMatch(/^I never take the first car/);
     expect(said(await offer(possible[0]!, price(possible[0]!)))).toMatch(/^I never take the first car/);
     let result = await offer(possible[1]!, bestSale(buyer, [possible[1]!])!.price);
-    for (let i = 0; !result.done && i < 6; i++)
+    for (let i = 0; !result.terminated && i < 6; i++)
       result = await offer(possible[1]!, bestSale(buyer, [possible[1]!])!.price);
     expect(result.info).toMatchObject({ success: true, car: possible[1]!.id });
   });
@@ -574,7 +577,7 @@ describe("the scripted buyer", () => {
             const result = await episode.step(
               saying(text, car === undefined ? {} : { car_id: car.id, price: price! }),
             );
-            if (!result.done) {
+            if (!result.terminated) {
               expect(result.reward).toBe(0);
               continue;
             }
@@ -631,7 +634,10 @@ describe("a model as buyer", () => {
   it("buys nothing where nothing is offered", async () => {
     const { buyer } = buyerOf("train", 1);
     const { step } = await meet(buyer, { buyer: replying(reply("buy")).service });
-    expect(await step(saying("You have agreed to pay $90,000."))).toMatchObject({ done: false, reward: 0 });
+    expect(await step(saying("You have agreed to pay $90,000."))).toMatchObject({
+      terminated: false,
+      reward: 0,
+    });
   });
 
   it("earns nothing by agreeing to what is not valid", async () => {
@@ -647,7 +653,7 @@ describe("a model as buyer", () => {
       await sell(wrong, wrong.marketPrice),
     ];
     for (const result of results)
-      expect(result).toMatchObject({ done: true, reward: 0, info: { success: false } });
+      expect(result).toMatchObject({ terminated: true, reward: 0, info: { success: false } });
     // Why the last is not valid tells what the buyer needs.
     expect(results[3]!.info).toMatchObject({ against: "brand" });
     expect(results[3]!.observation[1]!.content).toMatch(/is not valid\.\]$/);
@@ -655,7 +661,7 @@ describe("a model as buyer", () => {
     const told = await offer(wrong, wrong.marketPrice);
     expect(told.observation[1]!.content).toContain("is not valid: brand. ");
     expect(await sell(good.car, good.price)).toMatchObject({
-      done: true,
+      terminated: true,
       reward: saleReward(buyer, good),
       info: { success: true },
     });
@@ -666,7 +672,7 @@ describe("a model as buyer", () => {
     const broken = replying("I buy it!", reply("leave", "Bye."));
     const first = await meet(buyer, { buyer: broken.service });
     expect(await first.step(saying("Hello"))).toMatchObject({
-      done: true,
+      terminated: true,
       reward: 0,
       info: { decision: "leave" },
     });
@@ -781,7 +787,7 @@ describe("demonstrations", () => {
     for (const [seed, task] of (await environment.tasks("train")).entries()) {
       const { turns } = await environment.demonstrate!(task, { seed });
       const [last, poor] = turns.at(-1)!.judged;
-      expect(last!.outcome).toMatchObject({ done: true });
+      expect(last!.outcome).toMatchObject({ terminated: true });
       expect(last!.outcome!.reward).toBeGreaterThan(0.3);
       // The gift is taken or not, but never rewarded.
       expect(poor!.outcome!.reward).toBe(0);

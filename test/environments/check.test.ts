@@ -17,12 +17,13 @@ function sample(fault?: string): Environment<string> {
         if (turn === 2 && fault !== "goes on after the end") throw new NlacError("ERR_ENVIRONMENT", "over");
         turn++;
         shared++;
-        const done = turn === 2 && fault !== "never ends";
+        const over = turn === 2 && fault !== "never ends";
         const content = fault === "episodes share state" ? `turn ${shared}` : `turn ${turn}`;
         return {
           observation: fault === "silent" ? [] : [{ role: "user", content }],
-          reward: done ? (fault === "reward of 2" ? 2 : fault === "NaN" ? Number.NaN : 1) : 0,
-          done,
+          reward: over ? (fault === "reward of 2" ? 2 : fault === "NaN" ? Number.NaN : 1) : 0,
+          terminated: over && fault !== "truncates by rule",
+          truncated: fault === "says done" ? (undefined as never) : over && fault === "truncates by rule",
           info: {},
         };
       },
@@ -34,6 +35,7 @@ function sample(fault?: string): Environment<string> {
     actionFormat: fault === "solution of two turns" ? "solution" : "text",
     singleStep: fault === "single step of two turns",
     maxTurns: 2,
+    turnLimitEnds: fault === "truncates by rule",
     tasks: async (split) =>
       fault === "splits overlap" ? ["same"] : fault === "no tasks" ? [] : [`${split} a`, `${split} b`],
     taskId: (task) => (fault === "ids clash" ? "id" : task),
@@ -51,9 +53,11 @@ describe("checkEnvironment", () => {
     ["ignores aborts", /ERR_ABORTED/],
     ["ends with system", /not the user's/],
     ["goes on after the end", /after the end/],
-    ["never ends", /not done after 2 turns/],
+    ["never ends", /neither terminated nor truncated after 2 turns/],
     ["episodes share state", /disturb each other|another episode/],
     ["silent", /nothing to answer/],
+    ["says done", /truncated is not a boolean/],
+    ["truncates by rule", /turnLimitEnds says is a rule/],
     ["reward of 2", /outside of \[0, 1\]/],
     ["NaN", /reward NaN/],
     ["solution of two turns", /solution environment must have a single turn/],
@@ -98,7 +102,8 @@ function withTool(fault?: string): Environment<string> {
         return {
           observation: [],
           reward: fault === "reward of -1" ? -1 : 0.5,
-          done: true,
+          terminated: true,
+          truncated: false,
           info:
             fault === "info that is no JSON"
               ? { at: new Date(0) }

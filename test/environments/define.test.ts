@@ -118,16 +118,24 @@ describe("defineEnvironment", () => {
     expect(found).toEqual({
       observation: said('{"item":"pen","count":3}'),
       reward: 0,
-      done: false,
+      terminated: false,
+      truncated: false,
       info: { tool: "find" },
     });
-    expect(sent).toEqual({ observation: said("Sent."), reward: 1, done: true, info: { tool: "send" } });
+    expect(sent).toEqual({
+      observation: said("Sent."),
+      reward: 1,
+      terminated: true,
+      truncated: false,
+      info: { tool: "send" },
+    });
     const late = await play(desk(), ...Array<Action>(4).fill(call("find", { item: "pen" })));
-    expect(late.map(({ done, reward }) => [done, reward])).toEqual([
-      [false, 0],
-      [false, 0],
-      [false, 0],
-      [true, 0],
+    // The limit of its turns cuts it: it has not ended.
+    expect(late.map(({ terminated, truncated, reward }) => [terminated, truncated, reward])).toEqual([
+      [false, false, 0],
+      [false, false, 0],
+      [false, false, 0],
+      [false, true, 0],
     ]);
   });
 
@@ -165,7 +173,8 @@ describe("defineEnvironment", () => {
     expect(result).toEqual({
       observation: said(`Error: ${reason}`),
       reward: 0,
-      done: false,
+      terminated: false,
+      truncated: false,
       info: { tool: action.tool!.name, toolError: true },
     });
   });
@@ -208,7 +217,7 @@ describe("defineEnvironment", () => {
       call("respond", { content: "Bye." }),
     );
     expect(spoken?.observation).toEqual(said("You said Hi. about pens.", "user"));
-    expect(over?.done).toBe(true);
+    expect(over?.terminated).toBe(true);
     const [plain] = await play(desk({ respond, actionFormat: "call" }), { text: "Hi." });
     expect(plain?.observation).toEqual(said("You said Hi. about pens.", "user"));
     const [named] = await play(desk({ respond, actionFormat: "call" }), call("respond", { content: "Hi." }));
@@ -316,10 +325,10 @@ describe("faults", () => {
         fc.dictionary(fc.oneof(fc.string(), fc.constantFrom("item", "count", "__proto__")), fc.jsonValue()),
         async (name, args) => {
           const episode = await environment.start(task!, { seed: 0 });
-          const { observation, done } = await episode.step(call(name, args));
+          const { observation, terminated, truncated } = await episode.step(call(name, args));
           await episode.close();
           expect(observation[0]!.content).not.toBe("");
-          expect(done).toBe(true);
+          expect([terminated, truncated]).toEqual([true, false]); // its one turn
         },
       ),
     );

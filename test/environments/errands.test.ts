@@ -38,9 +38,9 @@ async function play(options: ErrandsOptions, kind: string, bring: readonly strin
   const episode = await errands(options).start({ kind, split: "train" }, { seed });
   const said = [];
   for (const thing of bring) {
-    const { observation, reward, done } = await episode.step({ text: thing });
-    said.push({ ...read(observation[0]!.content), reward, done });
-    if (done) break;
+    const { observation, reward, terminated } = await episode.step({ text: thing });
+    said.push({ ...read(observation[0]!.content), reward, terminated });
+    if (terminated) break;
   }
   return said;
 }
@@ -69,7 +69,7 @@ describe("errands", () => {
       const said = await play({ seed: 5 }, kind, chain);
       expect(said.map(({ took }) => took)).toEqual(chain);
       expect(said.map(({ reward }) => reward)).toEqual([0, 0, 0, 1]);
-      expect(said.map(({ done }) => done)).toEqual([false, false, false, true]);
+      expect(said.map(({ terminated }) => terminated)).toEqual([false, false, false, true]);
       expect(said[2]!.status).toEqual({ kind, movesLeft: 3, brought: chain.slice(0, 3).join(", ") });
       expect(said[3]!.ending).toBe("errand is done");
     }
@@ -92,7 +92,7 @@ describe("errands", () => {
       ...Array(4).fill(chain[0]),
       undefined,
     ]);
-    expect(said.at(-1)).toMatchObject({ reward: 0, done: true, ending: "office closes" });
+    expect(said.at(-1)).toMatchObject({ reward: 0, terminated: true, ending: "office closes" });
   });
 
   it("explains the share of failures that it is told to", async () => {
@@ -123,7 +123,7 @@ describe("errands", () => {
         expect(said.slice(0, -1).every(({ ending }) => ending === undefined)).toBe(true);
         expect(said.at(-1)).toMatchObject({
           reward: 0,
-          done: true,
+          terminated: true,
           ending: `errand is lost over the ${thing}`,
         });
         // Out of its place it is a wrong thing like any other.
@@ -218,7 +218,7 @@ describe("successRate", () => {
           const result = await episode.step({ text: thing });
           told = read(result.observation[0]!.content).wants;
           done += result.reward;
-          if (result.done) break;
+          if (result.terminated) break;
         }
       }
       const exact = successRate(errand, options.moves, options.explained, policy);

@@ -49,7 +49,7 @@ async function play(options: GuessMyCityOptions, city: string, policy: ScriptedP
     const action = policy({ observation: episode.observation, history });
     const result = await episode.step(action);
     history.push({ action, result });
-    if (!result.done) continue;
+    if (!result.terminated) continue;
     const total = history.reduce((sum, step) => sum + step.result.reward, 0);
     return { history, total, success: result.info.success as boolean, last: result };
   }
@@ -430,7 +430,7 @@ describe("guessMyCity", () => {
       const episode = await environment.start({ city: city.name }, { seed: 0 });
       for (const text of battery) {
         const result = await episode.step({ text });
-        expect(result.done).toBe(false);
+        expect(result.terminated).toBe(false);
         expect(secrets.in(JSON.stringify(result)), `${city.name}: ${JSON.stringify(result)}`).toBe(false);
       }
     }
@@ -451,8 +451,8 @@ describe("guessMyCity", () => {
     await fc.assert(
       fc.asyncProperty(noise, async (text) => {
         const episode = await environment.start({ city: "Saskatoon" }, { seed: 0 });
-        const { reward, done, observation } = await episode.step({ text });
-        if (done) expect(reward).toBe(-10);
+        const { reward, terminated, observation } = await episode.step({ text });
+        if (terminated) expect(reward).toBe(-10);
         else expect(secrets.in(observation[0]!.content)).toBe(false);
       }),
       { numRuns: 1500 },
@@ -537,12 +537,12 @@ describe("a model as oracle", () => {
 
   it("cannot lose or win the game, and is not asked about guesses, cities and countries", async () => {
     const { oracle, asked } = replying("Yes! You found it.");
-    expect(await hear(oracle, "Is it in Germany?")).toMatchObject({ done: false, reward: -1 });
-    expect(await hear(oracle, "Is it Lyon or Nantes?")).toMatchObject({ done: false });
-    expect(await hear(oracle, "Is the city Lyon?")).toMatchObject({ done: true, reward: -10 });
-    expect(await hear(oracle, "Is the city Paris?")).toMatchObject({ done: true, reward: 0 });
+    expect(await hear(oracle, "Is it in Germany?")).toMatchObject({ terminated: false, reward: -1 });
+    expect(await hear(oracle, "Is it Lyon or Nantes?")).toMatchObject({ terminated: false });
+    expect(await hear(oracle, "Is the city Lyon?")).toMatchObject({ terminated: true, reward: -10 });
+    expect(await hear(oracle, "Is the city Paris?")).toMatchObject({ terminated: true, reward: 0 });
     expect(asked).toHaveLength(0);
-    expect(await hear(oracle, "Did I find it?")).toMatchObject({ done: false, reward: -1 });
+    expect(await hear(oracle, "Did I find it?")).toMatchObject({ terminated: false, reward: -1 });
     expect(asked).toHaveLength(1);
   });
 
@@ -555,7 +555,7 @@ describe("a model as oracle", () => {
     "What does it rhyme with?",
   ])("is not asked %j", async (question) => {
     const { oracle, asked } = replying("Yes.");
-    expect(await hear(oracle, question)).toMatchObject({ done: false, reward: -1 });
+    expect(await hear(oracle, question)).toMatchObject({ terminated: false, reward: -1 });
     expect(asked).toHaveLength(0);
   });
 
@@ -589,7 +589,7 @@ describe("a model as oracle", () => {
     expect(environment.demonstrate).toBeUndefined();
     const episode = await environment.start({ city: "Oslo" }, { seed: 0 });
     expect((await episode.step({ text: "Where is it?" })).observation[0]!.content).toBe("By a fjord.");
-    expect(await episode.step({ text: "Is it christiania?" })).toMatchObject({ done: true, reward: 0 });
+    expect(await episode.step({ text: "Is it christiania?" })).toMatchObject({ terminated: true, reward: 0 });
   });
 });
 

@@ -39,7 +39,7 @@ describe("math", () => {
       const result = await wrong.step({ text: "So \\boxed{-987}." });
       expect(result).toMatchObject({
         reward: 0,
-        done: true,
+        terminated: true,
         observation: [],
         info: { correct: false, boxed: true },
       });

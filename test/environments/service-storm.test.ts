@@ -86,7 +86,8 @@ function conversation(person: ChatService): Environment<number> {
         return {
           observation: asked,
           reward: 0,
-          done: turn === turns,
+          terminated: turn === turns,
+          truncated: false,
           info: { agent: text, person: reply },
         };
       },

@@ -299,7 +299,7 @@ describe("a model as oracle", () => {
     );
     expect(result).toMatchObject({
       reward: 0,
-      done: false,
+      terminated: false,
       observation: [{ role: "user", content: "Yes." }],
     });
     const unsure = await play("abacus", () => ({ text: "unknown" }), "Is it heavy?");
@@ -308,7 +308,7 @@ describe("a model as oracle", () => {
 
   it("knows a literal guess without asking anybody", async () => {
     const { result, calls } = await play("abacus", () => ({ text: "no" }), "Is it an abacus?");
-    expect(result).toMatchObject({ reward: 1, done: true });
+    expect(result).toMatchObject({ reward: 1, terminated: true });
     expect(calls).toBe(0);
   });
 
@@ -324,7 +324,7 @@ describe("a model as oracle", () => {
     expect((await play("streetcar", handler("yes"), "Is it a tram?")).result.reward).toBe(1);
     expect((await play("streetcar", handler("no"), "Is it a conveyance?")).result).toMatchObject({
       reward: 0,
-      done: false,
+      terminated: false,
     });
     expect(judged).toEqual(['["streetcar","tram"]', '["streetcar","conveyance"]']);
   });

@@ -101,8 +101,8 @@ describe.skipIf(data === undefined).each([
             const text = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
             await episode.step({ text, tool: JSON.parse(text) });
           }
-          const { reward, done } = await episode.step({ text: said });
-          expect(done).toBe(true);
+          const { reward, terminated } = await episode.step({ text: said });
+          expect(terminated).toBe(true);
           return reward;
         };
         const everything = task.outputs.join("; ");

@@ -57,7 +57,7 @@ async function player(data: string, tasks: readonly TauBenchTaskRecord[], user: 
       ];
       let result: StepResult | undefined;
       for (const action of actions) result = await episode.step(action);
-      return result!.done ? result!.reward : Number.NaN;
+      return result!.terminated ? result!.reward : Number.NaN;
     },
   };
 }

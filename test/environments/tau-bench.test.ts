@@ -48,7 +48,7 @@ async function rewards(actions: Action[], options?: TauBenchOptions, index?: num
   const { episode } = await open(options, index);
   const results = [];
   for (const action of actions) results.push(await episode.step(action));
-  return results.map(({ reward, done }) => (done ? reward : "going on"));
+  return results.map(({ reward, terminated, truncated }) => (terminated || truncated ? reward : "going on"));
 }
 
 describe("tauBench", () => {
@@ -101,6 +101,14 @@ describe("tauBench", () => {
       "going on",
       0,
     ]);
+    // The limit is none of the customer's: the episode was cut, and did not end.
+    const { episode } = await open({ turns: 2 });
+    await episode.step(say("17.0"));
+    expect(await episode.step(say("Well?"))).toMatchObject({ terminated: false, truncated: true });
+    const served = await open({ turns: 2 });
+    await served.episode.step(say("17.0"));
+    const last = await served.episode.step(say("Good-bye."));
+    expect(last).toMatchObject({ terminated: true, truncated: false });
   });
 
   it("says in info what happened, and marks what was refused", async () => {
@@ -162,7 +170,8 @@ describe("tauBench", () => {
     expect(fourth).toMatchObject({
       observation: [{ role: "tool", content: "None" }],
       reward: 0,
-      done: false,
+      terminated: false,
+      truncated: false,
     });
     expect(fourth!.info).not.toHaveProperty("toolError");
     expect(fourth!.info.databaseReferenceHash).toBe(third!.info.databaseReferenceHash);

@@ -169,7 +169,7 @@ describe.skipIf(things === undefined)("the papers' words", () => {
         const action = play({ observation: episode.observation, history });
         const result = await episode.step(action);
         history.push({ action, result });
-        if (!result.done) continue;
+        if (!result.terminated) continue;
         expect(result.info.success, task.word).toBe(true);
         break;
       }
@@ -216,7 +216,7 @@ describe.skipIf(things === undefined)("the papers' words", () => {
       ];
       for (const text of texts) {
         const result = await episode.step({ text });
-        if (result.done) break;
+        if (result.terminated) break;
         expect(
           ["Yes.", "No.", "I can't tell."].some((a) => result.observation[0]!.content === a) ||
             result.info.verdict === "invalid",

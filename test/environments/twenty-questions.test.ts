@@ -411,7 +411,7 @@ describe("twentyQuestions", () => {
     expect(await say("Is it alive?")).toMatchObject({
       observation: [{ role: "user", content: "Yes." }],
       reward: 0,
-      done: false,
+      terminated: false,
       info: { remaining: 19 },
     });
     expect((await say("Is it a plant?")).observation[0]!.content).toBe("No.");
@@ -419,11 +419,11 @@ describe("twentyQuestions", () => {
     expect((await say("Is it a cat?")).observation[0]!.content).toBe("No.");
     expect(await say("Give me a hint")).toMatchObject({
       reward: 0,
-      done: false,
+      terminated: false,
       info: { verdict: "invalid", remaining: 15 },
     });
     const found = await say("Is it a dog?");
-    expect(found).toMatchObject({ reward: 1, done: true, info: { verdict: "found", word: "dog" } });
+    expect(found).toMatchObject({ reward: 1, terminated: true, info: { verdict: "found", word: "dog" } });
     expect(found.observation[0]!.content).toContain("Yes! You found it");
     await expect(say("Is it a dog?")).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
   });
@@ -438,11 +438,11 @@ describe("twentyQuestions", () => {
     const episode = await environment.start({ word: "dog" }, { seed: 0 });
     for (let turn = 0; turn < 3; turn++) {
       const result = await episode.step({ text: "Is it a cat?" });
-      expect(result.done).toBe(false);
+      expect(result.terminated).toBe(false);
       expect(JSON.stringify(result)).not.toMatch(/\bdog\b/);
     }
     const last = await episode.step({ text: "Is it a cat?" });
-    expect(last).toMatchObject({ reward: 0, done: true });
+    expect(last).toMatchObject({ reward: 0, terminated: true });
     expect(last.observation[0]!.content).toBe(ending);
     expect(last.info).toMatchObject({ word: "dog", success: false }); // for the log, which no model reads
   });
@@ -470,7 +470,7 @@ describe("twentyQuestions", () => {
 
   it("can still be won with the last question", async () => {
     const episode = await twentyQuestions({ turns: 1 }).start({ word: "dog" }, { seed: 0 });
-    expect(await episode.step({ text: "Is it a dog?" })).toMatchObject({ reward: 1, done: true });
+    expect(await episode.step({ text: "Is it a dog?" })).toMatchObject({ reward: 1, terminated: true });
   });
 
   it("splits words by a hash that does not depend on their order", async () => {
@@ -610,7 +610,7 @@ describe("twentyQuestions", () => {
     "I guess the secret word.",
   ])("is not won at a lenient judge by %j", async (text) => {
     const episode = await twentyQuestions({ oracle: () => "yes" }).start({ word: "dog" }, { seed: 0 });
-    expect(await episode.step({ text })).toMatchObject({ reward: 0, done: false });
+    expect(await episode.step({ text })).toMatchObject({ reward: 0, terminated: false });
     // The judge is there: a thing that is called by another name is found.
     expect((await episode.step({ text: "Is it a pooch?" })).reward).toBe(1);
   });
@@ -661,7 +661,7 @@ describe("scriptedGuesser", () => {
           expect(action.text.includes("\n") || action.thought!.includes("\n")).toBe(false);
           const result = await episode.step(action);
           history.push({ action, result });
-          if (!result.done) continue;
+          if (!result.terminated) continue;
           wins += result.reward;
           turns += history.length;
           break;
@@ -684,7 +684,7 @@ describe("scriptedGuesser", () => {
       expect(action.text).toMatch(/\?$/);
       history.push({ action, result: await episode.step(action) });
     }
-    expect(history.at(-1)!.result.done).toBe(true);
+    expect(history.at(-1)!.result.terminated).toBe(true);
   });
 
   it("speaks of facts in sentences", () => {

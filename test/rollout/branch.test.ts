@@ -197,7 +197,8 @@ test("a state that cannot be reached again has no branch: other answers, another
   const answer = {
     observation: [{ role: "user" as const, content: "go away" }],
     reward: 0,
-    done: false,
+    terminated: false,
+    truncated: false,
     info: {},
   };
   expect((await branch(changed({ step: async () => answer }), trajectory, [0, 1, 2])).rewards).toEqual([

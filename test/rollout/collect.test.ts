@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { describe, expect, test, vi } from "vitest";
 import type { Environment } from "../../lib/environments/contract.ts";
@@ -11,10 +12,12 @@ import { uniform } from "../../lib/random.ts";
 import { type CollectOptions, collectTrajectories } from "../../lib/rollout/collect.ts";
 import { inTime } from "../../lib/rollout/in-time.ts";
 import { servicePlayer } from "../../lib/rollout/service-player.ts";
-import { succeeded, type Trajectory } from "../../lib/rollout/trajectory.ts";
-import { toRecord } from "../../lib/run/episodes.ts";
+import { succeeded, type Trajectory, transitionsOf } from "../../lib/rollout/trajectory.ts";
+import { readRecorded, toRecord } from "../../lib/run/episodes.ts";
+import { RecordWriter } from "../../lib/run/records.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
+import { inDirectory } from "../support/tiny.ts";
 
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
 /** Brings what was asked for, sometimes: by the request's seed, so that texts tell whose they are. */
@@ -300,12 +303,25 @@ describe("faults are the episode's own", () => {
 
   test.each([
     ["nothing", undefined],
-    ["no messages", { observation: "hello", reward: 0, done: false, info: {} }],
-    ["a message without text", { observation: [{ role: "user" }], reward: 0, done: false, info: {} }],
-    ["a message of nobody", { observation: [{ content: "hello" }], reward: 0, done: false, info: {} }],
-    ["an empty message", { observation: [null], reward: 0, done: true, info: {} }],
-    ["a reward that is none", { observation: [], reward: Number.NaN, done: false, info: {} }],
-    ["an info that cannot be recorded", { observation: [], reward: 0, done: false, info: { n: 1n } }],
+    ["no messages", { observation: "hello", reward: 0, terminated: false, truncated: false, info: {} }],
+    [
+      "a message without text",
+      { observation: [{ role: "user" }], reward: 0, terminated: false, truncated: false, info: {} },
+    ],
+    [
+      "a message of nobody",
+      { observation: [{ content: "hello" }], reward: 0, terminated: false, truncated: false, info: {} },
+    ],
+    ["an empty message", { observation: [null], reward: 0, terminated: true, truncated: false, info: {} }],
+    ["no word of how it stands", { observation: [], reward: 0, done: true, info: {} }],
+    [
+      "a reward that is none",
+      { observation: [], reward: Number.NaN, terminated: false, truncated: false, info: {} },
+    ],
+    [
+      "an info that cannot be recorded",
+      { observation: [], reward: 0, terminated: false, truncated: false, info: { n: 1n } },
+    ],
   ])("a step that gives %s", async (_, result) => {
     const environment = changed(() => async () => result as never);
     const [played] = await play({ environment, episodes: [{ id: 0, task: { word: "key" } }] });
@@ -372,9 +388,10 @@ test.each(["begins", "answers", "plays"])(
 
 describe("an episode that is cut short", () => {
   /** Costs 1 a turn, and says nothing at its limit of turns. */
-  const costly = (rewardRange: [number, number]) => ({
-    ...changed((step) => async (action) => ({ ...(await step(action)), reward: -1, done: false })),
+  const costly = (rewardRange: [number, number], turnLimitEnds = true) => ({
+    ...changed((step) => async (action) => ({ ...(await step(action)), reward: -1, terminated: false })),
     rewardRange,
+    turnLimitEnds,
     maxTurns: 4,
   });
   const one = [{ id: 0, task: { word: "key" } }];
@@ -389,11 +406,79 @@ describe("an episode that is cut short", () => {
     ["malformed", writing(act("soap"), "?"), { malformedLimit: 1 }, [-1, -8]],
     ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, -7]],
     ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -6]],
-    ["context-limit", writing(act("soap".repeat(99))), { maxPromptTokens: 500 }, [-9]],
-  ] as const)("where turns cost, ends at the low end: %s", async (outcome, model, options, rewards) => {
-    const [played] = await play({ model, environment: costly([-9, 0]), episodes: one, ...options });
-    expect(played).toMatchObject({ outcome, reward: -9 });
-    expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
+  ] as const)(
+    "by its own doing or by a rule, where turns cost, ends at the low end: %s",
+    async (outcome, model, options, rewards) => {
+      const [played] = await play({ model, environment: costly([-9, 0]), episodes: one, ...options });
+      expect(played).toMatchObject({ outcome, reward: -9 });
+      expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
+      expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+    },
+  );
+
+  test.each([
+    ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -1]],
+    ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, 0]],
+    ["context-limit", writing(act("soap".repeat(99))), { maxPromptTokens: 500 }, [-1]],
+  ] as const)(
+    "by a limit, counts with the low end, which no turn received: %s",
+    async (outcome, model, options, rewards) => {
+      const [played] = await play({ model, environment: costly([-9, 0], false), episodes: one, ...options });
+      expect(played).toMatchObject({ outcome, reward: -9 });
+      expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
+      const endings = played!.turns.map(({ terminated, truncated }) => [terminated, truncated]);
+      expect(endings).toEqual([...rewards.slice(1).map(() => [false, false]), [false, true]]);
+      expect(transitionsOf(played!).at(-1)).toMatchObject({ terminated: false, truncated: true });
+      expect(toRecord(played!).reward).toBe(-9);
+    },
+  );
+
+  test("by its environment is told apart from one that ended, and costs what the environment says", async () => {
+    for (const [at, outcome] of [
+      [1, "truncated"],
+      [3, "turn-limit"],
+    ] as const) {
+      const environment = {
+        ...changed((step, _, turn) => async (action) => ({
+          ...(await step(action)),
+          reward: -1,
+          terminated: false,
+          truncated: turn === at,
+        })),
+        ...{ rewardRange: [-9, 0] as const, maxTurns: 4 },
+      };
+      const [played] = await play({ model: writing(act("soap")), environment, episodes: one });
+      expect(played).toMatchObject({ outcome, reward: -1 - at });
+      expect(played!.turns).toHaveLength(at + 1);
+      expect(played!.turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
+    }
+  });
+
+  test("by the twentieth question of 20 Questions has ended, also where that could not be read", async () => {
+    const environment = twentyQuestions();
+    const [task] = await environment.tasks("train");
+    const ask = act("Is it blue?");
+    const model = () => new ScriptedModel((prompt) => (prompt.split(ask).length < 20 ? ask : "?"));
+    for (const [model_, outcome] of [
+      [model(), "turn-limit"],
+      [new ScriptedModel(() => ask), "done"],
+    ] as const) {
+      const [trajectory] = await collectTrajectories({
+        ...{ model: model_, environment, episodes: [{ id: 0, task: task! }], seed: 0, temperature: 1 },
+        ...{ maxActionTokens: 200, maxPromptTokens: 100_000 },
+      });
+      expect(trajectory).toMatchObject({ outcome, reward: 0 });
+      expect(trajectory!.turns).toHaveLength(20);
+      expect(trajectory!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+    }
+  });
+
+  test("by the limit of a single-step task has ended: there is no second answer", async () => {
+    const environment = errandEnvironment({ turns: 1 });
+    const { turnLimitEnds: _, ...silent } = environment;
+    const [played] = await play({ model: writing(" "), environment: silent, episodes: one });
+    expect(played!.outcome).toBe("turn-limit");
+    expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
   });
 
   test("before its first turn, too", async () => {
@@ -408,7 +493,7 @@ describe("an episode that is cut short", () => {
     const earning = changed((step) => async (action) => ({
       ...(await step(action)),
       reward: 0.2,
-      done: false,
+      terminated: false,
     }));
     for (const rewardRange of [undefined, [0, 1]] as const) {
       const environment = { ...earning, maxTurns: 2, ...(rewardRange && { rewardRange }) };
@@ -479,4 +564,40 @@ test("actions are held to their tools' schemas where that is asked for, of the f
     const expected = held ? [JSON.stringify(actionGrammar(tools, "tool"))] : [undefined];
     expect([...new Set([...grammars].map((grammar) => JSON.stringify(grammar)))]).toEqual(expected);
   }
+});
+
+test("records of before `terminated` and `truncated` say by their outcome which it was", async () => {
+  const model = new ScriptedModel(reply);
+  const endings = [
+    ["done", [true, false]],
+    ["malformed", [true, false]],
+    ["turn-limit", [false, true]],
+    ["context-limit", [false, true]],
+    ["service-fault", [false, true]],
+  ] as const;
+  const [played] = await play({ model, episodes: [{ id: 0, task: { word: "key" } }] });
+  await inDirectory((directory) => {
+    const path = join(directory, "old.jsonl");
+    const writer = RecordWriter.resume(path);
+    for (const [id, [outcome]] of endings.entries()) {
+      const { turns, ...record } = toRecord(played!);
+      const older = turns.map(({ terminated: _, truncated: __, ...turn }, i) => ({
+        ...turn,
+        done: i === turns.length - 1,
+      }));
+      writer.append({ ...record, id, outcome, turns: older });
+    }
+    writer.close();
+    const read = [...readRecorded([path], model)];
+    expect(read.map(({ turns }) => [turns.at(-1)!.terminated, turns.at(-1)!.truncated])).toEqual(
+      endings.map(([, ending]) => ending),
+    );
+    for (const { turns } of read) {
+      for (const turn of turns.slice(0, -1))
+        expect([turn.terminated, turn.truncated]).toEqual([false, false]);
+      expect(turns.at(-1)).not.toHaveProperty("done");
+    }
+    // They stay as they were read when they are written again.
+    expect(toRecord(read[2]!).turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
+  });
 });

@@ -4,8 +4,9 @@ import {
   collectEpisodes,
   completionMetrics,
   deviation,
+  type EpisodeText,
   episodesFrom,
-  episodeText,
+  episodeTexts,
   minibatch,
   stepsOf,
   updatesPerRound,
@@ -38,7 +39,8 @@ describe("an episode as one text", () => {
     );
     const { turns } = trajectory!;
     expect(turns).toHaveLength(3);
-    const text = episodeText(trajectory!)!;
+    const [text, ...others] = episodeTexts(trajectory!) as [EpisodeText, ...EpisodeText[]];
+    expect(others).toEqual([]);
     expect(text.prompt).toEqual(turns[0]!.state.prompt());
     const all = [...text.prompt, ...text.response];
     expect(all).toEqual(trajectory!.conversation.tokens.slice(0, all.length));
@@ -79,7 +81,8 @@ describe("an episode as one text", () => {
       };
     };
     const [trajectory] = await play(() => act("lamp"), environment);
-    const text = episodeText(trajectory!)!;
+    const [text, ...others] = episodeTexts(trajectory!) as [EpisodeText, ...EpisodeText[]];
+    expect(others).toEqual([]);
     expect(text.response.filter((_, t) => text.weight[t] === 1)).toEqual(
       trajectory!.turns.flatMap(({ tokens }) => tokens),
     );
@@ -100,13 +103,13 @@ describe("an episode as one text", () => {
     const [broken] = await play(() => act("lamp"), environment);
     expect(broken!.outcome).toBe("environment-fault");
     expect(broken!.turns).toHaveLength(2);
-    const text = episodeText(broken!)!;
+    const [text] = episodeTexts(broken!) as [EpisodeText];
     expect(text.turns).toHaveLength(1);
     expect(text.response).toEqual(broken!.turns[0]!.tokens);
     expect(text.weight.every((one) => one === 1)).toBe(true);
     environment.start = () => Promise.reject(new Error("closed"));
     const [never] = await play(() => act("lamp"), environment);
-    expect(episodeText(never!)).toBeUndefined();
+    expect(episodeTexts(never!)).toEqual([]);
   });
 });
 

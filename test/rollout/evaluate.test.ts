@@ -79,7 +79,8 @@ describe("what figures are made of", () => {
             return {
               observation: [{ role: "user" as const, content: "Go on." }],
               reward: turn === 4 ? 0.5 : 0,
-              done: turn === 4,
+              terminated: turn === 4,
+              truncated: false,
               info: { toolError: turn % 2 === 0, ...(turn === 4 ? { success: word !== "map" } : {}) },
             };
           },

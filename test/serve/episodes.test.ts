@@ -62,16 +62,16 @@ describe("a recording", () => {
       a!.push(first.said, say("More of a"));
       const second = await turn(client, a!);
       expect([first.episode, other.episode]).toContain(second.episode);
-      expect(await reward(second.episode, { reward: 0.25, done: false })).toMatchObject({
+      expect(await reward(second.episode, { reward: 0.25, terminated: false })).toMatchObject({
         turns: 2,
         reward: 0.25,
-        done: false,
+        terminated: false,
       });
       expect(await reward(second.episode, { reward: 0.5 })).toMatchObject({
         status: 200,
         turns: 2,
         reward: 0.75,
-        done: true,
+        terminated: true,
       });
       expect(server.recorded).toBe(1);
       await server.close(20);
@@ -80,10 +80,20 @@ describe("a recording", () => {
       expect(none).toEqual([]);
       expect(episode).toMatchObject({ task: second.episode, reward: 0.75, outcome: "done" });
       expect(
-        episode!.turns.map(({ text, reward, done, observation }) => ({ text, reward, done, observation })),
+        episode!.turns.map(({ text, reward, terminated, observation }) => ({
+          text,
+          reward,
+          terminated,
+          observation,
+        })),
       ).toEqual([
-        { text: "I heard 1.", reward: 0, done: false, observation: [{ role: "user", content: "More of a" }] },
-        { text: "I heard 2.", reward: 0.75, done: true, observation: [] },
+        {
+          text: "I heard 1.",
+          reward: 0,
+          terminated: false,
+          observation: [{ role: "user", content: "More of a" }],
+        },
+        { text: "I heard 2.", reward: 0.75, terminated: true, observation: [] },
       ]);
       for (const [i, { state, tokens, logProbs }] of episode!.turns.entries()) {
         expect(state.prompt()).toEqual(model.calls[i === 0 ? 0 : 2]!.request.tokens);
@@ -160,6 +170,47 @@ describe("episodes without a header", () => {
       expect(observed).toEqual(["x", "y"]);
     }));
 
+  it("that a limit of the agent's own cut are recorded without an outcome", () =>
+    inDirectory(async (directory) => {
+      const file = join(directory, "episodes.jsonl");
+      const { client, reward } = await start(new CallingModel(() => "Well."), file);
+      const { episode } = await turn(client, [say("Task")]);
+      expect(await reward(episode, { reward: 0.5, truncated: true })).toMatchObject({
+        ...{ status: 200, reward: 0.5, terminated: false, truncated: true },
+      });
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 400 }); // it is over
+      expect(await reward("another", { reward: 1, done: true })).toMatchObject({ status: 400 });
+      const [record] = [...readEpisodeRecords(file)];
+      expect(record).toMatchObject({ outcome: "truncated", reward: 0.5 });
+      expect(record!.turns).toMatchObject([{ terminated: false, truncated: true }]);
+    }));
+
+  it("keep the ids of reasoning that the history leaves out, whether the client sends it back or not", () =>
+    inDirectory(async (directory) => {
+      for (const sentBack of [true, false]) {
+        const file = join(directory, `episodes-${sentBack}.jsonl`);
+        const reply = "<think>\nSECRET\n</think>\n\nIt is 4.";
+        const model = new CallingModel(() => reply);
+        const { client, reward, server } = await start(model, file);
+        const first = await turn(client, [say("2+2?")]);
+        expect(first.said.content).toBe(reply);
+        const content = sentBack ? reply : "It is 4.";
+        const second = await turn(client, [say("2+2?"), { role: "assistant", content }, say("Sure?")]);
+        expect(second.episode).toBe(first.episode);
+        const { prompt } = model.calls[1]!;
+        expect(prompt).not.toContain("SECRET");
+        expect(prompt).toContain("<|im_start|>assistant\nIt is 4.<|im_end|>");
+        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 200, turns: 2 });
+        await server.close(20);
+        const [episode] = [...readEpisodes(file, model)];
+        for (const [i, { tokens, logProbs, state }] of episode!.turns.entries()) {
+          expect(model.decode(tokens)).toBe(`${reply}<|im_end|>`);
+          expect(logProbs).toHaveLength(tokens.length);
+          expect(state.prompt()).toEqual(model.calls[i]!.request.tokens);
+        }
+      }
+    }));
+
   it("take a repeated request for the same turn, where one alone was asked so", () =>
     inDirectory(async (directory) => {
       let answers = 0;
@@ -168,7 +219,7 @@ describe("episodes without a header", () => {
       const first = await turn(client, [say("Task")]);
       const messages = [say("Task"), first.said, say("go on")];
       expect((await turn(client, messages)).episode).toBe(first.episode); // its answer was lost on the way
-      await reward(first.episode, { reward: 0.5, done: false });
+      await reward(first.episode, { reward: 0.5, terminated: false });
       expect((await turn(client, messages)).episode).toBe(first.episode);
       expect((await turn(client, [say("Task")])).episode).not.toBe(first.episode);
       expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 2, reward: 1.5 });
@@ -203,7 +254,7 @@ describe("an open episode", () => {
         const gate = closedGate(model);
         const late = turn(client, [say("Task"), first.said, say("more")], episode);
         await expect.poll(() => gate.waiting).toBe(1);
-        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 1, done: true });
+        expect(await reward(first.episode, { reward: 1 })).toMatchObject({ turns: 1, terminated: true });
         gate.open();
         await expect(late).rejects.toMatchObject({ status: 400, code: "episode_conflict" });
         expect(await reward(first.episode, { reward: 1 })).toMatchObject({ status: 400 });
@@ -263,7 +314,7 @@ describe("an open episode", () => {
       };
       for (const name of ["a", "b", "c"]) play(name);
       expect(episodes.forgotten).toBe(1);
-      for (const name of ["b", "c"]) episodes.reward(name, 1, true);
+      for (const name of ["b", "c"]) episodes.reward(name, 1, { terminated: true, truncated: false });
       expect(() => episodes.place("b", ["b"])).toThrow(/is over/);
       expect(episodes.place("a", ["a"])).toEqual({ name: "a", named: true }); // so long ago that it is not known
       episodes.close();
@@ -364,7 +415,7 @@ describe("a recording server that is stopped", () => {
       const { episode } = await going;
       await expect(turn(client, [say("Another")])).rejects.toMatchObject({ status: 503, code: "stopping" });
       expect((await fetch(`${server.url}/health`)).status).toBe(503);
-      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200, done: true });
+      expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 200, terminated: true });
       await closed;
       expect(server.recorded).toBe(1);
     }));

@@ -9,8 +9,15 @@ export interface Errand {
 
 /** With one turn it is a task with a solution, unless `singleStep` makes it one of a single action. */
 export function errandEnvironment(
-  options: { turns?: number; words?: string[]; singleStep?: boolean } = {},
+  options: {
+    turns?: number;
+    words?: string[];
+    singleStep?: boolean;
+    /** Whether the limit of turns is a rule (default), or cuts the episode. */
+    turnLimitEnds?: boolean;
+  } = {},
 ): Environment<Errand> {
+  const { turnLimitEnds = true } = options;
   const turns = options.turns ?? 3;
   const words = options.words ?? ["key", "lamp", "map"];
   let current: Episode | undefined;
@@ -29,7 +36,10 @@ export function errandEnvironment(
         const observation: Message[] = [
           { role: "user", content: right ? "OBSERVED thanks" : `OBSERVED wants ${task.word}` },
         ];
-        return { observation, reward: right ? 1 : 0, done: right || turn >= turns, info: { turn } };
+        const atLimit = turn >= turns;
+        const terminated = right || (atLimit && turnLimitEnds);
+        const truncated = atLimit && !terminated;
+        return { observation, reward: right ? 1 : 0, terminated, truncated, info: { turn } };
       },
       close: async () => undefined,
     };
@@ -39,6 +49,7 @@ export function errandEnvironment(
     actionFormat: turns === 1 && options.singleStep === undefined ? "solution" : "text",
     ...(options.singleStep === undefined ? {} : { singleStep: options.singleStep }),
     maxTurns: turns,
+    turnLimitEnds,
     tasks: async (split) => words.map((word) => ({ word: split === "train" ? word : `${word}s` })),
     taskId: (task) => task.word,
     start,

@@ -78,7 +78,7 @@ export type Event =
 
 export class ScriptedModel implements LanguageModel {
   readonly tokenizer = byteTokenizer();
-  readonly template = new ChatTemplate(this.tokenizer.chatTemplate!);
+  readonly template: ChatTemplate;
   readonly maxPositions: number = 100_000;
   readonly endOfTurn = endOfTurn;
   endOfTurnIds: readonly number[] = [endOfTurn];
@@ -91,8 +91,13 @@ export class ScriptedModel implements LanguageModel {
   /** Whether the next step is skipped. */
   skip: () => boolean = () => false;
 
-  constructor(reply: (prompt: string, weights: Which, index: number, request: GenerateRequest) => string) {
+  /** @param chatTemplate default: ChatML, which keeps reasoning in the history */
+  constructor(
+    reply: (prompt: string, weights: Which, index: number, request: GenerateRequest) => string,
+    chatTemplate: string = this.tokenizer.chatTemplate!,
+  ) {
     this.reply = reply;
+    this.template = new ChatTemplate(chatTemplate);
   }
 
   encode(text: string): number[] {

@@ -186,21 +186,18 @@ describe("an assistant's turn", () => {
 });
 
 describe("a template that drops old thoughts", () => {
-  it("does not drop what was sampled", () => {
+  it("drops the thought of a turn here too, and no id of its answer", () => {
     const { conversation, tokenizer, template } = open("qwen-like", [user("2+2?")]);
     const sampled = tokenizer.encodeTemplate("<think>\neasy\n</think>\n\n4<|im_end|>");
     conversation.appendGeneration({ tokens: sampled }).append(user("Sure?"));
-    expect(tokenizer.decode(conversation.prompt())).toBe(
-      "<|im_start|>user\n2+2?<|im_end|>\n" +
-        "<|im_start|>assistant\n<think>\neasy\n</think>\n\n4<|im_end|>\n" +
-        "<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n",
-    );
     const again: Message[] = [
       user("2+2?"),
       { role: "assistant", content: "<think>\neasy\n</think>\n\n4" },
       user("Sure?"),
     ];
-    expect(template.render(again)).not.toContain("easy");
+    const text = template.render(again, { addGenerationPrompt: true });
+    expect(text).not.toContain("easy");
+    expect(conversation.prompt()).toEqual(tokenizer.encodeTemplate(text));
   });
 
   it("opens a turn without a thought where it is told to", () => {

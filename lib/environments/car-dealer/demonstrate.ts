@@ -29,7 +29,7 @@ export async function demonstrate(start: () => Promise<Episode>, seed: number): 
       observation: result.observation,
     });
     history.push({ action, result });
-    if (result.done) break;
+    if (result.terminated) break;
   }
   await episode.close();
   return { observation, turns };

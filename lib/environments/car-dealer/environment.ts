@@ -168,6 +168,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     name: "carDealer",
     actionFormat,
     maxTurns,
+    turnLimitEnds: true,
     rewardRange: [0, mostOverBudget],
     idle: { text: '{"name":"no_op","arguments":{}}', tool: { name: "no_op", arguments: {} } },
     async tasks(split) {
@@ -228,12 +229,13 @@ function result(
   ending: Ending | undefined,
   reveal: boolean,
 ): StepResult {
-  if (ending === undefined) return { observation: [said], reward: 0, done: false, info: { ...info } };
+  if (ending === undefined) return { observation: [said], reward: 0, terminated: false, truncated: false, info: { ...info } };
   const told = reveal ? ` ${hidden(buyer)}` : "";
   return {
     observation: [said, { role: "user", content: `[The negotiation is over. ${ending.text}${told}]` }],
     reward: ending.reward,
-    done: true,
+    terminated: true,
+    truncated: false,
     info: { ...info, ...ending.info, success: ending.success, budget: buyer.budget },
   };
 }

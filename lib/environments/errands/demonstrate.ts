@@ -116,7 +116,7 @@ function judge(
     outcome: {
       observation: said(deskText(event, { kind: errand.kind, ...after }, ending)),
       reward: ending?.kind === "done" ? 1 : 0,
-      done: ending !== undefined,
+      terminated: ending !== undefined,
       ...(ending === undefined ? { future: followUp(event, prospect, explains, random) } : {}),
       joined: future,
     },

@@ -107,7 +107,8 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
             { role: "user", content: deskText(move.event, { kind: errand.kind, ...progress }, move.ending) },
           ],
           reward: move.ending?.kind === "done" ? 1 : 0,
-          done: over,
+          terminated: over,
+          truncated: false,
           info: { event: move.event, ...(move.ending === undefined ? {} : { ending: move.ending.kind }) },
         };
       },
@@ -121,6 +122,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     name: "errands",
     actionFormat: "text",
     maxTurns: moves,
+    turnLimitEnds: true,
     idle: { text: phrases.nothing },
     // There is nothing to hold out: what is learned is these very orders. The test's episodes differ in their seeds.
     async tasks(split) {

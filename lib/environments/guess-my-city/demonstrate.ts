@@ -31,10 +31,10 @@ export async function demonstrate(
     shown.push({
       action,
       judged: [
-        judged(action, expectation(result.done), result),
+        judged(action, expectation(result.terminated), result),
         {
           ...judged(poor.action, poor.future, await play(poor.action.text, used)),
-          advice: result.done
+          advice: result.terminated
             ? `Guess now by "${action.text}", because it fits all the answers.`
             : `Ask "${action.text}" instead, because its answer tells more cities apart.`,
           better: action,
@@ -43,7 +43,7 @@ export async function demonstrate(
       observation: result.observation,
     });
     history.push({ action, result });
-    if (result.done) return { observation, turns: shown };
+    if (result.terminated) return { observation, turns: shown };
   }
 }
 

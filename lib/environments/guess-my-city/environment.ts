@@ -122,7 +122,8 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
       return {
         observation: [{ role: "user", content: ending(guess, city, revealAtEnd) }],
         reward: success ? won : lost,
-        done: true,
+        terminated: true,
+        truncated: false,
         info: { success, ...(guess === undefined ? {} : { guess: guess.name }), city: city.name, remaining },
       };
     }
@@ -132,7 +133,8 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     return {
       observation: [{ role: "user", content: `${reply.text}${last}` }],
       reward: rewardKind === "turns" ? -1 : 0,
-      done: false,
+      terminated: false,
+      truncated: false,
       info: { ...reply.info, remaining },
     };
   }
@@ -177,7 +179,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
         throwIfAborted(options.signal);
         const result = await play(oracle, city, action.text, used, options);
         used++;
-        over = result.done;
+        over = result.terminated;
         return result;
       },
       async close() {
@@ -191,6 +193,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     name: "guessMyCity",
     actionFormat: "text",
     maxTurns: turns,
+    turnLimitEnds: true,
     rewardRange: rewardKind === "turns" ? [-turns, 0] : [0, 1],
     idle: { text: "I have nothing to ask." },
     async tasks(split) {

@@ -90,7 +90,8 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
         return {
           observation: [],
           reward: correct ? 1 : 0,
-          done: true,
+          terminated: true,
+          truncated: false,
           info: { correct, boxed, gold: task.answer },
         };
       },

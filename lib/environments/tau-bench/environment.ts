@@ -2,9 +2,10 @@
  * tau-bench (Yao et al., 2024, arXiv:2406.12045): customer service with tools, a policy to follow and a simulated
  * customer. Databases, tools and rewards follow sierra-research/tau-bench at 59a200c6; the data is read, never shipped.
  *
- * The reward is 1 or 0, given when the customer says the stop word or the agent transfers to a human: the database must
- * then be as the task's own calls leave a fresh one, and what the task names must have been said to the customer. An
- * episode that takes all its turns scores 0.
+ * The reward is 1 or 0, given when the customer says the stop word or the agent transfers to a
+ * human: the database must then be as the task's own calls leave a fresh one, and what the task
+ * names must have been said to the customer. An episode that takes all its turns is cut there, and
+ * scores 0: the limit is the benchmark's, no customer knows of it.
  */
 
 import { existsSync } from "node:fs";
@@ -239,7 +240,8 @@ class TauBenchEpisode implements Episode {
     return {
       observation: [message],
       reward: verdict?.reward ?? 0,
-      done: this.#over,
+      terminated: ends,
+      truncated: this.#over && !ends,
       info: verdict === undefined ? info : Object.assign(info, verdict.info),
     };
   }

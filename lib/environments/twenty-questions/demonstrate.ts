@@ -34,10 +34,10 @@ export async function demonstrate(
     const written = await play({ observation: episode.observation, history });
     const action = { text: written.text, thought: brief(written.thought ?? "") };
     const result = await episode.step(action);
-    const { observation, reward, done } = result;
+    const { observation, reward, terminated } = result;
     const future = expectation(action.text, turns - turn - 1);
     const poor: JudgedAction = { ...poorAction(action, history, words, options.seed, turn), better: action };
-    if (!done) {
+    if (!terminated) {
       // The oracle's answer does not depend on the turn, so an episode of its own can be asked.
       const beside = await start();
       const answer = await beside.step(poor.action);
@@ -46,11 +46,14 @@ export async function demonstrate(
     }
     shown.push({
       action,
-      judged: [{ action, future, outcome: outcome(observation, reward, done ? undefined : future) }, poor],
+      judged: [
+        { action, future, outcome: outcome(observation, reward, terminated ? undefined : future) },
+        poor,
+      ],
       observation,
     });
     history.push({ action, result });
-    if (done) break;
+    if (terminated) break;
   }
   await episode.close();
   return { observation: episode.observation, turns: shown };
@@ -66,7 +69,7 @@ function outcome(
   return {
     observation,
     reward,
-    done: future === undefined,
+    terminated: future === undefined,
     ...(future === undefined ? {} : { future }),
     joined: `The answer is: ${seen} ${future ?? ""}`.trim(),
   };

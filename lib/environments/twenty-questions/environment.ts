@@ -140,7 +140,8 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         return {
           observation: [{ role: "user", content: `${sayings[verdict]}${last}` }],
           reward: found ? rewards.found : rewards.otherwise,
-          done: over,
+          terminated: over,
+          truncated: false,
           info: { ...info, verdict, remaining, ...(over ? { word, success: found } : {}) },
         };
       },
@@ -155,6 +156,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     name: "twentyQuestions",
     actionFormat: "text",
     maxTurns: turns,
+    turnLimitEnds: true,
     rewardRange: reward === "turns" ? [-turns, 0] : [0, 1],
     idle: { text: "I have no question." },
     async tasks(which) {

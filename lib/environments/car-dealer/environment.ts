@@ -229,7 +229,8 @@ function result(
   ending: Ending | undefined,
   reveal: boolean,
 ): StepResult {
-  if (ending === undefined) return { observation: [said], reward: 0, terminated: false, truncated: false, info: { ...info } };
+  if (ending === undefined)
+    return { observation: [said], reward: 0, terminated: false, truncated: false, info: { ...info } };
   const told = reveal ? ` ${hidden(buyer)}` : "";
   return {
     observation: [said, { role: "user", content: `[The negotiation is over. ${ending.text}${told}]` }],

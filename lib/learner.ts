@@ -20,6 +20,7 @@ import {
   shown,
   withDefaults,
 } from "./checks.ts";
+import { type DTypeOption, dtypeOptions, fastestDtype, type LearnerDType } from "./dtype.ts";
 import type { Message, ToolSchema } from "./environments/contract.ts";
 import { fromNative, NlacError, throwIfAborted } from "./errors.ts";
 import { grammarText } from "./grammar.ts";
@@ -92,12 +93,15 @@ export interface AdapterOptions {
 export interface LearnerOptions {
   /** "cpu", "cuda" or "cuda:N". Default "cpu". */
   device?: string | undefined;
-  /** Type of the computation; parameters, moments and gradients are kept in float32. Default "bfloat16". */
-  dtype?: "bfloat16" | "float32" | undefined;
+  /**
+   * Type of the computation; parameters, moments and gradients are kept in float32. "auto" is the faster one on the device:
+   * bfloat16, or float32 on a CPU without AVX2. Default "auto".
+   */
+  dtype?: DTypeOption | undefined;
   /**
    * Generation multiplies by matrices rounded to int8, packed in half the memory: faster for one text or a few at once,
    * slower for dozens, and a little off (docs/decisions/0014). Its texts, `logProbs` and `hidden` are the rounded model's;
-   * all other calls compute with the weights themselves. Needs bfloat16 on a CPU with AVX-512 BF16. Default false.
+   * all other calls compute with the weights themselves. On a CPU alone. Default false.
    */
   int8Generation?: boolean | undefined;
   /** Determines every text generated without a seed of its own. Default 0. */
@@ -146,7 +150,7 @@ export type Heads = NativeModelInfo["heads"];
 
 interface Settings {
   device: string;
-  dtype: "bfloat16" | "float32";
+  dtype: DTypeOption;
   int8Generation: boolean;
   seed: number;
   adapter: AdapterOptions | undefined;
@@ -160,7 +164,7 @@ interface Settings {
 
 const defaults: Settings = {
   device: "cpu",
-  dtype: "bfloat16",
+  dtype: "auto",
   int8Generation: false,
   seed: 0,
   adapter: undefined,
@@ -199,7 +203,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   /** Undefined for a model that came without one. */
   readonly tokenizer: Tokenizer | undefined;
   readonly device: string;
-  readonly dtype: "bfloat16" | "float32";
+  readonly dtype: LearnerDType;
   readonly seed: number;
   /** Those that the model's configurations name, and its tokenizer's. */
   readonly endOfTurnIds: readonly number[];
@@ -224,7 +228,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.info = native.info();
     this.tokenizer = tokenizer;
     this.device = settings.device;
-    this.dtype = settings.dtype;
+    this.dtype = resolveDtype(settings);
     this.seed = settings.seed;
     this.#queueLimit = settings.queueLimit;
     this.#requests = requests;
@@ -894,7 +898,7 @@ function checkSettings(options: LearnerOptions): Settings {
     checkKeys(settings.adapter, "adapter", ["rank", "alpha", "targets"], "ERR_CONFIG");
   }
   try {
-    checkChoice(settings.dtype, "dtype", ["bfloat16", "float32"]);
+    checkChoice(settings.dtype, "dtype", dtypeOptions);
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
@@ -914,13 +918,18 @@ function checkSettings(options: LearnerOptions): Settings {
   return settings;
 }
 
-/** Why a learner of such options cannot have `int8Generation`, where it asks for it; of the processor the addon knows. */
-export function int8GenerationFault(
-  options: Pick<Settings, "int8Generation" | "device" | "dtype">,
-): string | undefined {
-  const { int8Generation, device, dtype } = options;
-  if (!int8Generation || (device === "cpu" && dtype === "bfloat16")) return undefined;
-  return `int8Generation needs dtype "bfloat16" and device "cpu"; here they are "${dtype}" and "${device}".`;
+/** Why a learner of such options cannot have `int8Generation`, where it asks for it. */
+export function int8GenerationFault({
+  int8Generation,
+  device,
+}: Pick<Settings, "int8Generation" | "device">): string | undefined {
+  if (!int8Generation || device === "cpu") return undefined;
+  return `int8Generation needs device "cpu"; here it is "${device}".`;
+}
+
+/** The type that a learner of such options computes in. Loads the addon where "auto" is given. */
+export function resolveDtype({ device, dtype }: Pick<Settings, "device" | "dtype">): LearnerDType {
+  return dtype === "auto" ? fastestDtype(device, loadAddon({ device }).instructionSet()) : dtype;
 }
 
 function checkAdapter({ rank, alpha, targets }: AdapterOptions): void {
@@ -934,17 +943,13 @@ function checkAdapter({ rank, alpha, targets }: AdapterOptions): void {
 
 function openAddon(settings: Settings): Addon {
   const addon = loadAddon({ device: settings.device });
-  if (settings.int8Generation && !addon.int8Available())
-    throw new NlacError(
-      "ERR_CONFIG",
-      "int8Generation needs a processor with AVX-512 BF16: leave it out here.",
-    );
   if (settings.threads !== undefined) addon.setThreads(settings.threads);
   return addon;
 }
 
 function nativeOptions(settings: Settings): NativeLearnerOptions {
-  const { device, dtype, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
+  const { device, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
+  const dtype = resolveDtype(settings);
   const adapter = settings.adapter && nativeAdapter(settings.adapter, settings.seed);
   return {
     ...{ device, dtype, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes },

@@ -12,6 +12,7 @@ import { nlacConfig } from "./algorithms/nlac.ts";
 import { ppoConfig } from "./algorithms/ppo.ts";
 import { rftConfig } from "./algorithms/rft.ts";
 import { sacConfig } from "./algorithms/sac.ts";
+import { dtypeOptions } from "./dtype.ts";
 import { environmentPath } from "./environments/registry.ts";
 import { NlacError } from "./errors.ts";
 import { int8GenerationFault, projections } from "./learner.ts";
@@ -40,7 +41,8 @@ const common = {
     .strictObject({
       /** "cpu", "cuda" or "cuda:N". */
       device: z.string().default("cpu"),
-      dtype: z.enum(["bfloat16", "float32"]).default("bfloat16"),
+      /** "auto": the faster one on the device, which the run then records. */
+      dtype: z.enum(dtypeOptions).default("auto"),
       /** Generate by weights rounded to int8: on a CPU, faster for a few texts at once, and a little off (docs/decisions/0014). */
       int8Generation: z.boolean().default(false),
       /** Recompute activations in the backward pass: less memory, a third more time. */

@@ -8,7 +8,7 @@ export default defineRecipe({
   name: "smollm2",
   description: "SmolLM2-135M plays 20 Questions on the CPU: every part of the method in a few minutes",
   model: "SmolLM2-135M-Instruct",
-  learner: { device: "cpu", dtype: "bfloat16" },
+  learner: { device: "cpu" },
   environment: { name: "twentyQuestions", options: { turns: 6 } },
   // A model of this size answers in none of the forms unasked: a few minutes of scripted games shows it how.
   warmup: { steps: 32, batchSize: 8, learningRate: 3e-4, episodes: 48 },

@@ -8,7 +8,7 @@ export default defineRecipe({
   name: "twenty-questions",
   description: "SmolLM2-135M plays 20 Questions on the CPU for about an hour",
   model: "SmolLM2-135M-Instruct",
-  learner: { device: "cpu", dtype: "bfloat16" },
+  learner: { device: "cpu" },
   environment: { name: "twentyQuestions" },
   warmup: { steps: 90, batchSize: 8, learningRate: 3e-4, episodes: 128 },
   config: {

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 // From the ground up. A file may import its own layer and those above it in this list.
 const LAYERS = [
-  ["errors.ts", "load-module.ts", "random.ts", "version.ts", "write-atomically.ts"],
+  ["dtype.ts", "errors.ts", "load-module.ts", "random.ts", "version.ts", "write-atomically.ts"],
   ["native"],
   [
     "environments",

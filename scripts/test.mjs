@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 // `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and closes
-// with one line that adds all of them up. `--ci` also trains the quickstart with three seeds, compiles every CUDA
-// kernel, links the CUDA addon, and runs the torch-free tests under AddressSanitizer and
-// UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+// with one line that adds all of them up. `--ci` also runs the numeric tests under every instruction set that the
+// processor has, trains the quickstart with three seeds, compiles every CUDA kernel, links the CUDA addon, and runs the
+// torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -68,14 +68,14 @@ async function mustRun(program, args, options) {
 
 const tool = (name) => join(root, "node_modules", ".bin", name);
 
-/** Every C++ test program of a build directory; each doctest case counts. */
-async function runNativeTests(label, directory) {
+/** Every C++ test program of a build directory, or those whose name `only` matches; each doctest case counts. */
+async function runNativeTests(label, directory, only = /./, variables = {}) {
   const list = spawnSync("ctest", ["--test-dir", directory, "--show-only=json-v1"], { encoding: "utf8" });
-  const tests = list.status === 0 ? JSON.parse(list.stdout).tests : [];
+  const tests = list.status === 0 ? JSON.parse(list.stdout).tests.filter(({ name }) => only.test(name)) : [];
   if (tests.length === 0) count(label, { failed: 1 });
   for (const { name, command, properties = [] } of tests) {
-    const variables = properties.find((property) => property.name === "ENVIRONMENT")?.value ?? [];
-    const env = Object.fromEntries(variables.map((pair) => pair.split(/=(.*)/s).slice(0, 2)));
+    const own = properties.find((property) => property.name === "ENVIRONMENT")?.value ?? [];
+    const env = { ...Object.fromEntries(own.map((pair) => pair.split(/=(.*)/s).slice(0, 2))), ...variables };
     const [program, ...args] = command ?? [""];
     const { status, output } = await run(program, args, { env, minutes: 15 });
     const summary = /test cases:\s*(\d+)\s*\|\s*(\d+) passed\s*\|\s*(\d+) failed\s*\|\s*(\d+) skipped/.exec(
@@ -89,26 +89,69 @@ async function runNativeTests(label, directory) {
   }
 }
 
-/** Every vitest test counts; a file that does not even load counts as a failure. */
-async function runVitest() {
+/** Every vitest test counts, of all files or of those that `files` names; one that does not load counts as a failure. */
+async function runVitest(label = "vitest", files = [], env = {}) {
   const directory = mkdtempSync(join(tmpdir(), "nlac-vitest-"));
   try {
     const file = join(directory, "report.json");
-    const args = ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${file}`];
-    const { status } = await run(tool("vitest"), args, { minutes: 40 });
-    if (!existsSync(file)) return count("vitest", { failed: 1 });
+    const args = ["run", "--reporter=default", "--reporter=json", `--outputFile.json=${file}`, ...files];
+    const { status } = await run(tool("vitest"), args, { env, minutes: 40 });
+    if (!existsSync(file)) return count(label, { failed: 1 });
     const report = JSON.parse(readFileSync(file, "utf8"));
     const broken = report.testResults.filter(
       (r) => r.status === "failed" && r.assertionResults.length === 0,
     ).length;
     const failed = report.numFailedTests + broken;
-    count("vitest", {
+    count(label, {
       passed: report.numPassedTests,
       failed: failed + (status !== 0 && failed === 0 ? 1 : 0),
       skipped: report.numPendingTests + (report.numTodoTests ?? 0),
     });
   } finally {
     rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/**
+ * What computes, under every instruction set below the one that all tests have just run under. A set that the processor
+ * lacks is skipped.
+ */
+async function runEveryInstructionSet(libtorch) {
+  const sets = ["baseline", "avx2", "avx512", "avx512_bf16"];
+  const best = await chosenSet(process.env.NLAC_INSTRUCTION_SET ?? "", libtorch);
+  for (const set of sets) {
+    if ((await chosenSet(set, libtorch)) !== set) {
+      console.log(`SKIPPED: this processor has no ${set}`);
+      count(`instruction set ${set}`, { skipped: 1 });
+    } else if (set !== best) {
+      const env = { NLAC_INSTRUCTION_SET: set };
+      const programs = /^test_(cpu|loss|optim|model|generate|learner|replay)$/;
+      await runNativeTests(`C++ (${set})`, join(root, "build", "cpu"), programs, env);
+      const files = ["adapter", "learner", "ops", "sampler", "soft-q", "training"];
+      await runVitest(
+        `vitest (${set})`,
+        files.map((name) => `test/${name}`),
+        env,
+      );
+    }
+  }
+}
+
+/** The set that the kernels choose under a limit. */
+async function chosenSet(limit, libtorch) {
+  const { findAddon } = await importLib("native/load");
+  const { requireLibtorch } = await importLib("native/libtorch");
+  const { probeAddon } = await importLib("native/probe");
+  const env = { ...process.env, NLAC_LIBTORCH: libtorch };
+  const given = process.env.NLAC_INSTRUCTION_SET;
+  process.env.NLAC_INSTRUCTION_SET = limit;
+  try {
+    const probe = probeAddon(findAddon("cpu"), requireLibtorch({ variant: "cpu", env }));
+    if (!probe.loads) throw new Error(probe.reason);
+    return probe.instructionSet;
+  } finally {
+    if (given === undefined) delete process.env.NLAC_INSTRUCTION_SET;
+    else process.env.NLAC_INSTRUCTION_SET = given;
   }
 }
 
@@ -177,6 +220,7 @@ if (built) await runNativeTests("C++", join(root, "build", "cpu"));
 await runVitest();
 
 if (ci) {
+  if (built) await check("instruction sets", () => runEveryInstructionSet(libtorch));
   if (built) await check("the quickstart learns", learnErrands);
   for (const sanitizers of ["address,undefined", "thread"]) {
     const build = sanitizedBuild(sanitizers);

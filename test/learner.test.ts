@@ -2,7 +2,8 @@ import { execFile } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { fastestDtype } from "../lib/dtype.ts";
 import { NlacError } from "../lib/errors.ts";
 import { Learner } from "../lib/learner.ts";
 import { isCached, KNOWN_MODELS } from "../lib/models.ts";
@@ -808,19 +809,23 @@ describe("bad arguments", () => {
     expect(await load({ threads: 0 })).toBe("ERR_CONFIG");
     expect(await load({ gradientCheckpointing: 1 })).toBe("ERR_CONFIG");
     expect(await load({ int8Generation: "yes" })).toBe("ERR_CONFIG");
-    expect(await load({ int8Generation: true, dtype: "float32" })).toBe("ERR_CONFIG");
     expect(await load({ int8Generation: true, device: "cuda" })).toBe("ERR_CONFIG");
-    const processor = vi.spyOn(loadAddon(), "int8Available").mockReturnValue(false);
-    const named = Learner.load("organisation/model", { int8Generation: true });
+    const named = Learner.load("organisation/model", { int8Generation: true, device: "cuda" });
     await expect(named).rejects.toMatchObject({ code: "ERR_CONFIG" }); // and nothing was looked for on the hub
-    processor.mockRestore();
     expect(await load({ device: "tpu" })).toBe("ERR_DEVICE");
     expect(await load({ device: "cuda:99" })).toBe("ERR_DEVICE");
     await using same = await Learner.create(JSON.stringify(tinyConfig), {
       dtype: undefined,
       seed: undefined,
     });
-    expect([same.dtype, same.seed]).toEqual(["bfloat16", 0]);
+    expect([same.dtype, same.seed]).toEqual([fastestDtype("cpu", loadAddon().instructionSet()), 0]);
+  });
+
+  it("is float32 by default only where nothing is gained by bfloat16", () => {
+    expect(fastestDtype("cpu", "baseline")).toBe("float32");
+    for (const set of ["avx2", "avx512", "avx512_bf16"] as const)
+      expect(fastestDtype("cpu", set)).toBe("bfloat16");
+    expect(fastestDtype("cuda:1", "baseline")).toBe("bfloat16");
   });
 
   it("more memory than any machine has is refused, not the end of the process", async () => {

@@ -5,6 +5,7 @@ import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import type { Command } from "commander";
+import { fastestDtype } from "../dtype.ts";
 import { NlacError } from "../errors.ts";
 import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../models.ts";
 import { findTools, installCommand, isStaleBuild } from "../native/build.ts";
@@ -57,7 +58,7 @@ export function registerDoctor(program: Command): void {
 export function diagnose(options: DoctorOptions = {}): Diagnosis {
   const { variant = "cpu", env = process.env, root = packageRoot() } = options;
   const { check: libtorchCheck, libtorch } = checkLibtorch(options);
-  const addon = checkAddon(variant, libtorch, root);
+  const addon = checkAddon(variant, libtorch, root, env);
   const checks = [
     checkNode(),
     checkSystem(),
@@ -115,12 +116,10 @@ function checkCpu(env: Env): Check {
   const model = cpus()[0]?.model ?? "unknown CPU";
   const shown = ["avx2", "avx512f", "avx512_bf16", "amx_bf16"].filter((feature) => features.has(feature));
   const threads = threadCount(env);
-  const detail = `${model}, ${cpus().length} processors, ${threads} threads an operation; ${shown.join(" ") || "no AVX2"}`;
-  if (features.has("avx512_bf16")) return { name: "cpu", status: "ok", detail };
   return {
     name: "cpu",
-    status: "note",
-    detail: `${detail}; without avx512_bf16, bfloat16 products are slower`,
+    status: "ok",
+    detail: `${model}, ${cpus().length} processors, ${threads} threads an operation; ${shown.join(" ") || "no AVX2"}`,
   };
 }
 
@@ -157,7 +156,7 @@ function checkLibtorch(options: DoctorOptions): { check: Check; libtorch?: Libto
   }
 }
 
-function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: string): Check[] {
+function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: string, env: Env): Check[] {
   const fix = variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
   const fault = (detail: string): Check[] => [{ name: "addon", status: "fault", detail, fix }];
   const installation = findAddon(variant, root);
@@ -172,6 +171,14 @@ function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: stri
     inCheckout && isStaleBuild(directory, root)
       ? [{ name: "addon", status: "note", detail: `${loads}; older than its sources`, fix }]
       : [{ name: "addon", status: "ok", detail: loads }];
+  const { instructionSet } = probe;
+  checks.push({
+    name: "kernels",
+    status: instructionSet === "baseline" && process.arch === "x64" ? "note" : "ok",
+    detail: `instruction set ${instructionSet}; dtype "auto" is ${fastestDtype("cpu", instructionSet)} on the CPU${
+      env.NLAC_INSTRUCTION_SET ? ` (limited by NLAC_INSTRUCTION_SET=${env.NLAC_INSTRUCTION_SET})` : ""
+    }`,
+  });
   if (variant === "cuda" && !probe.cuda)
     checks.push({ name: "cuda", status: "fault", detail: "torch finds no usable GPU", fix: "nvidia-smi" });
   const detail = probe.openmp.join(", ") || "none";

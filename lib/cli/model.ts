@@ -2,13 +2,14 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import type { DTypeOption } from "../dtype.ts";
 import { Learner } from "../learner.ts";
 import { parseRecipe, type Recipe } from "../recipe.ts";
 import { learnerDirectory, readDescription } from "../run/directory.ts";
 
 export interface ModelFlags {
   device?: string;
-  dtype?: "bfloat16" | "float32";
+  dtype?: DTypeOption;
   int8Generation?: boolean;
   seed: number;
 }

@@ -1,6 +1,7 @@
 /** Parsers for option values, with messages a person can act on. */
 
 import { type Command, InvalidArgumentError } from "commander";
+import { dtypeOptions } from "../dtype.ts";
 
 export function wholeNumber(minimum: number): (text: string) => number {
   return (text) => {
@@ -54,8 +55,8 @@ export function withModelOptions(command: Command): Command {
     .option("--device <device>", "cpu, cuda or cuda:N (default: the run's, else cpu)")
     .option(
       "--dtype <dtype>",
-      "bfloat16 or float32 (default: the run's, else bfloat16)",
-      oneOf("bfloat16", "float32"),
+      "bfloat16, float32, or auto: the faster one on the device (default: the run's, else auto)",
+      oneOf(...dtypeOptions),
     )
     .option("--int8-generation", "on a CPU, write by weights rounded to int8: faster for one text or a few")
     .option("--seed <number>", "seed of every random choice", wholeNumber(0), 0);

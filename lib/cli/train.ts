@@ -12,7 +12,7 @@ import { describeBuild } from "../bench/machine.ts";
 import type { Environment } from "../environments/contract.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { NlacError } from "../errors.ts";
-import { Learner, type LearnerOptions } from "../learner.ts";
+import { Learner, type LearnerOptions, resolveDtype } from "../learner.ts";
 import { loadRecipe, type Recipe } from "../recipe.ts";
 import {
   requireDemonstrations,
@@ -149,7 +149,10 @@ async function trainIn(
 ): Promise<void> {
   const started = performance.now();
   const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
-  const { device, dtype } = recipe.learner;
+  const { device } = recipe.learner;
+  // A run that is resumed has recorded what "auto" was.
+  const dtype = resolveDtype(recipe.learner);
+  recipe.learner.dtype = dtype;
   // Before anything is read: a model may take minutes to load, and another process may write the next checkpoint.
   if (flags.resume) lock(path);
   else requireNewRun(path);

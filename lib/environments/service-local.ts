@@ -9,6 +9,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
 import { checkConfig } from "../checks.ts";
+import { dtypeOptions } from "../dtype.ts";
 import { NlacError, throwIfAborted } from "../errors.ts";
 import type { Learner, LearnerOptions } from "../learner.ts";
 import type { Generation } from "../model.ts";
@@ -41,7 +42,7 @@ const optionsSchema = z.strictObject({
     z.custom<LocalModel>((value) => typeof value === "object" && value !== null && "generate" in value),
   ]),
   device: z.string().optional(),
-  dtype: z.enum(["bfloat16", "float32"]).optional(),
+  dtype: z.enum(dtypeOptions).optional(),
   int8Generation: z.boolean().optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),

@@ -3,6 +3,7 @@
  * native/core/model/decoder.cc for what a pass keeps, native/core/generate for caches.
  */
 
+import { estimatedDtype } from "../dtype.ts";
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
 import {
@@ -43,7 +44,7 @@ const logitBytes = { cpu: 64 * 2 ** 20, cuda: 256 * 2 ** 20 };
 const blockTokens = 16;
 
 export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device["kind"]): Memory {
-  const size = recipe.learner.dtype === "float32" ? 4 : 2;
+  const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
   const { kept, beyond } = caches(recipe, shape, work, size);
   const held = [...weightParts(recipe, shape, work, size), { name: "keys and values", bytes: kept }];
   if (device === "cpu") {
@@ -75,13 +76,17 @@ function weightParts({ learner, algorithm }: Recipe, shape: ModelShape, work: Wo
     size === 4 ? [] : [{ name: `${name}, bfloat16 copy`, bytes: size * trained }];
   const { moments, averages, references } = work;
   return [
-    ...(adapter === undefined ? [] : [{ name: `the model, ${learner.dtype}`, bytes: size * whole }]),
+    ...(adapter === undefined
+      ? []
+      : [{ name: `the model, ${estimatedDtype(learner.dtype)}`, bytes: size * whole }]),
     { name: "θ, float32", bytes: 4 * trained },
     ...copy("θ"),
     { name: "gradients, float32", bytes: 4 * trained },
     { name: `AdamW's moments, ${moments === 1 ? "one set" : "two sets"}`, bytes: 8 * moments * trained },
     ...(averages > 0 ? [{ name: "θ̄, float32", bytes: 4 * trained }, ...copy("θ̄")] : []),
-    ...(references > 0 ? [{ name: `the reference, ${learner.dtype}`, bytes: size * trained }] : []),
+    ...(references > 0
+      ? [{ name: `the reference, ${estimatedDtype(learner.dtype)}`, bytes: size * trained }]
+      : []),
   ];
 }
 
@@ -112,7 +117,7 @@ function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number
 
 /** Of the matrices as inference multiplies by them: in int8 with a float32 scale for every 64 (bf16_kernels.h). */
 export function matrixBytes({ learner }: Recipe, shape: ModelShape): number {
-  const size = learner.int8Generation ? 1 + 4 / 64 : learner.dtype === "float32" ? 4 : 2;
+  const size = learner.int8Generation ? 1 + 4 / 64 : estimatedDtype(learner.dtype) === "float32" ? 4 : 2;
   return size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
 }
 

@@ -3,6 +3,7 @@
  * backwards; writing waits for memory, which gives up all weights and all caches for each further token.
  */
 
+import { estimatedDtype } from "../dtype.ts";
 import type { Recipe } from "../recipe.ts";
 import type { Device } from "./devices.ts";
 import { cacheBytesPerToken, cacheCapacity, matrixBytes } from "./memory.ts";
@@ -91,12 +92,12 @@ function headFlops({ vocabulary, hidden }: ModelShape): number {
 }
 
 function computeSeconds({ learner }: Recipe, device: Device, flops: number): number {
-  return flops / (device.flops[learner.dtype] * device.reached.flops);
+  return flops / (device.flops[estimatedDtype(learner.dtype)] * device.reached.flops);
 }
 
 function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: Device): Cost {
   const { texts, prompt, fresh, written, times } = call;
-  const size = recipe.learner.dtype === "float32" ? 4 : 2;
+  const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
   const perToken = cacheBytesPerToken(shape, size);
   // Of what was read before, as much is found again as there is room for; texts are written as many at a time.
   const found = Math.min(1, recipe.learner.cacheBytes / (texts * cacheCapacity(call) * perToken));

@@ -1,5 +1,7 @@
 /** The addon's surface, as native/binding implements it. Everything else reaches C++ through these types. */
 
+import type { InstructionSet } from "../dtype.ts";
+
 export type Which = "online" | "target";
 
 export interface NativeAdapterOptions {
@@ -269,8 +271,8 @@ export interface NativeLossTensors {
 export interface Addon {
   torchVersion(): string;
   cudaAvailable(): boolean;
-  /** Whether this processor runs `int8Generation`. */
-  int8Available(): boolean;
+  /** The largest set that this processor runs, within NLAC_INSTRUCTION_SET. */
+  instructionSet(): InstructionSet;
   setThreads(count: number): void;
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** A randomly initialised model of a Hugging Face config.json. */

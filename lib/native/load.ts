@@ -104,6 +104,8 @@ function open(asked: Variant): NonNullable<typeof loaded> {
     const loader = require(at("nlac_loader.node")) as { load(paths: string[]): void };
     withVariables(threads, () => loader.load(libtorch.preload));
   } catch (error) {
+    if ((error as { code?: unknown }).code === "ERR_CONFIG")
+      throw new NlacError("ERR_CONFIG", (error as Error).message, { cause: error });
     throw new NlacError(
       "ERR_LIBTORCH_NOT_FOUND",
       `libtorch at ${libtorch.site} does not load: ${(error as Error).message}. Run \`npx nlac doctor\`.`,

@@ -2,19 +2,20 @@
 
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
+import type { InstructionSet } from "../dtype.ts";
 import type { Libtorch } from "./libtorch.ts";
 import { type Installation, openmpRuntimes } from "./load.ts";
 
 export type Probe =
-  | { loads: true; torch: string; cuda: boolean; openmp: string[] }
+  | { loads: true; torch: string; cuda: boolean; instructionSet: InstructionSet; openmp: string[] }
   | { loads: false; reason: string };
 
 const SCRIPT = `
 const [loader, addon, ...paths] = process.argv.slice(1);
 require(loader).load(paths);
-const { torchVersion, cudaAvailable } = require(addon);
+const { torchVersion, cudaAvailable, instructionSet } = require(addon);
 const maps = require("node:fs").readFileSync("/proc/self/maps", "utf8");
-console.log(JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), maps }));`;
+console.log(JSON.stringify({ torch: torchVersion(), cuda: cudaAvailable(), instructionSet: instructionSet(), maps }));`;
 
 export function probeAddon(installation: Installation, libtorch: Libtorch): Probe {
   const files = ["nlac_loader.node", "nlac.node"].map((name) => join(installation.directory, name));
@@ -27,6 +28,8 @@ export function probeAddon(installation: Installation, libtorch: Libtorch): Prob
     const said = run.stderr.split("\n").find((line) => /Error/.test(line)) ?? run.stderr.trim().slice(-300);
     return { loads: false, reason: run.signal ? `ended by ${run.signal}` : said };
   }
-  const { torch, cuda, maps } = JSON.parse(run.stdout) as { torch: string; cuda: boolean; maps: string };
-  return { loads: true, torch, cuda, openmp: openmpRuntimes(maps) };
+  const { maps, ...found } = JSON.parse(run.stdout) as Omit<Probe & { loads: true }, "loads" | "openmp"> & {
+    maps: string;
+  };
+  return { loads: true, ...found, openmp: openmpRuntimes(maps) };
 }

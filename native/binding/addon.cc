@@ -15,7 +15,7 @@
 #include "binding/convert.h"
 #include "core/error.h"
 #include "core/io/gguf.h"
-#include "core/cpu/bf16_kernels.h"
+#include "core/instruction_set.h"
 
 namespace nlac::binding {
 namespace {
@@ -30,8 +30,8 @@ Napi::Value cuda_available(const Napi::CallbackInfo& info) {
   });
 }
 
-Napi::Value int8_available(const Napi::CallbackInfo& info) {
-  return Napi::Boolean::New(info.Env(), bf16::available());
+Napi::Value instruction_set(const Napi::CallbackInfo& info) {
+  return Napi::String::New(info.Env(), name_of(best_instruction_set()));
 }
 
 void js_set_threads(const Napi::CallbackInfo& info) {
@@ -91,7 +91,7 @@ Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   define_tensor(env);
   exports.Set("torchVersion", Napi::Function::New<torch_version>(env, "torchVersion"));
   exports.Set("cudaAvailable", Napi::Function::New<cuda_available>(env, "cudaAvailable"));
-  exports.Set("int8Available", Napi::Function::New<int8_available>(env, "int8Available"));
+  exports.Set("instructionSet", Napi::Function::New<instruction_set>(env, "instructionSet"));
   exports.Set("setThreads", Napi::Function::New<js_set_threads>(env, "setThreads"));
   exports.Set("ggufMetadata", Napi::Function::New<gguf_metadata>(env, "ggufMetadata"));
   export_learner(env, exports);

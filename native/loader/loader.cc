@@ -4,8 +4,11 @@
 #include <dlfcn.h>
 #include <node_api.h>
 
+#include <exception>
 #include <string>
 #include <vector>
+
+#include "core/instruction_set.h"
 
 namespace {
 
@@ -24,8 +27,13 @@ bool read_string(napi_env env, napi_value value, std::string& out) {
   return true;
 }
 
-// load(paths: string[]): void. The libraries stay open for the life of the process.
+// load(paths: string[]): void. The libraries stay open for the life of the process, and keep to NLAC_INSTRUCTION_SET.
 napi_value load(napi_env env, napi_callback_info info) {
+  try {
+    nlac::limit_libraries();
+  } catch (const std::exception& error) {
+    return throw_coded(env, "ERR_CONFIG", error.what());
+  }
   size_t argc = 1;
   napi_value list = nullptr;
   bool is_array = false;

@@ -186,7 +186,7 @@ describe("every command on a run that train left", () => {
     const generate = ["generate", copy, "Hello", "--max-new-tokens", "1"];
     expect((await nlac(...generate)).code).toBe(0);
     expect(resume.mock.lastCall![1]).toMatchObject({ dtype: "bfloat16", int8Generation: false });
-    const refused = await nlac(...generate, "--int8-generation", "--dtype", "float32");
+    const refused = await nlac(...generate, "--int8-generation", "--device", "cuda");
     expect(refused.code).toBe(1);
     expect(refused.errors).toMatch(/ERR_CONFIG.*int8Generation/);
   });

@@ -430,8 +430,8 @@ describe("a model in this process", () => {
     const service = localService({ local: "no-such-model" });
     await expect(service.complete(says("a"))).rejects.toMatchObject({ code: "ERR_MODEL_NOT_FOUND" });
     await service.close!();
-    const rounded = localService({ local: "no-such-model", dtype: "float32", int8Generation: true });
-    await expect(rounded.complete(says("a"))).rejects.toThrow("int8Generation needs dtype");
+    const rounded = localService({ local: "no-such-model", device: "cuda", int8Generation: true });
+    await expect(rounded.complete(says("a"))).rejects.toThrow("int8Generation needs device");
     await rounded.close!();
   });
 });

@@ -40,8 +40,8 @@ NLAC_END_VARIANT
 NLAC_BEGIN_AVX512
 #define NLAC_VARIANT avx512
 #define NLAC_LANES 16
-#define NLAC_VECTORS 4
-#define NLAC_TALL 6
+#define NLAC_VECTORS 2
+#define NLAC_TALL 12
 #include "core/cpu/gemm.inc"
 NLAC_END_VARIANT
 #endif

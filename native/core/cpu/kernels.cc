@@ -105,6 +105,19 @@ const float* in_float(const Bits* x, int64_t rows, int64_t n, std::unique_ptr<fl
   return room.get();
 }
 
+// Panel p of a weight matrix [out, in], as kernels.h says that it lies.
+template <typename Number>
+void pack_panel(const Number* weight, int64_t out, int64_t in, int64_t p, Number* panel) {
+  constexpr int64_t step = 16;  // a cache line of every row at a time
+  const Number* rows = weight + p * panel_columns * in;
+  const int64_t count = std::min(panel_columns, out - p * panel_columns), columns = kernels().tile_columns;
+  for (int64_t first = 0; first < in; first += step)
+    for (int64_t c = 0; c < panel_columns; ++c) {
+      Number* const to = panel + c / columns * columns * in + c % columns;
+      for (int64_t k = first; k < std::min(in, first + step); ++k) to[k * columns] = c < count ? rows[c * in + k] : Number{};
+    }
+}
+
 template <typename Packed>
 constexpr Weights kind_of = std::is_same_v<Packed, float>  ? Weights::f32
                             : std::is_same_v<Packed, Bits> ? Weights::bf16
@@ -127,17 +140,8 @@ template <typename Number>
 void PackedWeights<Number>::pack(const Number* weight, int64_t out, int64_t in, Number* packed) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>() && in % 2 == 0) return bf16::pack_weights(weight, out, in, packed);
-  constexpr int64_t step = 16;  // a cache line of every row at a time
   at::parallel_for(0, panels(out), grain(panel_columns * in), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      const Number* rows = weight + p * panel_columns * in;
-      Number* panel = packed + p * panel_columns * in;
-      const int64_t count = std::min(panel_columns, out - p * panel_columns);
-      for (int64_t first = 0; first < in; first += step)
-        for (int64_t c = 0; c < panel_columns; ++c)
-          for (int64_t k = first; k < std::min(in, first + step); ++k)
-            panel[k * panel_columns + c] = c < count ? rows[c * in + k] : Number{};
-    }
+    for (int64_t p = begin; p < end; ++p) pack_panel(weight, out, in, p, packed + p * panel_columns * in);
   });
 }
 
@@ -145,20 +149,14 @@ template <typename Number>
 void PackedWeights<Number>::pack_int8(const Number* weight, int64_t out, int64_t in, int8_t* packed, float* scales) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>() && in % 2 == 0) return bf16::pack_int8(weight, out, in, packed, scales);
-  at::parallel_for(0, panels(out), 1, [&](int64_t begin, int64_t end) {
-    const auto numbers = scratch<Number>(panel_columns * in);
-    const auto wide = scratch<float>(panel_columns * in);
+  const int64_t size = panel_columns * in;
+  at::parallel_for(0, panels(out), grain(size), [&](int64_t begin, int64_t end) {
+    const auto numbers = scratch<Number>(size);
+    const auto wide = scratch<float>(size);
     for (int64_t p = begin; p < end; ++p) {
-      const int64_t count = std::min(panel_columns, out - p * panel_columns);
-      const Number* rows = weight + p * panel_columns * in;
-      for (int64_t k = 0; k < in; ++k)
-        for (int64_t c = 0; c < panel_columns; ++c)
-          numbers[k * panel_columns + c] = c < count ? rows[c * in + k] : Number{};
-      kernels_of<Number>().widen(numbers.get(), panel_columns, in, panel_columns, wide.get());
-      for (int64_t g = 0; g < groups(in); ++g)
-        kernels().round_int8(wide.get() + g * int8_group * panel_columns, std::min(int8_group, in - g * int8_group),
-                             packed + (p * in + g * int8_group) * panel_columns,
-                             scales + (p * groups(in) + g) * panel_columns);
+      pack_panel(weight, out, in, p, numbers.get());
+      kernels_of<Number>().widen(numbers.get(), size, 1, size, wide.get());
+      kernels().round_int8(wide.get(), in, packed + p * size, scales + p * groups(in) * panel_columns);
     }
   });
 }

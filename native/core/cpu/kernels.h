@@ -15,8 +15,8 @@ using Bits = uint16_t;  // of a bfloat16
 
 // `Number` below is float or Bits.
 
-// A weight matrix [out, in] as products read it: panels of panel_columns outputs, [panels][in][panel_columns], the last
-// filled up with zeros. `Packed` is Number, or int8_t: then each number is rounded to a multiple of its scale, of which
+// A weight matrix [out, in] as products read it: panels of panel_columns outputs, the last filled up with zeros, and in a
+// panel the instruction set's tiles of columns, [panels][tiles][in][tile_columns]. `Packed` is Number, or int8_t: then each number is rounded to a multiple of its scale, of which
 // there is one for int8_group neighbours of an output; the largest of them becomes 127.
 constexpr int64_t int8_group = 64;
 template <typename Number>
@@ -130,9 +130,10 @@ struct NumberKernels {
   float (*dot)(const Number* a, const Number* b, int64_t n);
 };
 struct Kernels {
+  int64_t tile_columns;
   void (*linear)(const Product&, int64_t first_panel, int64_t last_panel);
-  // Rounds `depth` ≤ int8_group numbers of each of a panel's columns. Where one is not finite its scale is NaN.
-  void (*round_int8)(const float* panel, int64_t depth, int8_t* packed, float* scales);
+  // Rounds a panel of `in` numbers a column. Where one is not finite its group's scale is NaN.
+  void (*round_int8)(const float* panel, int64_t in, int8_t* packed, float* scales);
   float (*largest)(const float* values, int64_t n);
   // scores[0, own) ← e^(scale · score - offset), zeros up to `padded`. Returns their sum.
   float (*exponentials)(float* scores, int64_t own, int64_t padded, float scale, float offset);

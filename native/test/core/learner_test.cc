@@ -1,7 +1,9 @@
 // The learner as a whole, on models small enough that finite differences and full re-reading are cheap.
+#include <ATen/record_function.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -9,12 +11,13 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/cpu/bf16_kernels.h"
 #include "core/error.h"
 #include "core/learner.h"
-#include "core/cpu/bf16_kernels.h"
 #include "test/core/fixtures.h"
 #include "test/core/loss/soft_q_reference.h"
 
@@ -189,6 +192,59 @@ TEST_CASE("a new model is a function of its seed") {
   int64_t count = 0;
   for (const at::Tensor& tensor : a->masters().list()) count += tensor.numel();
   CHECK(a->parameters() == count);
+}
+
+namespace {
+
+std::atomic<int> products_by_libtorch = 0;
+
+std::unique_ptr<at::ObserverContext> count_products(const at::RecordFunction& call) {
+  static const std::set<std::string> products{
+      "aten::mm",     "aten::addmm",  "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv", "aten::dot",
+      "aten::linear", "aten::matmul", "aten::_scaled_dot_product_flash_attention_for_cpu",
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward"};
+  if (products.contains(call.name()))
+    for (const c10::IValue& input : call.inputs())
+      if (input.isTensor() && input.toTensor().defined() && input.toTensor().scalar_type() == at::kBFloat16) {
+        ++products_by_libtorch;
+        break;
+      }
+  return nullptr;
+}
+
+// Products of bfloat16 that `body` has libtorch compute.
+template <typename Body>
+int libtorch_products(const Body& body) {
+  products_by_libtorch = 0;
+  const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(count_products).needsInputs(true));
+  body();
+  at::removeCallback(handle);
+  return products_by_libtorch;
+}
+
+}  // namespace
+
+TEST_CASE("without products of pairs no product of bfloat16 is libtorch's, which has a slow one there") {
+  const at::Tensor x = at::ones({4, 4}, at::kBFloat16);
+  CHECK(libtorch_products([&] { at::mm(x, x); }) == 1);
+  if (bf16::available()) {
+    MESSAGE("SKIPPED: this instruction set has products of pairs, which libtorch takes for many rows");
+    return;
+  }
+  for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
+    LearnerOptions options = options_of(at::kBFloat16);
+    for (const bool adapted : {false, true}) {
+      CAPTURE(adapted);
+      if (adapted) options.adapter = AdapterOptions{2, 4.0, projection_names(), 7};
+      const auto learner = Learner::create(tiny_config(family), 1, options);
+      CHECK(libtorch_products([&] {
+              learner->generate({request_of(random_ids(40, 1), 12)}, Which::online, {});
+              learner->token_nll(some_texts(), true);
+              learner->step(quick_step(), "", {});
+              learner->log_probs(some_texts(), Which::target);
+            }) == 0);
+    }
+  }
 }
 
 TEST_CASE("log probabilities, logits, losses and generation agree") {

@@ -123,7 +123,7 @@ TEST_CASE("packed products of every set: any size, few rows and many, into float
       // As the header says that it lies; what is packed beyond the outputs is zero.
       const at::Tensor padded = at::zeros({panels * cpu::panel_columns, in}, weight.options());
       padded.narrow(0, 0, out).copy_(weight);
-      const at::Tensor packed = padded.view({panels, cpu::panel_columns, in}).transpose(1, 2).contiguous();
+      const at::Tensor packed = padded.view({panels, -1, kernels.tile_columns, in}).transpose(2, 3).contiguous();
       const auto product = [&](const at::Tensor& left, bool narrow) {
         const at::Tensor y = at::ones({left.size(0), out}).to(narrow ? at::kBFloat16 : at::kFloat);
         kernels.linear({data<float>(left), bf16 ? cpu::Weights::bf16 : cpu::Weights::f32, packed.data_ptr(), nullptr,

@@ -379,8 +379,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   /**
    * Samples texts, all requests at once, and those of other calls beside them: requests join the running ones in the
    * order they came, as memory allows. Calls made before a step, or any other change of the weights, see the
-   * weights before it, those after it the weights after it. On a CPU, in bfloat16 if it has AVX-512 BF16, a text is the
-   * same to the last bit whatever else is written meanwhile. A text ends with one of the model's end-of-turn ids or of
+   * weights before it, those after it the weights after it. On a CPU a text is the same to the last bit whatever
+   * else is generated meanwhile. A text ends with one of the model's end-of-turn ids or of
    * `stopTokenIds`, before one of the `stop` strings, where its grammar has nothing more, or at `maxNewTokens` or the
    * context's end.
    *

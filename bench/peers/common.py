@@ -9,11 +9,25 @@ import functools
 import gc
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 import time
 
 import numpy as np
+
+
+# What NLAC_INSTRUCTION_SET holds nlac's kernels to, torch and its libraries keep to as well (native/core/instruction_set.h).
+# They read it when they are first used.
+LIMITS = {
+    "baseline": ("default", "SSE41", "SSE4_2"),
+    "avx2": ("avx2", "AVX2", "AVX2"),
+    "avx512": ("avx512", "AVX512_CORE", "AVX512"),
+    "avx512_bf16": ("avx512", "AVX512_CORE_BF16", "AVX512"),
+}
+if os.environ.get("NLAC_INSTRUCTION_SET"):
+    names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+    os.environ.update(zip(names, LIMITS[os.environ["NLAC_INSTRUCTION_SET"]]))
 
 
 class Skip(Exception):

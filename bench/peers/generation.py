@@ -1,4 +1,4 @@
-"""Peers of `Learner.generate`: texts written in bfloat16 on random prompts, as lib/bench/suites/generation.ts has them."""
+"""Peers of `Learner.generate`: texts written on random prompts, as lib/bench/suites/generation.ts has them."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,11 @@ def prompts(given):
     ]
 
 
-def transformers(job):
+def transformers_in(dtype):
+    return lambda job: transformers(job, dtype)
+
+
+def transformers(job, dtype="bfloat16"):
     """As many texts at once as the case has, its long ones 32 at a time; every text is written to its full length."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -30,7 +34,7 @@ def transformers(job):
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nlac" / "models"
     if not (cache / given["file"]).exists():
         raise common.Skip(f"{given['file']} is not in the cache")
-    model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=given["file"], dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=given["file"], dtype=getattr(torch, dtype))
     model = model.to(job["device"]).eval()
     ids = torch.tensor(prompts(given), device=job["device"])
     written = given["written"]
@@ -111,6 +115,13 @@ def joined(parts):
 
 if __name__ == "__main__":
     common.main(
-        {"transformers": transformers, "transformers-written": transformers_written},
-        dict.fromkeys(["transformers", "transformers-written"], ["torch", "transformers"]),
+        {
+            "transformers": transformers,
+            "transformers-float32": transformers_in("float32"),
+            "transformers-written": transformers_written,
+        },
+        dict.fromkeys(
+            ["transformers", "transformers-float32", "transformers-written"],
+            ["torch", "transformers"],
+        ),
     )

@@ -2,7 +2,7 @@
 
 import { formatBytes } from "../native/report.ts";
 import { formatFigure, formatSpeedup, formatTime } from "./format.ts";
-import { isQuiet } from "./machine.ts";
+import { isQuiet, nameOf } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
 import { escaped, round, text } from "./svg.ts";
 
@@ -35,7 +35,7 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 
 export function renderSvg(report: Report): string {
   const { suite, device, threads, trials, machine, source, date } = report;
-  const place = machine.gpu ?? `${machine.cpu}, ${threads} of ${machine.cores} cores`;
+  const place = machine.gpu ?? `${nameOf(machine)}, ${threads} of ${machine.cores} cores`;
   const build = source.commit === null ? source.version : `${source.version} at ${source.commit}`;
   const shapes = [
     text(margin, 46, "title", `nlac bench ${suite}`),

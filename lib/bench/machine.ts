@@ -11,6 +11,8 @@ import { version } from "../version.ts";
 
 export interface Machine {
   cpu: string;
+  /** What NLAC_INSTRUCTION_SET held nlac and the peers in Python to; absent: nothing. */
+  instructionSet?: string;
   cores: number;
   /** Bytes. */
   memory: number;
@@ -29,7 +31,9 @@ export interface Source {
 
 /** Takes a second, in which it looks at what else runs. */
 export async function describeMachine(device: string): Promise<Machine> {
+  const limit = process.env.NLAC_INSTRUCTION_SET;
   return {
+    ...(limit ? { instructionSet: limit } : {}),
     cpu: cpus()[0]?.model.trim() ?? "unknown CPU",
     cores: availableParallelism(),
     memory: totalmem(),
@@ -38,6 +42,11 @@ export async function describeMachine(device: string): Promise<Machine> {
     node: process.versions.node,
     busy: await busyShare(),
   };
+}
+
+/** The processor or GPU, and what instruction set it is held to. */
+export function nameOf({ gpu, cpu, instructionSet }: Machine): string {
+  return gpu ?? (instructionSet === undefined ? cpu : `${cpu} held to ${instructionSet}`);
 }
 
 /** Whether what else runs leaves the machine to the benchmark. */

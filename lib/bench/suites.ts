@@ -8,8 +8,9 @@ import { generation } from "./suites/generation.ts";
 import { losses } from "./suites/losses.ts";
 import { sampler } from "./suites/sampler.ts";
 import { soak } from "./suites/soak.ts";
+import { training } from "./suites/training.ts";
 
-export const suites: readonly Suite[] = [losses, sampler, ema, adamw, generation, soak];
+export const suites: readonly Suite[] = [losses, sampler, ema, adamw, generation, training, soak];
 
 /** Throws ERR_VALUE. */
 export function suiteNamed(name: string): Suite {

@@ -10,7 +10,7 @@ import {
   isExceeded,
   threeDigits,
 } from "./format.ts";
-import { isQuiet } from "./machine.ts";
+import { isQuiet, nameOf } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
 
 export interface Style {
@@ -27,7 +27,7 @@ const labelWidth = 8;
 
 /** What it was measured on, in one or two lines. */
 export function renderHeading({ suite, device, threads, trials, machine, source, quick }: Report): string {
-  const place = machine.gpu ?? `${machine.cpu}, ${threads} of ${machine.cores} cores`;
+  const place = machine.gpu ?? `${nameOf(machine)}, ${threads} of ${machine.cores} cores`;
   const build = source.commit === null ? source.version : `${source.version} at ${source.commit}`;
   const each = trials === 1 ? "one process a row" : `${trials} processes a row`;
   const lines = [`nlac ${build} · ${suite} · ${device} · ${place} · ${each}${quick ? " · quick" : ""}`];

@@ -4,7 +4,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import { renderSvg } from "../bench/chart.ts";
-import { isCheckout } from "../bench/machine.ts";
+import { isCheckout, nameOf } from "../bench/machine.ts";
 import { exceeded, type Report, runSuite } from "../bench/run.ts";
 import { suiteNamed, suites } from "../bench/suites.ts";
 import { renderCase, renderHeading, type Style } from "../bench/table.ts";
@@ -110,7 +110,7 @@ function write(report: Report, directory: string, only = ""): string[] {
     suite,
     plain(only),
     device.replace(":", ""),
-    plain(machine.gpu ?? machine.cpu),
+    plain(nameOf(machine)),
     source.commit?.replace("+", "-changed"),
   ];
   const base = join(directory, parts.filter((part) => part).join("-"));

@@ -94,8 +94,8 @@ const closingPatience = 1000;
 
 /**
  * Plays `episodes` to their ends. Order of the result: that of the requests. Which episodes run beside it changes
- * nothing about an episode; on CUDA, and in bfloat16 on a CPU without AVX-512 BF16, the last bits of its probabilities, with
- * which a near tie may fall the other way.
+ * nothing about an episode on a CPU; on CUDA it can change the last bits of its probabilities, and with them how a near
+ * tie falls.
  *
  * @throws NlacError ERR_ABORTED when the signal fires, ERR_BUDGET when a service's budget is spent: all further episodes would
  *   end so; ERR_VALUE for a `concurrency` below 1, and with `constrainActions` for a tool whose schema actions cannot be held

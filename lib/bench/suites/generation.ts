@@ -19,11 +19,17 @@ type Parameters = PromptParameters & {
 
 const row = { resultBytes: null };
 const ours: Row = { ...row, name: "nlac", role: "ours", implementation: "nlac" };
+const float32: Row = { ...row, name: "nlac, float32", role: "ours", implementation: "float32" };
 const int8: Row = { ...row, name: "nlac, int8", role: "ours", implementation: "int8" };
 const unshared: Row = { ...row, name: "nlac, nothing shared", role: "ours", implementation: "unshared" };
 const transformers: Row = {
   ...{ ...row, name: "transformers", role: "peer", implementation: "transformers" },
   script: "generation.py",
+};
+const transformersFloat32: Row = {
+  ...transformers,
+  name: "transformers, float32",
+  implementation: "transformers-float32",
 };
 const llama: Row = {
   ...{ ...row, name: "node-llama-cpp, Q4_1", role: "peer", implementation: "node-llama-cpp" },
@@ -32,7 +38,7 @@ const llama: Row = {
 
 export const generation: Suite = {
   name: "generation",
-  summary: "writing texts in bfloat16, one to many at once",
+  summary: "writing texts in bfloat16 and float32, one to many at once",
 
   cases({ device, quick }: CaseOptions): Case[] {
     if (device !== "cpu" && !quick) return cudaCases();
@@ -58,7 +64,9 @@ export const generation: Suite = {
         `${count} at once, prompt ${own}, ${written} written`,
         { groups: count, texts: 1, shared: 0, own, written },
         { warmup: 1, calls: quick ? 1 : 2 },
-        device === "cpu" ? [ours, int8, transformers, llama] : [ours, transformers],
+        device === "cpu"
+          ? [ours, float32, int8, transformers, transformersFloat32, llama]
+          : [ours, transformers],
       );
     const pattern = (transitions: number, shared: number, warmup: number, rows: readonly Row[]) =>
       make(
@@ -83,7 +91,8 @@ export const generation: Suite = {
     if (implementation === "written") return prepareCuda(job);
     const given = parameters as Parameters;
     const int8Generation = implementation === "int8";
-    const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype: "bfloat16", int8Generation });
+    const dtype = implementation === "float32" ? "float32" : "bfloat16";
+    const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype, int8Generation });
     const requests = prompts(given, implementation !== "unshared").map((tokens, seed) => ({
       // Every text is written to its full length.
       ...{ tokens, seed, maxNewTokens: given.written, temperature: 1, forbidden: learner.info.eosTokenIds },

@@ -1,0 +1,67 @@
+/**
+ * A training step of a small language model: the NLL of some texts, its gradient, and a step of AdamW on all parameters. The
+ * parameters that AdamW steps are float32 in nlac, of the model's type in the peers.
+ */
+
+import { Learner } from "../../learner.ts";
+import { DEFAULT_MODEL, KNOWN_MODELS } from "../../models.ts";
+import { prompts } from "../prompts.ts";
+import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
+
+type Parameters = {
+  /** File of the model in the cache, for the peers. */
+  file: string;
+  texts: number;
+  /** Tokens of a text; all but the first are trained on. */
+  tokens: number;
+  learningRate: number;
+};
+
+const dtypes = ["bfloat16", "float32"] as const;
+
+export const training: Suite = {
+  name: "training",
+  summary: "a training step of a small language model, in bfloat16 and float32",
+
+  cases({ quick }: CaseOptions): Case[] {
+    const { file } = KNOWN_MODELS.find(({ name }) => name === DEFAULT_MODEL)!;
+    const [texts, tokens] = quick ? [2, 16] : [4, 512];
+    const parameters: Parameters = { file, texts, tokens, learningRate: 1e-6 };
+    const ours: Row[] = dtypes.map((dtype) => ({
+      ...{ name: `nlac, ${dtype}`, role: "ours", implementation: dtype, resultBytes: null },
+    }));
+    const peers: Row[] = dtypes.map((dtype) => ({
+      ...{ name: `transformers, ${dtype}`, role: "peer", implementation: dtype, resultBytes: null },
+      script: "training.py",
+    }));
+    return [
+      {
+        id: `${texts}x${tokens}`,
+        title: `${DEFAULT_MODEL} · ${texts} texts of ${tokens} tokens, forward, backward and AdamW`,
+        parameters,
+        timing: { warmup: 1, calls: quick ? 1 : 3, seconds: 0 },
+        work: { amount: texts * tokens, unit: "tokens/s" },
+        // bfloat16's hidden states are rounded in every layer.
+        tolerance: 0.02,
+        rows: [...ours, ...peers],
+      },
+    ];
+  },
+
+  async prepare({ implementation, parameters, device, threads }: Job): Promise<Subject> {
+    const { texts, tokens, learningRate } = parameters as Parameters;
+    const dtype = dtypes.find((known) => known === implementation)!;
+    const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype });
+    const all = prompts({ groups: texts, texts: 1, shared: 0, own: tokens });
+    const scored = all.map((ids) => ({ prompt: ids.slice(0, 1), response: ids.slice(1), weight: 1 / texts }));
+    let loss = 0;
+    return {
+      async call() {
+        const losses = await learner.tokenNll(scored);
+        loss = losses.reduce((all, own) => own.reduce((sum, x) => sum + x, all), 0) / (texts * (tokens - 1));
+        await learner.step({ learningRate });
+      },
+      check: () => loss,
+    };
+  },
+};

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -30,6 +31,41 @@ describe("the loader addon", () => {
   );
 
   it("loads nothing of an empty list", () => expect(loader().load([])).toBeUndefined());
+});
+
+describe("NLAC_INSTRUCTION_SET", () => {
+  /** What a process of its own prints that loads the addon under a limit. */
+  const under = (limit: string) => {
+    const script = `
+      const jiti = require("jiti").createJiti(process.cwd() + "/any.js");
+      jiti.import("./lib/native/load.ts").then(({ loadAddon }) => {
+        try {
+          console.log(JSON.stringify({ set: loadAddon().instructionSet() }));
+        } catch ({ code, message }) {
+          console.log(JSON.stringify({ code, message }));
+        }
+      });`;
+    const env = { ...process.env, NLAC_INSTRUCTION_SET: limit };
+    const { stdout } = spawnSync(process.execPath, ["-e", script], {
+      ...{ cwd: packageRoot(), encoding: "utf8", env },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    return JSON.parse(stdout) as Record<string, string>;
+  };
+
+  it("limits the kernels, and none is larger than the processor's best", () => {
+    const sets = ["baseline", "avx2", "avx512", "avx512_bf16"];
+    const best = sets.indexOf(under("").set!);
+    expect(best).toBeGreaterThanOrEqual(0);
+    for (const [i, set] of sets.entries()) expect(under(set).set).toBe(sets[Math.min(i, best)]);
+  });
+
+  it("is refused where it names no set", () => {
+    expect(under("sse9")).toEqual({
+      code: "ERR_CONFIG",
+      message: "NLAC_INSTRUCTION_SET must be baseline, avx2, avx512 or avx512_bf16, not sse9",
+    });
+  });
 });
 
 describe("findAddon", () => {

@@ -1,7 +1,7 @@
-// Hand-written CPU kernels for bfloat16 with float32 accumulation (AVX-512 with BF16 dot products). They
-// exist where libtorch has no such product or a slow one; each has a libtorch twin in the file that calls
-// it, which is its reference and what other processors run. Plain pointers to bfloat16 bit patterns; work is
-// split over at::parallel_for, and no result depends on the number of threads.
+// Hand-written CPU kernels for bfloat16 with float32 accumulation, for processors that multiply pairs of bfloat16
+// (AVX-512 BF16). kernels.h calls them where they run and has its own everywhere else; the reference of both is
+// float64. Plain pointers to bfloat16 bit patterns; work is split over at::parallel_for, and no result depends on the
+// number of threads.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
           rms_norm_backward(wide(grad), wide(x), wide(weight), 1e-5, exact_sum, wide(residual));
       kernels.rms_norm_backward(data<Number>(grad), data<Number>(x), data<Number>(residual), rows, n,
                                 data<Number>(weight), 1e-5f, data<Number>(back), data<float>(sum));
-      CHECK(relative(back, exact) < allowed);
+      CHECK(relative(back, exact) < 2 * allowed);  // of one number, a difference of two that are nearly equal
       CHECK(relative(sum, exact_sum) < 1e-6);
 
       const at::Tensor gate_up = (at::randn({rows, 2 * n}) * 8).to(type), gated = at::empty_like(x),

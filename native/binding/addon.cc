@@ -14,8 +14,8 @@
 #include "binding/addon_data.h"
 #include "binding/convert.h"
 #include "core/error.h"
-#include "core/io/gguf.h"
 #include "core/instruction_set.h"
+#include "core/io/gguf.h"
 
 namespace nlac::binding {
 namespace {

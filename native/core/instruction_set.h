@@ -1,8 +1,9 @@
-// The instruction sets that loops are compiled for, and which of them run here: those of the processor, up to the one
-// that the environment variable NLAC_INSTRUCTION_SET names. A source includes the bodies of its loops once a set, the
-// x86 ones under NLAC_X86_VARIANTS and between NLAC_BEGIN_AVX2 or NLAC_BEGIN_AVX512 and NLAC_END_VARIANT, each in a
-// namespace of the set's name with a table of what came out, and defines all_kernels() with NLAC_ALL_KERNELS. Needs no
-// torch. Thread rule: pure functions, but for limit_libraries.
+// The instruction sets that loops are compiled for, and which of them run here: those of the
+// processor, up to the one that the environment variable NLAC_INSTRUCTION_SET names. A source
+// includes the bodies of its loops once a set, the x86 ones under NLAC_X86_VARIANTS and between
+// NLAC_BEGIN_AVX2 or NLAC_BEGIN_AVX512 and NLAC_END_VARIANT, each in a namespace of the set's name
+// with a table of what came out, and defines all_kernels() with NLAC_ALL_KERNELS. Needs no torch.
+// Thread rule: pure functions, but for limit_libraries.
 #pragma once
 
 #include <array>
@@ -17,9 +18,9 @@
 #define NLAC_X86_VARIANTS
 // Each names what `runs` asks the processor for, and no more.
 #define NLAC_BEGIN_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
-#define NLAC_BEGIN_AVX512           \
-  _Pragma("GCC push_options")       \
-  _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512\")")
+#define NLAC_BEGIN_AVX512     \
+  _Pragma("GCC push_options") \
+      _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512\")")
 #define NLAC_END_VARIANT _Pragma("GCC pop_options")
 #define NLAC_X86_TABLES {InstructionSet::avx512, &avx512::table}, {InstructionSet::avx2, &avx2::table},
 #else
@@ -49,20 +50,17 @@ inline bool processor_runs(InstructionSet set) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   switch (set) {
-    case InstructionSet::avx512_bf16:
-      return avx512 && __builtin_cpu_supports("avx512bf16");
-    case InstructionSet::avx512:
-      return avx512;
-    case InstructionSet::avx2:
-      return avx2;
-    case InstructionSet::baseline:
-      break;
+    case InstructionSet::avx512_bf16: return avx512 && __builtin_cpu_supports("avx512bf16");
+    case InstructionSet::avx512: return avx512;
+    case InstructionSet::avx2: return avx2;
+    case InstructionSet::baseline: break;
   }
 #endif
   return set == InstructionSet::baseline;
 }
 
-// The set that NLAC_INSTRUCTION_SET names, else the largest. Throws std::invalid_argument for another name.
+// The set that NLAC_INSTRUCTION_SET names, else the largest. Throws std::invalid_argument for
+// another name.
 inline InstructionSet instruction_set_limit() {
   static const InstructionSet limit = [] {
     const char* const name = std::getenv("NLAC_INSTRUCTION_SET");
@@ -85,8 +83,8 @@ inline InstructionSet best_instruction_set() {
   return best;
 }
 
-// Holds libtorch, and the libraries it multiplies by, to the limit. For the start of a program, before any of them is
-// used; without a limit nothing is set.
+// Holds libtorch, and the libraries it multiplies by, to the limit. For the start of a program,
+// before any of them is used; without a limit nothing is set.
 inline void limit_libraries() {
   const char* const limit = std::getenv("NLAC_INSTRUCTION_SET");
   if (limit == nullptr || *limit == '\0') return;

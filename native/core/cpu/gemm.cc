@@ -51,7 +51,8 @@ namespace {
 
 using Kernels = GemmKernels;
 
-// Sums run over at most so many elements before they are added to the result: a panel then fits the second cache.
+// Sums run over at most so many elements before they are added to the result: a panel then fits the
+// second cache.
 constexpr int64_t deepest = 768;
 // Rows that are made ready at a time, and those of them that a task takes: whole strips.
 constexpr int64_t tallest = 768, task_rows = 96;
@@ -78,23 +79,22 @@ const std::vector<const GemmKernels*>& gemm_kernels() {
 
 namespace {
 
-// The left factor's rows [first, first + rows) and columns [k, k + depth): as they lie, or made float32 strips in `wide`.
+// The left factor's rows [first, first + rows) and columns [k, k + depth): as they lie, or made
+// float32 strips in `wide`.
 Rows rows_of(const Factor& a, int64_t first, int64_t rows, int64_t k, int64_t depth, float* wide) {
   const int64_t tall = best_gemm().tall;
   const void* const start = element(a, first, k);
   if (a.column_step != 1) {
     const int64_t strips = parts(rows, tall);
-    at::parallel_for(0, strips, line_grain(tall * depth),
-                     [&](int64_t begin, int64_t end) {
-                       best_gemm().strips({start, a.type, a.row_step, a.column_step}, rows, depth, begin, end, wide);
-                     });
+    at::parallel_for(0, strips, line_grain(tall * depth), [&](int64_t begin, int64_t end) {
+      best_gemm().strips({start, a.type, a.row_step, a.column_step}, rows, depth, begin, end, wide);
+    });
     return {wide, depth * tall, 1, tall};
   }
-  if (a.type == Element::f32)
-    return {static_cast<const float*>(start), tall * a.row_step, a.row_step, 1};
+  if (a.type == Element::f32) return {static_cast<const float*>(start), tall * a.row_step, a.row_step, 1};
   at::parallel_for(0, rows, line_grain(depth), [&](int64_t begin, int64_t end) {
-    best_gemm().widen(static_cast<const uint16_t*>(start) + begin * a.row_step, a.row_step, end - begin, depth,
-                    wide + begin * depth);
+    best_gemm().widen(static_cast<const uint16_t*>(start) + begin * a.row_step, a.row_step, end - begin,
+                      depth, wide + begin * depth);
   });
   return {wide, tall * depth, depth, 1};
 }
@@ -130,19 +130,22 @@ void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b,
       const int64_t depth = std::min(share, k - at);
       const Rows left = rows_of(a, first, rows, at, depth, wide.get());
       const int64_t row_tasks = parts(rows, task_rows), tasks = parts(n, panel_columns) * row_tasks;
-      at::parallel_for(0, tasks, grain(panel_columns * std::min(rows, task_rows) * depth), [&](int64_t begin, int64_t end) {
-        const std::unique_ptr<float[]> panel(new float[static_cast<size_t>(depth * panel_columns)]);
-        for (int64_t task = begin; task < end; ++task) {
-          const int64_t column = task / row_tasks * panel_columns, row = task % row_tasks * task_rows;
-          const int64_t count = std::min(panel_columns, n - column);
-          if (task == begin || row == 0)
-            best_gemm().pack({element(b, at, column), b.type, b.row_step, b.column_step}, depth, count, panel.get());
-          best_gemm().multiply({left.data + row / best_gemm().tall * left.strip_step, left.strip_step, left.row_step,
-                              left.column_step},
-                             std::min(task_rows, rows - row), depth, panel.get(), depth, count,
-                             c + row * stride + column, stride, at > 0 || add);
-        }
-      });
+      at::parallel_for(
+          0, tasks, grain(panel_columns * std::min(rows, task_rows) * depth),
+          [&](int64_t begin, int64_t end) {
+            const std::unique_ptr<float[]> panel(new float[static_cast<size_t>(depth * panel_columns)]);
+            for (int64_t task = begin; task < end; ++task) {
+              const int64_t column = task / row_tasks * panel_columns, row = task % row_tasks * task_rows;
+              const int64_t count = std::min(panel_columns, n - column);
+              if (task == begin || row == 0)
+                best_gemm().pack({element(b, at, column), b.type, b.row_step, b.column_step}, depth, count,
+                                 panel.get());
+              best_gemm().multiply({left.data + row / best_gemm().tall * left.strip_step, left.strip_step,
+                                    left.row_step, left.column_step},
+                                   std::min(task_rows, rows - row), depth, panel.get(), depth, count,
+                                   c + row * stride + column, stride, at > 0 || add);
+            }
+          });
       at += depth;
     } while (at < k);
     if (!narrow && addends.bias == nullptr && addends.residual == nullptr) continue;

@@ -1,9 +1,10 @@
-// Matrix products on the CPU, of float32 and bfloat16 factors with float32 sums, for any processor: compiled for
-// several instruction sets, chosen at run time. bfloat16 is widened a panel at a time, so no factor is copied whole.
+// Matrix products on the CPU, of float32 and bfloat16 factors with float32 sums, for any processor:
+// compiled for several instruction sets, chosen at run time. bfloat16 is widened a panel at a time,
+// so no factor is copied whole.
 //
-// An element's sum is taken in one order that depends on the depth k alone: it does not depend, to the last bit, on
-// the other rows and columns, on where they begin, nor on the number of threads. The reference is libtorch's product.
-// Thread rule: the caller's thread, plus at::parallel_for.
+// An element's sum is taken in one order that depends on the depth k alone: it does not depend, to
+// the last bit, on the other rows and columns, on where they begin, nor on the number of threads.
+// The reference is libtorch's product. Thread rule: the caller's thread, plus at::parallel_for.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace nlac::cpu {
 
 enum class Element { f32, bf16 };
 
-// A factor as it lies in memory: element (i, j) at data[i · row_step + j · column_step]. One of the steps is 1.
+// A factor as it lies in memory: element (i, j) at data[i · row_step + j · column_step]. One of the
+// steps is 1.
 struct Factor {
   const void* data;
   Element type;
@@ -28,8 +30,8 @@ struct Result {
   int64_t stride;
 };
 
-// What is added to a product before it is rounded: a bias [n], and a matrix [m, n] whose rows are `stride` apart, which
-// the result may take the place of. Null: none.
+// What is added to a product before it is rounded: a bias [n], and a matrix [m, n] whose rows are
+// `stride` apart, which the result may take the place of. Null: none.
 struct Addends {
   const void* bias = nullptr;
   Element bias_type = Element::f32;
@@ -55,19 +57,21 @@ struct Rows {
 // Each on the calling thread.
 struct GemmKernels {
   int64_t tall;
-  // c [rows, count] (rows `stride` apart) = or += a [rows, depth] · the first `depth` rows of a panel that was packed
-  // with `packed_depth`; count ≤ panel_columns.
+  // c [rows, count] (rows `stride` apart) = or += a [rows, depth] · the first `depth` rows of a
+  // panel that was packed with `packed_depth`; count ≤ panel_columns.
   void (*multiply)(const Rows& a, int64_t rows, int64_t depth, const float* panel, int64_t packed_depth,
                    int64_t count, float* c, int64_t stride, bool add);
   // panel ← `count` columns of b [depth, …], zeros beyond, in the order that `multiply` reads them.
   void (*pack)(const Factor& b, int64_t depth, int64_t count, float* panel);
   // to [rows, columns] f32 ← from, bfloat16, whose columns lie side by side, rows `row_step` apart.
   void (*widen)(const uint16_t* from, int64_t row_step, int64_t rows, int64_t columns, float* to);
-  // Strips [first, last) of a factor a [rows, depth] whose rows lie side by side → to [strips, depth, tall].
+  // Strips [first, last) of a factor a [rows, depth] whose rows lie side by side → to [strips,
+  // depth, tall].
   void (*strips)(const Factor& a, int64_t rows, int64_t depth, int64_t first, int64_t last, float* to);
-  // to [count] ← sums + bias + residual (null: none), rounded to the nearest, ties to even; NaN stays NaN.
-  void (*finish)(const float* sums, int64_t count, const float* bias, const void* residual, Element residual_type,
-                 void* to, Element type);
+  // to [count] ← sums + bias + residual (null: none), rounded to the nearest, ties to even; NaN
+  // stays NaN.
+  void (*finish)(const float* sums, int64_t count, const float* bias, const void* residual,
+                 Element residual_type, void* to, Element type);
 };
 // All that this processor runs, the fastest first.
 const std::vector<const GemmKernels*>& gemm_kernels();

@@ -8,9 +8,9 @@
 #include <memory>
 #include <type_traits>
 
+#include "core/cpu/bf16_kernels.h"
 #include "core/cpu/gemm.h"
 #include "core/instruction_set.h"
-#include "core/cpu/bf16_kernels.h"
 
 #ifdef NLAC_X86_VARIANTS
 #include <immintrin.h>
@@ -114,7 +114,8 @@ void pack_panel(const Number* weight, int64_t out, int64_t in, int64_t p, Number
   for (int64_t first = 0; first < in; first += step)
     for (int64_t c = 0; c < panel_columns; ++c) {
       Number* const to = panel + c / columns * columns * in + c % columns;
-      for (int64_t k = first; k < std::min(in, first + step); ++k) to[k * columns] = c < count ? rows[c * in + k] : Number{};
+      for (int64_t k = first; k < std::min(in, first + step); ++k)
+        to[k * columns] = c < count ? rows[c * in + k] : Number{};
     }
 }
 
@@ -146,7 +147,8 @@ void PackedWeights<Number>::pack(const Number* weight, int64_t out, int64_t in, 
 }
 
 template <typename Number>
-void PackedWeights<Number>::pack_int8(const Number* weight, int64_t out, int64_t in, int8_t* packed, float* scales) {
+void PackedWeights<Number>::pack_int8(const Number* weight, int64_t out, int64_t in, int8_t* packed,
+                                      float* scales) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>() && in % 2 == 0) return bf16::pack_int8(weight, out, in, packed, scales);
   const int64_t size = panel_columns * in;
@@ -162,8 +164,8 @@ void PackedWeights<Number>::pack_int8(const Number* weight, int64_t out, int64_t
 }
 
 template <typename Number, typename Packed, typename Out>
-void packed_linear(const Number* x, int64_t rows, const Packed* packed, const float* scales, const Number* bias,
-                   int64_t out, int64_t in, Out* y, int64_t stride, bool add) {
+void packed_linear(const Number* x, int64_t rows, const Packed* packed, const float* scales,
+                   const Number* bias, int64_t out, int64_t in, Out* y, int64_t stride, bool add) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>() && in % 2 == 0) {
       if constexpr (std::is_same_v<Packed, int8_t> && std::is_same_v<Out, float>)
@@ -210,7 +212,8 @@ void rms_norm_backward(const Number* grad, const Number* x, const Number* residu
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>())
       return bf16::rms_norm_backward(grad, x, residual, rows, n, weight, eps, grad_x, grad_weight);
-  constexpr int64_t block = 64;  // rows whose weight gradients are summed together, whichever thread computes them
+  constexpr int64_t block =
+      64;  // rows whose weight gradients are summed together, whichever thread computes them
   const int64_t blocks = parts(rows, block);
   std::vector<float> partial(grad_weight ? static_cast<size_t>(blocks * n) : 0);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
@@ -236,7 +239,8 @@ void gated_silu(const Number* gate_up, int64_t rows, int64_t n, Number* y) {
 }
 
 template <typename Number>
-void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n, Number* grad_gate_up) {
+void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
+                         Number* grad_gate_up) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs<Number>()) return bf16::gated_silu_backward(grad, gate_up, rows, n, grad_gate_up);
   at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
@@ -253,8 +257,8 @@ void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t ha
       return bf16::rotate(x, tokens, stride, heads, half, cos, sin, positions, sign);
   at::parallel_for(0, tokens, row_grain(2 * heads * half), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t)
-      kernels_of<Number>().rotate(x + t * stride, heads, half, cos + positions[t] * half, sin + positions[t] * half,
-                                  sign);
+      kernels_of<Number>().rotate(x + t * stride, heads, half, cos + positions[t] * half,
+                                  sin + positions[t] * half, sign);
   });
 }
 
@@ -294,7 +298,8 @@ class Panels {
 Factor rows_factor(const float* data, int64_t step) { return {data, Element::f32, step, 1}; }
 Factor rows_factor(const Bits* data, int64_t step) { return {data, Element::bf16, step, 1}; }
 
-// Left factors: rows as they lie, and the transpose of [depth, rows] numbers, made strips in `room`.
+// Left factors: rows as they lie, and the transpose of [depth, rows] numbers, made strips in
+// `room`.
 Rows left_of(const float* data, int64_t step) { return {data, best_gemm().tall * step, step, 1}; }
 Rows turned(const float* data, int64_t step, int64_t rows, int64_t depth, float* room) {
   const int64_t tall = best_gemm().tall;
@@ -305,11 +310,13 @@ Rows turned(const float* data, int64_t step, int64_t rows, int64_t depth, float*
 }  // namespace
 
 template <typename Number>
-void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output, float* logsumexp) {
+void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output,
+            float* logsumexp) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs_of_heads<Number>(head.head_dim))
-      return bf16::attend({head.length, head.length, head.head_dim, head.q_stride, head.kv_stride, head.output_stride},
-                          q, k, v, output, logsumexp);
+      return bf16::attend(
+          {head.length, head.length, head.head_dim, head.q_stride, head.kv_stride, head.output_stride}, q, k,
+          v, output, logsumexp);
   const int64_t d = head.head_dim, length = head.length, stride = panels(length) * panel_columns;
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(d));
   const Panels keys(rows_factor(k, head.kv_stride).transposed(), d, length),
@@ -337,13 +344,14 @@ void attend(const Head& head, const Number* q, const Number* k, const Number* v,
 }
 
 template <typename Number>
-void attend_backward(const Head& head, const Number* q, const Number* k, const Number* v, const Number* output,
-                     const float* logsumexp, const Number* grad, Number* grad_q, float* grad_k, float* grad_v) {
+void attend_backward(const Head& head, const Number* q, const Number* k, const Number* v,
+                     const Number* output, const float* logsumexp, const Number* grad, Number* grad_q,
+                     float* grad_k, float* grad_v) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs_of_heads<Number>(head.head_dim))
       return bf16::attend_backward(
-          {head.length, head.length, head.head_dim, head.q_stride, head.kv_stride, head.output_stride}, q, k, v,
-          output, logsumexp, grad, grad_q, grad_k, grad_v);
+          {head.length, head.length, head.head_dim, head.q_stride, head.kv_stride, head.output_stride}, q, k,
+          v, output, logsumexp, grad, grad_q, grad_k, grad_v);
   const int64_t d = head.head_dim, length = head.length, stride = panels(length) * panel_columns;
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(d));
   const Panels keys(rows_factor(k, head.kv_stride).transposed(), d, length),
@@ -351,7 +359,8 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
       key_rows(rows_factor(k, head.kv_stride), length, d);
   const auto queries = scratch<float>(query_block * d), upstream = scratch<float>(query_block * d),
              sums = scratch<float>(query_block * d);
-  const auto probabilities = scratch<float>(query_block * stride), at_scores = scratch<float>(query_block * stride);
+  const auto probabilities = scratch<float>(query_block * stride),
+             at_scores = scratch<float>(query_block * stride);
   const auto room = scratch<float>((length + best_gemm().tall) * query_block);
   const auto& of_number = kernels_of<Number>();
   std::fill(grad_k, grad_k + length * d, 0.0f);
@@ -372,9 +381,12 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
     key_rows.multiply(left_of(at_scores.get(), stride), count, seen, d, sums.get(), d, false);
     for (int64_t i = 0; i < count; ++i)
       of_number.scale(sums.get() + i * d, d, 1.0f, grad_q + (first + i) * head.q_stride);
-    const Panels of_upstream(rows_factor(upstream.get(), d), count, d), of_queries(rows_factor(queries.get(), d), count, d);
-    of_upstream.multiply(turned(probabilities.get(), stride, seen, count, room.get()), seen, count, d, grad_v, d, true);
-    of_queries.multiply(turned(at_scores.get(), stride, seen, count, room.get()), seen, count, d, grad_k, d, true);
+    const Panels of_upstream(rows_factor(upstream.get(), d), count, d),
+        of_queries(rows_factor(queries.get(), d), count, d);
+    of_upstream.multiply(turned(probabilities.get(), stride, seen, count, room.get()), seen, count, d, grad_v,
+                         d, true);
+    of_queries.multiply(turned(at_scores.get(), stride, seen, count, room.get()), seen, count, d, grad_k, d,
+                        true);
   }
 }
 
@@ -395,13 +407,14 @@ void store_value(const Number* value, int64_t head_dim, int64_t slot, bool last,
 }
 
 template <typename Number>
-void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Number* q, const void* const* blocks,
-                   int64_t keys, int64_t values, Number* output) {
+void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Number* q,
+                   const void* const* blocks, int64_t keys, int64_t values, Number* output) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs_of_heads<Number>(head.head_dim))
-      return bf16::attend_blocks({head.past, head.group, head.head_dim, head.q_stride, head.output_stride}, first, count,
-                                 q, blocks, keys, values, output);
-  const int64_t padded = panels(head.past + first + count) * panel_columns, width = head.group * head.head_dim;
+      return bf16::attend_blocks({head.past, head.group, head.head_dim, head.q_stride, head.output_stride},
+                                 first, count, q, blocks, keys, values, output);
+  const int64_t padded = panels(head.past + first + count) * panel_columns,
+                width = head.group * head.head_dim;
   const auto scores = scratch<float>(count * head.group * padded), queries = scratch<float>(count * width);
   kernels_of<Number>().widen(q + first * head.q_stride, head.q_stride, count, width, queries.get());
   kernels_of<Number>().attend_blocks(
@@ -410,32 +423,33 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Nu
 
 // --- what is there for both numbers ----------------------------------------------------------------------
 
-#define NLAC_INSTANTIATE(Number)                                                                                       \
-  template struct PackedWeights<Number>;                                                                               \
-  template void packed_linear(const Number*, int64_t, const Number*, const float*, const Number*, int64_t, int64_t,    \
-                              Number*, int64_t, bool);                                                                 \
-  template void packed_linear(const Number*, int64_t, const int8_t*, const float*, const Number*, int64_t, int64_t,    \
-                              Number*, int64_t, bool);                                                                 \
-  template void rms_norm(const Number*, int64_t, int64_t, const Number*, float, Number*);                              \
-  template void rms_norm_backward(const Number*, const Number*, const Number*, int64_t, int64_t, const Number*, float, \
-                                  Number*, float*);                                                                    \
-  template void gated_silu(const Number*, int64_t, int64_t, Number*);                                                  \
-  template void gated_silu_backward(const Number*, const Number*, int64_t, int64_t, Number*);                          \
-  template void rotate(Number*, int64_t, int64_t, int64_t, int64_t, const float*, const float*, const int64_t*, float); \
-  template void attend(const Head&, const Number*, const Number*, const Number*, Number*, float*);                     \
-  template void attend_backward(const Head&, const Number*, const Number*, const Number*, const Number*, const float*, \
-                                const Number*, Number*, float*, float*);                                               \
-  template void store_key(const Number*, int64_t, int64_t, Number*);                                                   \
-  template void store_value(const Number*, int64_t, int64_t, bool, Number*);                                           \
-  template void attend_blocks(const BlockHead&, int64_t, int64_t, const Number*, const void* const*, int64_t, int64_t, \
-                              Number*);
+#define NLAC_INSTANTIATE(Number)                                                                           \
+  template struct PackedWeights<Number>;                                                                   \
+  template void packed_linear(const Number*, int64_t, const Number*, const float*, const Number*, int64_t, \
+                              int64_t, Number*, int64_t, bool);                                            \
+  template void packed_linear(const Number*, int64_t, const int8_t*, const float*, const Number*, int64_t, \
+                              int64_t, Number*, int64_t, bool);                                            \
+  template void rms_norm(const Number*, int64_t, int64_t, const Number*, float, Number*);                  \
+  template void rms_norm_backward(const Number*, const Number*, const Number*, int64_t, int64_t,           \
+                                  const Number*, float, Number*, float*);                                  \
+  template void gated_silu(const Number*, int64_t, int64_t, Number*);                                      \
+  template void gated_silu_backward(const Number*, const Number*, int64_t, int64_t, Number*);              \
+  template void rotate(Number*, int64_t, int64_t, int64_t, int64_t, const float*, const float*,            \
+                       const int64_t*, float);                                                             \
+  template void attend(const Head&, const Number*, const Number*, const Number*, Number*, float*);         \
+  template void attend_backward(const Head&, const Number*, const Number*, const Number*, const Number*,   \
+                                const float*, const Number*, Number*, float*, float*);                     \
+  template void store_key(const Number*, int64_t, int64_t, Number*);                                       \
+  template void store_value(const Number*, int64_t, int64_t, bool, Number*);                               \
+  template void attend_blocks(const BlockHead&, int64_t, int64_t, const Number*, const void* const*,       \
+                              int64_t, int64_t, Number*);
 NLAC_INSTANTIATE(float)
 NLAC_INSTANTIATE(Bits)
 #undef NLAC_INSTANTIATE
-template void packed_linear(const Bits*, int64_t, const Bits*, const float*, const Bits*, int64_t, int64_t, float*,
-                            int64_t, bool);
-template void packed_linear(const Bits*, int64_t, const int8_t*, const float*, const Bits*, int64_t, int64_t, float*,
-                            int64_t, bool);
+template void packed_linear(const Bits*, int64_t, const Bits*, const float*, const Bits*, int64_t, int64_t,
+                            float*, int64_t, bool);
+template void packed_linear(const Bits*, int64_t, const int8_t*, const float*, const Bits*, int64_t, int64_t,
+                            float*, int64_t, bool);
 template void rms_norm(const float*, int64_t, int64_t, const Bits*, float, Bits*);
 
 }  // namespace nlac::cpu

@@ -1,9 +1,10 @@
-// The model's arithmetic on a CPU in float32 and bfloat16, forward and backward: compiled for several instruction sets,
-// chosen at run time. Whatever the numbers are, they are computed with in float32; a result is rounded once, unless
-// said otherwise. A row's result depends on nothing but the row and the weights, bit for bit, however many there are,
-// and no result depends on the number of threads. Where the processor has products of bfloat16 pairs, bf16_kernels.h
-// takes bfloat16 instead. The reference is float64 runs of libtorch's operators (test/core/cpu).
-// Plain pointers; work is split over at::parallel_for unless said otherwise.
+// The model's arithmetic on a CPU in float32 and bfloat16, forward and backward: compiled for
+// several instruction sets, chosen at run time. Whatever the numbers are, they are computed with in
+// float32; a result is rounded once, unless said otherwise. A row's result depends on nothing but
+// the row and the weights, bit for bit, however many there are, and no result depends on the number
+// of threads. Where the processor has products of bfloat16 pairs, bf16_kernels.h takes bfloat16
+// instead. The reference is float64 runs of libtorch's operators (test/core/cpu). Plain pointers;
+// work is split over at::parallel_for unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,11 @@ using Bits = uint16_t;  // of a bfloat16
 
 // `Number` below is float or Bits.
 
-// A weight matrix [out, in] as products read it: panels of panel_columns outputs, the last filled up with zeros, and in a
-// panel the instruction set's tiles of columns, [panels][tiles][in][tile_columns]. `Packed` is Number, or int8_t: then each number is rounded to a multiple of its scale, of which
-// there is one for int8_group neighbours of an output; the largest of them becomes 127.
+// A weight matrix [out, in] as products read it: panels of panel_columns outputs, the last filled
+// up with zeros, and in a panel the instruction set's tiles of columns,
+// [panels][tiles][in][tile_columns]. `Packed` is Number, or int8_t: then each number is rounded to
+// a multiple of its scale, of which there is one for int8_group neighbours of an output; the
+// largest of them becomes 127.
 constexpr int64_t int8_group = 64;
 template <typename Number>
 struct PackedWeights {
@@ -28,16 +31,18 @@ struct PackedWeights {
   static void pack_int8(const Number* weight, int64_t out, int64_t in, int8_t* packed, float* scales);
 };
 
-// x [rows, in] · weightᵀ + bias [out] (null: none) → y [rows, out], `stride` between rows, = or (with `add`, if Out is
-// float) += the product. `scales` of int8 weights, else null.
+// x [rows, in] · weightᵀ + bias [out] (null: none) → y [rows, out], `stride` between rows, = or
+// (with `add`, if Out is float) += the product. `scales` of int8 weights, else null.
 template <typename Number, typename Packed, typename Out>
-void packed_linear(const Number* x, int64_t rows, const Packed* packed, const float* scales, const Number* bias,
-                   int64_t out, int64_t in, Out* y, int64_t stride, bool add);
+void packed_linear(const Number* x, int64_t rows, const Packed* packed, const float* scales,
+                   const Number* bias, int64_t out, int64_t in, Out* y, int64_t stride, bool add);
 
-// What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise. `In` is Number or float.
+// What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise. `In` is
+// Number or float.
 template <typename In, typename Number>
 void rms_norm(const In* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y);
-// grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null: left out).
+// grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null:
+// left out).
 template <typename Number>
 void rms_norm_backward(const Number* grad, const Number* x, const Number* residual, int64_t rows, int64_t n,
                        const Number* weight, float eps, Number* grad_x, float* grad_weight);
@@ -46,9 +51,10 @@ template <typename Number>
 void gated_silu(const Number* gate_up, int64_t rows, int64_t n, Number* y);
 // grad [rows, n], gate_up [rows, 2n] → grad_gate_up [rows, 2n]
 template <typename Number>
-void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n, Number* grad_gate_up);
-// In place: x [tokens, heads, 2 half] with `stride` between tokens; cos and sin [positions, half] f32; sign 1 turns,
-// -1 turns back.
+void gated_silu_backward(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
+                         Number* grad_gate_up);
+// In place: x [tokens, heads, 2 half] with `stride` between tokens; cos and sin [positions, half]
+// f32; sign 1 turns, -1 turns back.
 template <typename Number>
 void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t half, const float* cos,
             const float* sin, const int64_t* positions, float sign);
@@ -59,33 +65,37 @@ struct Head {
 };
 // logsumexp [length] of the scaled scores. Both run on the calling thread.
 template <typename Number>
-void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output, float* logsumexp);
-// `grad` lies as `output` does, grad_q as q; grad_k and grad_v [length, head_dim] f32 are overwritten.
+void attend(const Head& head, const Number* q, const Number* k, const Number* v, Number* output,
+            float* logsumexp);
+// `grad` lies as `output` does, grad_q as q; grad_k and grad_v [length, head_dim] f32 are
+// overwritten.
 template <typename Number>
-void attend_backward(const Head& head, const Number* q, const Number* k, const Number* v, const Number* output,
-                     const float* logsumexp, const Number* grad, Number* grad_q, float* grad_k, float* grad_v);
+void attend_backward(const Head& head, const Number* q, const Number* k, const Number* v,
+                     const Number* output, const float* logsumexp, const Number* grad, Number* grad_q,
+                     float* grad_k, float* grad_v);
 
-// Keys and values lie in blocks of kBlockTokens tokens: a block's keys of one head are [head_dim, kBlockTokens], its values
-// [kBlockTokens, head_dim]; where bf16_kernels.h takes them, as is said there. What a block holds beyond its tokens is
-// never seen. One head of one token into slot 0 … 15; `last`: no token after it is there yet.
+// Keys and values lie in blocks of kBlockTokens tokens: a block's keys of one head are [head_dim,
+// kBlockTokens], its values [kBlockTokens, head_dim]; where bf16_kernels.h takes them, as is said
+// there. What a block holds beyond its tokens is never seen. One head of one token into slot 0 …
+// 15; `last`: no token after it is there yet.
 constexpr int64_t kBlockTokens = 16;
 template <typename Number>
 void store_key(const Number* key, int64_t head_dim, int64_t slot, Number* block);
 template <typename Number>
 void store_value(const Number* value, int64_t head_dim, int64_t slot, bool last, Number* block);
 
-// Causal attention of the `group` query heads that share a key-value head, over blocks. Query i sees the first
-// past + i + 1 tokens. A query's result depends on these and itself alone, bit for bit, however many are asked
-// for at once.
+// Causal attention of the `group` query heads that share a key-value head, over blocks. Query i
+// sees the first past + i + 1 tokens. A query's result depends on these and itself alone, bit for
+// bit, however many are asked for at once.
 struct BlockHead {
   int64_t past, group, head_dim;
   int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
 };
-// Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] + keys and + values.
-// Runs on the calling thread.
+// Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +
+// keys and + values. Runs on the calling thread.
 template <typename Number>
-void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Number* q, const void* const* blocks,
-                   int64_t keys, int64_t values, Number* output);
+void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Number* q,
+                   const void* const* blocks, int64_t keys, int64_t values, Number* output);
 
 // --- what an instruction set brings ----------------------------------------------------------------------
 
@@ -115,9 +125,10 @@ struct BlockAttention {
 template <typename Number>
 struct NumberKernels {
   void (*rms_norm)(const Number* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y);
-  void (*rms_norm_of_f32)(const float* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y);
-  void (*rms_norm_backward)(const Number* grad, const Number* x, const Number* residual, int64_t rows, int64_t n,
-                            const Number* weight, float eps, Number* grad_x, float* grad_weight);
+  void (*rms_norm_of_f32)(const float* x, int64_t rows, int64_t n, const Number* weight, float eps,
+                          Number* y);
+  void (*rms_norm_backward)(const Number* grad, const Number* x, const Number* residual, int64_t rows,
+                            int64_t n, const Number* weight, float eps, Number* grad_x, float* grad_weight);
   void (*gated_silu)(const Number* gate_up, int64_t rows, int64_t n, Number* y);
   void (*gated_silu_backward)(const Number* grad, const Number* gate_up, int64_t rows, int64_t n,
                               Number* grad_gate_up);

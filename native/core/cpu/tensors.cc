@@ -32,7 +32,8 @@ void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result
                    added = residual.defined() ? residual.contiguous() : residual;
   if (offset.defined()) addends.bias = offset.const_data_ptr(), addends.bias_type = element_of(offset);
   if (added.defined()) {
-    TORCH_CHECK(takes(added) && added.size(0) == m && added.size(1) == n, "cpu::multiply: a residual that does not fit");
+    TORCH_CHECK(takes(added) && added.size(0) == m && added.size(1) == n,
+                "cpu::multiply: a residual that does not fit");
     addends.residual = added.const_data_ptr();
     addends.residual_type = element_of(added);
     addends.stride = n;

@@ -32,8 +32,9 @@ Number* mutable_numbers(const at::Tensor& x) {
   return x.defined() ? static_cast<Number*>(x.data_ptr()) : nullptr;
 }
 
-// result [m, n], rows of adjacent elements, = or (with `add`; f32 alone) += a [m, k] · b [k, n] + bias [n] + residual
-// [m, n] (undefined: none), each of a type that is `taken`. A factor that does not lie in lines is copied first.
+// result [m, n], rows of adjacent elements, = or (with `add`; f32 alone) += a [m, k] · b [k, n] +
+// bias [n] + residual [m, n] (undefined: none), each of a type that is `taken`. A factor that does
+// not lie in lines is copied first.
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result, bool add = false,
               const at::Tensor& bias = {}, const at::Tensor& residual = {});
 

@@ -78,7 +78,8 @@ Attended packed_attention_by_kernel(const at::Tensor& q, const at::Tensor& k, co
   cpu::with_number(q, [&]<typename Number>(Number) {
     at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
+        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence],
+                      length = lengths[sequence];
         const cpu::Head head{length, q.size(2), q.stride(0), k.stride(0), result.output.stride(0)};
         cpu::attend(head, numbers<Number>(q, start, h), numbers<Number>(k, start, h / group),
                     numbers<Number>(v, start, h / group), mutable_numbers<Number>(result.output, start, h),
@@ -103,7 +104,8 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
   cpu::with_number(q, [&]<typename Number>(Number) {
     at::parallel_for(0, static_cast<int64_t>(lengths.size()) * heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence], length = lengths[sequence];
+        const int64_t sequence = i / heads, h = i % heads, start = starts[sequence],
+                      length = lengths[sequence];
         const cpu::Head head{length, d, q.stride(0), k.stride(0), grad.stride(0)};
         const int64_t own = (h * tokens + start) * d;
         cpu::attend_backward(head, numbers<Number>(q, start, h), numbers<Number>(k, start, h / group),
@@ -391,7 +393,8 @@ void CachedAttention::run_packed(int64_t layer, const at::Tensor& q, const at::T
       const int64_t head = i % kv_heads, of_head = head * kBlockTokens * d;
       const cpu::BlockHead shape{slices_[s].past, group, d, q.stride(0), output.stride(0)};
       cpu::attend_blocks(shape, first, count, numbers<Number>(q, start, head * group), starts_[s].data(),
-                         keys + of_head, values + of_head, mutable_numbers<Number>(output, start, head * group));
+                         keys + of_head, values + of_head,
+                         mutable_numbers<Number>(output, start, head * group));
     }
   });
 }

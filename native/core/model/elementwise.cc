@@ -40,9 +40,10 @@ at::Tensor rms_norm_backward(const at::Tensor& grad, const at::Tensor& x, const 
     const at::Tensor added = residual.defined() ? residual.contiguous() : residual;
     const at::Tensor result = at::empty(x.sizes(), x.options());
     cpu::with_number(x, [&]<typename Number>(Number) {
-      cpu::rms_norm_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(rows), cpu::numbers<Number>(added),
-                             x.numel() / x.size(-1), x.size(-1), cpu::numbers<Number>(weight),
-                             static_cast<float>(eps), cpu::mutable_numbers<Number>(result),
+      cpu::rms_norm_backward(cpu::numbers<Number>(upstream), cpu::numbers<Number>(rows),
+                             cpu::numbers<Number>(added), x.numel() / x.size(-1), x.size(-1),
+                             cpu::numbers<Number>(weight), static_cast<float>(eps),
+                             cpu::mutable_numbers<Number>(result),
                              grad_weight.defined() ? grad_weight.data_ptr<float>() : nullptr);
     });
     return result;

@@ -1,8 +1,8 @@
 #include "core/model/linear.h"
 
+#include "core/cpu/bf16_kernels.h"
 #include "core/cpu/tensors.h"
 #include "core/loss/products.h"
-#include "core/cpu/bf16_kernels.h"
 
 namespace nlac {
 namespace {
@@ -20,7 +20,8 @@ bool by_kernels(const at::Tensor& x) { return cpu::takes(x) && !by_pairs(x); }
 const bf16::Bits* bits(const at::Tensor& x) { return cpu::numbers<bf16::Bits>(x); }
 
 template <typename Out>
-at::Tensor run_pairs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType type) {
+at::Tensor run_pairs(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                     at::ScalarType type) {
   at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(type));
   const at::Tensor rows = x.contiguous(), matrix = weight.contiguous();
   bf16::linear(bits(rows), x.size(0), bits(matrix), bits(bias), weight.size(0), weight.size(1),
@@ -60,7 +61,8 @@ at::Tensor plain_forward(const at::Tensor& x, const at::Tensor& weight, const at
                          const at::Tensor& residual = {}) {
   if (!by_kernels(x) && residual.defined()) return plain_forward(x, weight, bias).add_(residual);
   if (few_by_pairs(x)) return run_pairs<bf16::Bits>(x, weight, bias, at::kBFloat16);
-  if (!by_kernels(x)) return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  if (!by_kernels(x))
+    return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
   const at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
   cpu::multiply(x, weight.t(), y, false, bias, residual);
   return y;
@@ -166,8 +168,8 @@ void PackedMatrix::run(const at::Tensor& x, const at::Tensor& bias, at::Tensor y
   cpu::with_number(weight_, [&]<typename Number>(Number) {
     const auto multiply = [&](const auto* packed, const float* scales) {
       const auto run_into = [&](auto* result) {
-        cpu::packed_linear(cpu::numbers<Number>(rows), rows.size(0), packed, scales, cpu::numbers<Number>(bias), out,
-                           in, result, y.stride(0), add);
+        cpu::packed_linear(cpu::numbers<Number>(rows), rows.size(0), packed, scales,
+                           cpu::numbers<Number>(bias), out, in, result, y.stride(0), add);
       };
       if (y.scalar_type() == at::kFloat)
         run_into(y.data_ptr<float>());

@@ -199,10 +199,17 @@ namespace {
 std::atomic<int> products_by_libtorch = 0;
 
 std::unique_ptr<at::ObserverContext> count_products(const at::RecordFunction& call) {
-  static const std::set<std::string> products{
-      "aten::mm",     "aten::addmm",  "aten::bmm", "aten::baddbmm", "aten::mv", "aten::addmv", "aten::dot",
-      "aten::linear", "aten::matmul", "aten::_scaled_dot_product_flash_attention_for_cpu",
-      "aten::_scaled_dot_product_flash_attention_for_cpu_backward"};
+  static const std::set<std::string> products{"aten::mm",
+                                              "aten::addmm",
+                                              "aten::bmm",
+                                              "aten::baddbmm",
+                                              "aten::mv",
+                                              "aten::addmv",
+                                              "aten::dot",
+                                              "aten::linear",
+                                              "aten::matmul",
+                                              "aten::_scaled_dot_product_flash_attention_for_cpu",
+                                              "aten::_scaled_dot_product_flash_attention_for_cpu_backward"};
   products_by_libtorch += products.contains(call.name());
   return nullptr;
 }
@@ -222,8 +229,10 @@ int libtorch_products(const Body& body) {
 TEST_CASE("no product on a CPU is libtorch's, whose bfloat16 is slow without products of pairs") {
   const at::Tensor x = at::ones({4, 4}, at::kBFloat16);
   CHECK(libtorch_products([&] { at::mm(x, x); }) == 1);
-  for (const auto& [family, type] : {std::pair{Family::llama, at::kBFloat16}, {Family::qwen2, at::kBFloat16},
-                                     {Family::qwen3, at::kBFloat16}, {Family::qwen3, at::kFloat}}) {
+  for (const auto& [family, type] : {std::pair{Family::llama, at::kBFloat16},
+                                     {Family::qwen2, at::kBFloat16},
+                                     {Family::qwen3, at::kBFloat16},
+                                     {Family::qwen3, at::kFloat}}) {
     if (type == at::kBFloat16 && bf16::available()) {
       MESSAGE("SKIPPED: with products of pairs, libtorch's are taken for many rows");
       continue;
@@ -835,8 +844,7 @@ Expected expected_of(const Learner& learner, const std::vector<SurrogateText>& t
     const at::Tensor entropies = -(log_softmax.exp() * log_softmax).sum(1);
     const at::Tensor ratios = (log_probs - list(text.old_log_probs)).exp();
     const at::Tensor advantages = list(text.advantages);
-    const at::Tensor held =
-        ratios.clamp(1 - settings.surrogate.clip_low, 1 + settings.surrogate.clip_high);
+    const at::Tensor held = ratios.clamp(1 - settings.surrogate.clip_low, 1 + settings.surrogate.clip_high);
     const at::Tensor away = list(text.reference_log_probs) - log_probs;
     const at::Tensor losses = -at::minimum(ratios * advantages, held * advantages) +
                               settings.surrogate.kl_coefficient * (away.exp() - away - 1) -
@@ -910,7 +918,7 @@ TEST_CASE("the surrogate and the value loss are float64 autograd's, through the 
           }
           const bool up = texts[i].advantages[j] > 0;
           const double ratio = expected.ratios[i][static_cast<int64_t>(j)].item<double>();
-          const int32_t clipped = up && ratio > 1 + settings.surrogate.clip_high    ? 1
+          const int32_t clipped = up && ratio > 1 + settings.surrogate.clip_high   ? 1
                                   : !up && ratio < 1 - settings.surrogate.clip_low ? -1
                                                                                    : 0;
           CHECK(output.clipped[j] == clipped);
@@ -1136,9 +1144,7 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     CHECK(resumed->values(scored) == learner->values(scored));
 
     // The reference is written as it is held: a float32 copy of a large model would not fit beside it.
-    const auto size = [&](const char* name) {
-      return static_cast<double>(fs::file_size(directory / name));
-    };
+    const auto size = [&](const char* name) { return static_cast<double>(fs::file_size(directory / name)); };
     CHECK(size("reference.safetensors") / size("model.safetensors") ==
           doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));
     const auto wider = Learner::resume(directory.path(), options_of(at::kFloat));
@@ -1967,7 +1973,8 @@ TEST_CASE("on a GPU a learner does what it does on the CPU" * doctest::skip(!tor
           [](Learner& learner) {
             double sum = 0;
             for (const SoftQOutput& output : learner.soft_q(some_episodes(), some_soft_q()))
-              for (size_t j = 0; j < output.q_losses.size(); ++j) sum += output.q_losses[j] + output.policy_losses[j];
+              for (size_t j = 0; j < output.q_losses.size(); ++j)
+                sum += output.q_losses[j] + output.policy_losses[j];
             return sum;
           }};
       for (size_t i = 0; i < std::size(losses); ++i) {
@@ -1978,7 +1985,8 @@ TEST_CASE("on a GPU a learner does what it does on the CPU" * doctest::skip(!tor
         CHECK_FALSE(on_gpu->step(quick_step(), "", 0.1).skipped);
         CHECK_FALSE(on_cpu->step(quick_step(), "", 0.1).skipped);
         CHECK(relative_difference(on_host(on_gpu->masters()), copies(on_cpu->masters())) < within);
-        CHECK(relative_difference(on_host(*on_gpu->target_masters()), copies(*on_cpu->target_masters())) < within);
+        CHECK(relative_difference(on_host(*on_gpu->target_masters()), copies(*on_cpu->target_masters())) <
+              within);
       }
       const Scratch directory;
       on_gpu->save(directory.path());

@@ -38,21 +38,29 @@ TEST_CASE("the instruction sets that run here are those of the processor, up to 
 
 TEST_CASE("products of any shape, type and order are float64's, in every instruction set's kernels") {
   at::manual_seed(1);
-  for (const auto& [m, n, k] : {std::tuple{1, 1, 1}, {7, 64, 33}, {6, 65, 16}, {100, 63, 1}, {13, 200, 800},
-                                {800, 10, 70}, {3, 5, 1600}, {5, 3, 0}}) {
+  for (const auto& [m, n, k] : {std::tuple{1, 1, 1},
+                                {7, 64, 33},
+                                {6, 65, 16},
+                                {100, 63, 1},
+                                {13, 200, 800},
+                                {800, 10, 70},
+                                {3, 5, 1600},
+                                {5, 3, 0}}) {
     CAPTURE(m);
     CAPTURE(n);
     CAPTURE(k);
-    for (const auto& [a_type, b_type, type] :
-         {std::tuple{at::kFloat, at::kFloat, at::kFloat}, {at::kBFloat16, at::kBFloat16, at::kFloat},
-          {at::kFloat, at::kBFloat16, at::kFloat}, {at::kBFloat16, at::kBFloat16, at::kBFloat16}}) {
+    for (const auto& [a_type, b_type, type] : {std::tuple{at::kFloat, at::kFloat, at::kFloat},
+                                               {at::kBFloat16, at::kBFloat16, at::kFloat},
+                                               {at::kFloat, at::kBFloat16, at::kFloat},
+                                               {at::kBFloat16, at::kBFloat16, at::kBFloat16}}) {
       for (const bool turned_a : {false, true}) {
         for (const bool turned_b : {false, true}) {
           CAPTURE(turned_a);
           CAPTURE(turned_b);
           // Views of wider matrices: neighbours must stay as they are.
           const auto make = [](int64_t rows, int64_t columns, bool turned, at::ScalarType of) {
-            const at::Tensor all = (turned ? at::randn({columns, rows + 3}) : at::randn({rows, columns + 3})).to(of);
+            const at::Tensor all =
+                (turned ? at::randn({columns, rows + 3}) : at::randn({rows, columns + 3})).to(of);
             return turned ? all.narrow(1, 1, rows).t() : all.narrow(1, 1, columns);
           };
           const at::Tensor a = make(m, k, turned_a, a_type), b = make(k, n, turned_b, b_type),
@@ -76,7 +84,8 @@ TEST_CASE("products of any shape, type and order are float64's, in every instruc
   }
 }
 
-TEST_CASE("an element depends on its row and column alone: not on the others, where they begin, nor on threads") {
+TEST_CASE(
+    "an element depends on its row and column alone: not on the others, where they begin, nor on threads") {
   at::manual_seed(2);
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor a = at::randn({1000, 900}).to(type), b = at::randn({900, 300}).to(type);

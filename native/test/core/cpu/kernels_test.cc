@@ -45,7 +45,8 @@ void of_every_set(const Check& check) {
   }
 }
 
-constexpr std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {3, 7}, {2, 16}, {7, 31}, {13, 64}, {5, 97}, {70, 130}};
+constexpr std::pair<int64_t, int64_t> sizes[] = {{1, 1},   {3, 7},  {2, 16},  {7, 31},
+                                                 {13, 64}, {5, 97}, {70, 130}};
 
 }  // namespace
 
@@ -62,7 +63,8 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
       kernels.rms_norm(data<Number>(x), rows, n, data<Number>(weight), 1e-5f, data<Number>(normed));
       CHECK(relative(normed, rms_norm(wide(x), wide(weight), 1e-5)) < 2 * allowed);
       const at::Tensor stream = at::randn({rows, n}) * 3;
-      kernels.rms_norm_of_f32(data<float>(stream), rows, n, data<Number>(weight), 1e-5f, data<Number>(normed));
+      kernels.rms_norm_of_f32(data<float>(stream), rows, n, data<Number>(weight), 1e-5f,
+                              data<Number>(normed));
       CHECK(relative(normed, rms_norm(wide(stream), wide(weight), 1e-5)) < 2 * allowed);
       at::Tensor exact_sum = at::ones({n}, at::kDouble);
       const at::Tensor exact =
@@ -83,7 +85,8 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
       CAPTURE(half);
       const at::Tensor x = at::randn({5, 2 * half}).to(type), angle = at::randn({half}), cos = angle.cos(),
                        sin = angle.sin();
-      const at::Tensor low = wide(x.narrow(1, 0, half)), high = wide(x.narrow(1, half, half)), turned = x.clone();
+      const at::Tensor low = wide(x.narrow(1, 0, half)), high = wide(x.narrow(1, half, half)),
+                       turned = x.clone();
       kernels.rotate(data<Number>(turned), 5, half, data<float>(cos), data<float>(sin), 1);
       CHECK(relative(turned, at::cat({low * cos - high * sin, high * cos + low * sin}, 1)) < allowed);
       kernels.rotate(data<Number>(turned), 5, half, data<float>(cos), data<float>(sin), -1);
@@ -119,16 +122,19 @@ TEST_CASE("packed products of every set: any size, few rows and many, into float
       CAPTURE(rows);
       CAPTURE(in);
       const int64_t out = rows + 60, panels = (out + cpu::panel_columns - 1) / cpu::panel_columns;
-      const at::Tensor weight = at::randn({out, in}).to(type_of<Number>), x = at::randn({rows, in}), bias = at::randn({out});
+      const at::Tensor weight = at::randn({out, in}).to(type_of<Number>), x = at::randn({rows, in}),
+                       bias = at::randn({out});
       // As the header says that it lies; what is packed beyond the outputs is zero.
       const at::Tensor padded = at::zeros({panels * cpu::panel_columns, in}, weight.options());
       padded.narrow(0, 0, out).copy_(weight);
-      const at::Tensor packed = padded.view({panels, -1, kernels.tile_columns, in}).transpose(2, 3).contiguous();
+      const at::Tensor packed =
+          padded.view({panels, -1, kernels.tile_columns, in}).transpose(2, 3).contiguous();
       const auto product = [&](const at::Tensor& left, bool narrow) {
         const at::Tensor y = at::ones({left.size(0), out}).to(narrow ? at::kBFloat16 : at::kFloat);
-        kernels.linear({data<float>(left), bf16 ? cpu::Weights::bf16 : cpu::Weights::f32, packed.data_ptr(), nullptr,
-                        data<float>(bias), left.size(0), out, in, y.data_ptr(), out, narrow, !narrow},
-                       0, panels);
+        kernels.linear(
+            {data<float>(left), bf16 ? cpu::Weights::bf16 : cpu::Weights::f32, packed.data_ptr(), nullptr,
+             data<float>(bias), left.size(0), out, in, y.data_ptr(), out, narrow, !narrow},
+            0, panels);
         return y;
       };
       const at::Tensor exact = at::linear(wide(x), wide(weight), wide(bias)), y = product(x, false);
@@ -148,7 +154,8 @@ TEST_CASE("attention over blocks of every set, at any head size") {
       CAPTURE(d);
       const at::Tensor q = at::randn({tokens, heads, d}), k = at::randn({tokens, d}).to(type),
                        v = at::randn({tokens, d}).to(type);
-      const int64_t block = cpu::kBlockTokens * d, count = (tokens + cpu::kBlockTokens - 1) / cpu::kBlockTokens;
+      const int64_t block = cpu::kBlockTokens * d,
+                    count = (tokens + cpu::kBlockTokens - 1) / cpu::kBlockTokens;
       const at::Tensor store = at::full({count, 2, block}, NAN, type);
       std::vector<const void*> blocks;
       for (int64_t b = 0; b < count; ++b) blocks.push_back(data<Number>(store) + b * 2 * block);
@@ -157,7 +164,8 @@ TEST_CASE("attention over blocks of every set, at any head size") {
         of_block[0].view({d, cpu::kBlockTokens}).select(1, t % cpu::kBlockTokens).copy_(k[t]);
         of_block[1].view({cpu::kBlockTokens, d})[t % cpu::kBlockTokens].copy_(v[t]);
       }
-      const at::Tensor scores = at::einsum("qhd,kd->hqk", {wide(q), wide(k)}) / std::sqrt(static_cast<double>(d));
+      const at::Tensor scores =
+          at::einsum("qhd,kd->hqk", {wide(q), wide(k)}) / std::sqrt(static_cast<double>(d));
       const at::Tensor ahead = at::ones({tokens, tokens}, at::kBool).triu(1);
       const at::Tensor exact =
           at::einsum("hqk,kd->qhd", {at::softmax(scores.masked_fill(ahead, -INFINITY), -1), wide(v)});
@@ -165,7 +173,8 @@ TEST_CASE("attention over blocks of every set, at any head size") {
         CAPTURE(past);
         CAPTURE(fresh);
         const at::Tensor queries = q.narrow(0, past, fresh).contiguous(),
-                         output = at::full({fresh, heads, d}, NAN, type), room = at::empty({fresh * heads, 128});
+                         output = at::full({fresh, heads, d}, NAN, type),
+                         room = at::empty({fresh * heads, 128});
         kernels.attend_blocks({{past, heads, d, heads * d, heads * d},
                                0,
                                fresh,

@@ -10,8 +10,8 @@
 #include <string>
 #include <tuple>
 
-#include "core/error.h"
 #include "core/cpu/bf16_kernels.h"
+#include "core/error.h"
 #include "test/core/model/examples.h"
 
 using namespace nlac;

@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/model/attention.h"
 #include "core/cpu/kernels.h"
+#include "core/model/attention.h"
 #include "core/model/elementwise.h"
 #include "core/model/linear.h"
 

@@ -73,7 +73,7 @@ void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, B
 // sees the first past + i + 1 tokens. A query's result depends on these and itself alone, bit for
 // bit, however many are asked for at once.
 struct BlockHead {
-  int64_t past, group, head_dim;    // head_dim: a multiple of 64
+  int64_t past, group, head_dim;    // here head_dim is a multiple of 64
   int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
 };
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +

@@ -7,16 +7,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/instruction_set.h"
-
-#ifdef NLAC_X86_VARIANTS
-#include <immintrin.h>
-// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-// Vectors never cross a function that is not inlined, so their calling convention does not matter.
-#pragma GCC diagnostic ignored "-Wpsabi"
+#include "core/cpu/shares.h"
+#include "core/cpu/variants.h"
 
 #define NLAC_VARIANT baseline
 #define NLAC_LANES 4
@@ -49,57 +41,39 @@ NLAC_END_VARIANT
 namespace nlac::cpu {
 namespace {
 
-using Kernels = GemmKernels;
-
 // Sums run over at most so many elements before they are added to the result: a panel then fits the
 // second cache.
 constexpr int64_t deepest = 768;
 // Rows that are made ready at a time, and those of them that a task takes: whole strips.
 constexpr int64_t tallest = 768, task_rows = 96;
-// Of tasks of so many multiplications each, those that are worth waking a thread for.
-int64_t grain(int64_t work) { return std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(1, work)); }
-// Of lines of so many elements that are copied, which wait for memory and cost more each.
-int64_t line_grain(int64_t elements) { return grain(16 * elements); }
-
-int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
-
-const void* element(const void* data, Element type, int64_t at) {
-  return static_cast<const char*>(data) + at * (type == Element::f32 ? 4 : 2);
-}
-const void* element(const Factor& factor, int64_t row, int64_t column) {
-  return element(factor.data, factor.type, row * factor.row_step + column * factor.column_step);
-}
-
-}  // namespace
-
-const std::vector<const GemmKernels*>& gemm_kernels() {
-  static const auto all = runnable<Kernels>({NLAC_X86_TABLES{InstructionSet::baseline, &baseline::table}});
-  return all;
-}
-
-namespace {
 
 // The left factor's rows [first, first + rows) and columns [k, k + depth): as they lie, or made
 // float32 strips in `wide`.
 Rows rows_of(const Factor& a, int64_t first, int64_t rows, int64_t k, int64_t depth, float* wide) {
   const int64_t tall = best_gemm().tall;
-  const void* const start = element(a, first, k);
+  const Factor part = a.from(first, k);
   if (a.column_step != 1) {
     const int64_t strips = parts(rows, tall);
-    at::parallel_for(0, strips, line_grain(tall * depth), [&](int64_t begin, int64_t end) {
-      best_gemm().strips({start, a.type, a.row_step, a.column_step}, rows, depth, begin, end, wide);
+    at::parallel_for(0, strips, row_grain(tall * depth), [&](int64_t begin, int64_t end) {
+      best_gemm().strips(part, rows, depth, begin, end, wide);
     });
     return {wide, depth * tall, 1, tall};
   }
-  if (a.type == Element::f32) return {static_cast<const float*>(start), tall * a.row_step, a.row_step, 1};
-  at::parallel_for(0, rows, line_grain(depth), [&](int64_t begin, int64_t end) {
-    best_gemm().widen(static_cast<const uint16_t*>(start) + begin * a.row_step, a.row_step, end - begin,
+  if (a.type == Element::f32) return {static_cast<const float*>(part.data), tall * a.row_step, a.row_step, 1};
+  at::parallel_for(0, rows, row_grain(depth), [&](int64_t begin, int64_t end) {
+    best_gemm().widen(static_cast<const uint16_t*>(part.data) + begin * a.row_step, a.row_step, end - begin,
                       depth, wide + begin * depth);
   });
   return {wide, tall * depth, depth, 1};
 }
 
 }  // namespace
+
+const std::vector<const GemmKernels*>& gemm_kernels() {
+  static const auto all =
+      runnable<GemmKernels>({NLAC_X86_TABLES{InstructionSet::baseline, &baseline::table}});
+  return all;
+}
 
 void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, const Result& to, bool add,
               const Addends& addends) {
@@ -137,9 +111,7 @@ void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b,
             for (int64_t task = begin; task < end; ++task) {
               const int64_t column = task / row_tasks * panel_columns, row = task % row_tasks * task_rows;
               const int64_t count = std::min(panel_columns, n - column);
-              if (task == begin || row == 0)
-                best_gemm().pack({element(b, at, column), b.type, b.row_step, b.column_step}, depth, count,
-                                 panel.get());
+              if (task == begin || row == 0) best_gemm().pack(b.from(at, column), depth, count, panel.get());
               best_gemm().multiply({left.data + row / best_gemm().tall * left.strip_step, left.strip_step,
                                     left.row_step, left.column_step},
                                    std::min(task_rows, rows - row), depth, panel.get(), depth, count,
@@ -149,14 +121,15 @@ void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b,
       at += depth;
     } while (at < k);
     if (!narrow && addends.bias == nullptr && addends.residual == nullptr) continue;
-    at::parallel_for(0, rows, line_grain(n), [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, rows, row_grain(n), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const void* const residual =
             addends.residual == nullptr
                 ? nullptr
-                : element(addends.residual, addends.residual_type, (first + row) * addends.stride);
+                : element_at(addends.residual, addends.residual_type, (first + row) * addends.stride);
         best_gemm().finish(c + row * stride, n, bias, residual, addends.residual_type,
-                           const_cast<void*>(element(to.data, to.type, (first + row) * to.stride)), to.type);
+                           const_cast<void*>(element_at(to.data, to.type, (first + row) * to.stride)),
+                           to.type);
       }
     });
   }

@@ -13,6 +13,9 @@
 namespace nlac::cpu {
 
 enum class Element { f32, bf16 };
+inline const void* element_at(const void* data, Element type, int64_t at) {
+  return static_cast<const char*>(data) + at * (type == Element::f32 ? 4 : 2);
+}
 
 // A factor as it lies in memory: element (i, j) at data[i · row_step + j · column_step]. One of the
 // steps is 1.
@@ -20,6 +23,10 @@ struct Factor {
   const void* data;
   Element type;
   int64_t row_step, column_step;
+  // What lies from a row and a column on.
+  Factor from(int64_t row, int64_t column) const {
+    return {element_at(data, type, row * row_step + column * column_step), type, row_step, column_step};
+  }
   Factor transposed() const { return {data, type, column_step, row_step}; }
 };
 

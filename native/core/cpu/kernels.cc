@@ -10,16 +10,8 @@
 
 #include "core/cpu/bf16_kernels.h"
 #include "core/cpu/gemm.h"
-#include "core/instruction_set.h"
-
-#ifdef NLAC_X86_VARIANTS
-#include <immintrin.h>
-// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-// Vectors never cross a function that is not inlined, so their calling convention does not matter.
-#pragma GCC diagnostic ignored "-Wpsabi"
+#include "core/cpu/shares.h"
+#include "core/cpu/variants.h"
 
 #define NLAC_VARIANT baseline
 #define NLAC_LANES 4
@@ -78,14 +70,6 @@ bool by_pairs_of_heads(int64_t head_dim) {
   return by_pairs<Number>() && head_dim % 64 == 0;
 }
 
-// Multiplications that are worth waking a thread for.
-constexpr int64_t thread_work = int64_t{1} << 18;
-
-int64_t grain(int64_t work) { return std::max<int64_t>(1, thread_work / std::max<int64_t>(1, work)); }
-// Of passes over elements, which wait for memory and cost more each.
-int64_t row_grain(int64_t n) { return grain(16 * n); }
-
-int64_t parts(int64_t n, int64_t size) { return (n + size - 1) / size; }
 int64_t panels(int64_t columns) { return parts(columns, panel_columns); }
 int64_t groups(int64_t in) { return parts(in, int8_group); }
 
@@ -273,14 +257,9 @@ class Panels {
  public:
   Panels(const Factor& factor, int64_t depth, int64_t columns)
       : depth_(depth), columns_(columns), numbers_(scratch<float>(panels(columns) * panel_columns * depth)) {
-    for (int64_t c = 0; c < columns; c += panel_columns) {
-      const int64_t at = c * factor.column_step;
-      const void* const start = factor.type == Element::f32
-                                    ? static_cast<const void*>(static_cast<const float*>(factor.data) + at)
-                                    : static_cast<const Bits*>(factor.data) + at;
-      best_gemm().pack({start, factor.type, factor.row_step, factor.column_step}, depth,
-                       std::min(panel_columns, columns - c), numbers_.get() + c * depth);
-    }
+    for (int64_t c = 0; c < columns; c += panel_columns)
+      best_gemm().pack(factor.from(0, c), depth, std::min(panel_columns, columns - c),
+                       numbers_.get() + c * depth);
   }
   // to [rows, columns] = or += left [rows, depth] · the panels' first rows and columns.
   void multiply(const Rows& left, int64_t rows, int64_t depth, int64_t columns, float* to, int64_t stride,
@@ -411,8 +390,7 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Nu
                    const void* const* blocks, int64_t keys, int64_t values, Number* output) {
   if constexpr (std::is_same_v<Number, Bits>)
     if (by_pairs_of_heads<Number>(head.head_dim))
-      return bf16::attend_blocks({head.past, head.group, head.head_dim, head.q_stride, head.output_stride},
-                                 first, count, q, blocks, keys, values, output);
+      return bf16::attend_blocks(head, first, count, q, blocks, keys, values, output);
   const int64_t padded = panels(head.past + first + count) * panel_columns,
                 width = head.group * head.head_dim;
   const auto scores = scratch<float>(count * head.group * padded), queries = scratch<float>(count * width);

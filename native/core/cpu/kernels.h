@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/cpu/bf16_kernels.h"
+
 namespace nlac::cpu {
 
-using Bits = uint16_t;  // of a bfloat16
+using bf16::Bits, bf16::BlockHead, bf16::int8_group, bf16::kBlockTokens;
 
 // `Number` below is float or Bits.
 
@@ -21,7 +23,6 @@ using Bits = uint16_t;  // of a bfloat16
 // [panels][tiles][in][tile_columns]. `Packed` is Number, or int8_t: then each number is rounded to
 // a multiple of its scale, of which there is one for int8_group neighbours of an output; the
 // largest of them becomes 127.
-constexpr int64_t int8_group = 64;
 template <typename Number>
 struct PackedWeights {
   // Numbers that a packed matrix takes; float32 scales that one in int8 takes beside them.
@@ -78,19 +79,14 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
 // kBlockTokens], its values [kBlockTokens, head_dim]; where bf16_kernels.h takes them, as is said
 // there. What a block holds beyond its tokens is never seen. One head of one token into slot 0 …
 // 15; `last`: no token after it is there yet.
-constexpr int64_t kBlockTokens = 16;
 template <typename Number>
 void store_key(const Number* key, int64_t head_dim, int64_t slot, Number* block);
 template <typename Number>
 void store_value(const Number* value, int64_t head_dim, int64_t slot, bool last, Number* block);
 
-// Causal attention of the `group` query heads that share a key-value head, over blocks. Query i
-// sees the first past + i + 1 tokens. A query's result depends on these and itself alone, bit for
-// bit, however many are asked for at once.
-struct BlockHead {
-  int64_t past, group, head_dim;
-  int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
-};
+// Causal attention of the `group` query heads that share a key-value head, over blocks, of any
+// head_dim. Query i sees the first past + i + 1 tokens. A query's result depends on these and
+// itself alone, bit for bit, however many are asked for at once.
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +
 // keys and + values. Runs on the calling thread.
 template <typename Number>

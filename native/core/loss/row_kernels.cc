@@ -3,16 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/instruction_set.h"
+#include "core/cpu/variants.h"
 
-#ifdef NLAC_X86_VARIANTS
-#include <immintrin.h>
-// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-// Vectors never cross a function that is not inlined, so their calling convention does not matter.
-#pragma GCC diagnostic ignored "-Wpsabi"
 
 #define NLAC_VARIANT baseline
 #define NLAC_LANES 4

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Cross-compiles the C++ tests of the CPU's kernels, losses, optimizer, sum tree, model, generation and learner for 64-bit
-# ARM (NEON), and runs them with qemu against the fixtures that x86 is tested with. For Debian; takes an hour on two cores.
+# ARM (NEON), and runs them with qemu against the fixtures that x86 is tested with. For Debian; slow.
 #   scripts/arm64-check.sh [TEST…]   default: all of them, e.g. "cpu replay"
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests=("${@:-cpu replay optim model generate learner loss}")
-read -ra tests <<< "${tests[*]}"
+[ $# -gt 0 ] || set -- cpu replay optim model generate learner loss
+tests=("$@")
 site="${XDG_CACHE_HOME:-$HOME/.cache}/nlac/libtorch/2.11.0-aarch64"
 for program in aarch64-linux-gnu-g++-12 qemu-aarch64-static cmake ninja; do
   command -v "$program" > /dev/null && continue

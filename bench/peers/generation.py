@@ -20,6 +20,19 @@ def prompts(given):
     ]
 
 
+def load_model(job, dtype):
+    """The case's model, from nlac's cache."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nlac" / "models"
+    file = job["parameters"]["file"]
+    if not (cache / file).exists():
+        raise common.Skip(f"{file} is not in the cache")
+    model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=file, dtype=getattr(torch, dtype))
+    return model.to(job["device"])
+
+
 def transformers_in(dtype):
     return lambda job: transformers(job, dtype)
 
@@ -27,15 +40,10 @@ def transformers_in(dtype):
 def transformers(job, dtype="bfloat16"):
     """As many texts at once as the case has, its long ones 32 at a time; every text is written to its full length."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     common.threads(job)
     given = job["parameters"]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nlac" / "models"
-    if not (cache / given["file"]).exists():
-        raise common.Skip(f"{given['file']} is not in the cache")
-    model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=given["file"], dtype=getattr(torch, dtype))
-    model = model.to(job["device"]).eval()
+    model = load_model(job, dtype).eval()
     ids = torch.tensor(prompts(given), device=job["device"])
     written = given["written"]
 

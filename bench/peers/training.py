@@ -1,24 +1,16 @@
 """Peers of a training step: the mean NLL of some texts, its gradient and AdamW, as lib/bench/suites/training.ts has them."""
 
-import os
-from pathlib import Path
-
 import common
-from generation import prompts
+from generation import load_model, prompts
 
 
 def transformers_in(dtype):
     def prepare(job):
         import torch
-        from transformers import AutoModelForCausalLM
 
         common.threads(job)
         given = job["parameters"]
-        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nlac" / "models"
-        if not (cache / given["file"]).exists():
-            raise common.Skip(f"{given['file']} is not in the cache")
-        model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=given["file"], dtype=getattr(torch, dtype))
-        model = model.to(job["device"]).train()
+        model = load_model(job, dtype).train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=given["learningRate"], fused=True)
         texts = {"groups": given["texts"], "texts": 1, "shared": 0, "own": given["tokens"]}
         ids = torch.tensor(prompts(texts), device=job["device"])

@@ -103,10 +103,7 @@ export function explanations({ comparison, measure, methods }: Report): string[]
   ];
 }
 
-/**
- * What is to be known of single runs: those that broke off, ended early, are not over, or are of
- * another build.
- */
+/** Remarks on single runs: failed, ended early, still running, or of another build. */
 export function notes({ comparison, runs, build }: Report): string[] {
   const others = runs.filter(({ otherBuild }) => otherBuild);
   const failed = runs.filter(({ state }) => state === "failed");

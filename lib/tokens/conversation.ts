@@ -168,8 +168,8 @@ export class Conversation {
 
   /**
    * Appends an assistant's turn: its opening, the ids sampled, and what of the template's closing
-   * the model did not write itself. A stop id stands for the closing up to and including its
-   * control token.
+   * the model did not generate. A stop id replaces the closing up to and including its control
+   * token.
    *
    * Where the template drops the reasoning of earlier turns, this turn is appended without it, as
    * the next state holds it: its answer as sampled, after the template's opening of an earlier

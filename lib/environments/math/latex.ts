@@ -130,7 +130,7 @@ export function tokenize(answer: string, commas: Commas): Token[] | undefined {
   if (commas === "decimal")
     source = source
       .replace(/(?<![\d.,])\d{1,3}(?:\.\d{3})+(?=,\d)/g, (grouped) => grouped.replaceAll(".", ""))
-      // 1,234 has no decimals: whoever writes so means thousands.
+      // A comma before three digits groups thousands: 1,234 has no decimals.
       .replace(/(?<![\d.,])(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(?=\d+(?![\d.]*,\d))/g, "$1.");
   source = source.replace(
     /(\d*)\.(\d*)\\overline\s*\{(\d{1,40})\}/g,

@@ -77,7 +77,7 @@ export function printed(node: Node): string | undefined {
   }
 }
 
-/** Whether a value depends on what a name stands for. */
+/** Whether a value depends on a variable. */
 export function hasName(node: Node): boolean {
   switch (node.kind) {
     case "name":

@@ -121,7 +121,7 @@ function* sentences(shown: string, from: number): Generator<Span> {
   }
 }
 
-/** A sentence's last piece and those that a comma or "and" joins to it, without reasons and conditions. */
+/** A sentence's last piece, and pieces joined to it by a comma or "and", without reasons and conditions. */
 function answerOf(
   { start, end }: Span,
   shown: string,
@@ -186,7 +186,7 @@ function plainPieces(sentence: string, from: number): Piece[] {
   return found;
 }
 
-/** Brackets that a word opens, less those that it closes. */
+/** How many more brackets a word opens than it closes. */
 function depthOf(word: string): number {
   return (word.match(/[([{]/g)?.length ?? 0) - (word.match(/[)\]}]/g)?.length ?? 0);
 }

@@ -29,6 +29,7 @@ export const streams = {
   scenario: 21,
   probe: 22,
   permutation: 23,
+  shuffle: 24,
 } as const;
 
 function multiply(a: number, b: number): [high: number, low: number] {

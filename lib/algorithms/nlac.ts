@@ -32,7 +32,7 @@ import { checkConfig } from "../checks.ts";
 import type { Environment } from "../environments/contract.ts";
 import { throwIfAborted } from "../errors.ts";
 import type { LanguageModel, ScoredText } from "../model.ts";
-import { derivedSeed, streams } from "../random.ts";
+import { derivedSeed, permutation, streams } from "../random.ts";
 import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
 import { diagnose, diagnosticsConfig } from "../rollout/diagnose.ts";
 import { playEpisodes, stepsOf } from "../rollout/episodes.ts";
@@ -45,7 +45,7 @@ import { requireForm, requireTasks } from "../rollout/requirements.ts";
 import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import { targetMetrics, writeTargets } from "../rollout/targets.ts";
-import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
+import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
 import { readRecorded } from "../run/episodes.ts";
 import { sampleRecord } from "../run/samples.ts";
 import { scheduleConfig } from "../run/schedule.ts";
@@ -124,6 +124,13 @@ const fields = z.strictObject({
    * that a target of which the teacher is unsure does not come first for that.
    */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
+  /** Weight of L1 in a critic step; 0 leaves rehearsal alone, an ablation. Default and paper: 1. */
+  criticWeight: z.number().min(0).default(1),
+  /**
+   * Writes each target from the outcome of another transition of the batch: an ablation that breaks the link between
+   * action and outcome. Default false. Paper: none.
+   */
+  shuffleOutcomes: z.boolean().default(false),
   /**
    * Demonstrated targets and refinements, made up afresh, whose likelihood joins the loss of every critic step: they
    * keep a small model from forgetting these roles. 0 is off. Paper: none.
@@ -347,7 +354,9 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const transitions = replay.get(indices);
   const roles = new Roles(model, environment, config, state.updates, run.signal);
   const started = performance.now();
-  const targets = await writeTargets(roles, transitions);
+  const shuffleSeed = derivedSeed(config.seed, streams.shuffle, state.updates);
+  const outcomes = config.shuffleOutcomes ? withShuffledOutcomes(transitions, shuffleSeed) : transitions;
+  const targets = await writeTargets(roles, outcomes);
   const targeted = performance.now();
   const refined = await refine(roles, transitions);
   const generated = performance.now();
@@ -356,7 +365,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const usable = targets.flatMap(({ text }, i) => (text === undefined ? [] : [{ text, i }]));
   const texts = usable.map(({ text, i }) => ({
     ...text,
-    weight: weights[i]! / (text.response.length * usable.length),
+    weight: (config.criticWeight * weights[i]!) / (text.response.length * usable.length),
   }));
   const support = supportOf(config);
   const losses = await inGroups(texts, run.signal, (group) => model.tokenKl(group, { support }));
@@ -403,6 +412,18 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
     texts: kept.map((text) => ({ ...text, weight: 1 / (text.response.length * kept.length) })),
     metrics,
   };
+}
+
+/** Every transition with the outcome of the next one in a random order, so that none but a single one keeps its own. */
+function withShuffledOutcomes(transitions: readonly Transition[], seed: number): Transition[] {
+  const order = permutation(transitions.length, seed, streams.shuffle);
+  const shuffled = [...transitions];
+  for (const [place, i] of order.entries()) {
+    const { observation, reward, received, terminated, truncated } =
+      transitions[order[(place + 1) % order.length]!]!;
+    shuffled[i] = { ...transitions[i]!, observation, reward, received, terminated, truncated };
+  }
+  return shuffled;
 }
 
 /** A step on the gradients of one of the two losses. */

@@ -30,6 +30,7 @@ import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
 import { rolloutMetrics } from "../rollout/evaluate.ts";
 import { inGroups, mean } from "../rollout/losses.ts";
 import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
+import { rehearse } from "../rollout/rehearsal.ts";
 import { requireForm, requireHindsight, requireTasks } from "../rollout/requirements.ts";
 import { scheduledStep } from "../rollout/step.ts";
 import {
@@ -73,9 +74,15 @@ export const rftConfig = z.strictObject({
   successReward: z.number().optional(),
   /**
    * What is imitated: the actions of episodes that succeed, or of all episodes the actions that their observations, read
-   * in hindsight, say should have been taken (`hindsight` of the environment). Paper: successes.
+   * in hindsight, say should have been taken (`hindsight` of the environment): each by the observation that follows it,
+   * or ("hindsight-episode") by all that follow. Paper: successes.
    */
-  imitate: z.enum(["successes", "hindsight"]).default("successes"),
+  imitate: z.enum(["successes", "hindsight", "hindsight-episode"]).default("successes"),
+  /**
+   * Demonstrated targets and refinements whose likelihood joins the loss of every step, as in NLAC: for comparisons that
+   * give both methods the same labelled texts. 0 is off. Paper: none.
+   */
+  rehearsal: z.int().min(0).default(0),
   /** Actions kept, the newest. Paper: not given. */
   capacity: count.default(100_000),
   /** Draw each solved task equally often, or each kept action: easy tasks fill the buffer. Paper: not given. */
@@ -139,7 +146,7 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
   requireForm(environment, config);
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  if (config.imitate === "hindsight") requireHindsight(environment);
+  if (config.imitate !== "successes") requireHindsight(environment);
   const successes = new Successes(config, (trajectory) => imitable(model, environment, config, trajectory));
   const state = await restore(run, successes);
   const training: Training<Task> = { model, environment, tasks, successes, state, config, run };
@@ -215,9 +222,17 @@ function imitable<Task>(
     if (isFaulty(trajectory) || !good) return undefined;
     return transitionsOf(trajectory).filter(({ turn }) => trajectory.turns[turn]!.action !== undefined);
   }
-  return transitionsOf(trajectory).flatMap((transition) => {
+  const transitions = transitionsOf(trajectory);
+  return transitions.flatMap((transition, i) => {
     const { action, tokens } = trajectory.turns[transition.turn]!;
-    const better = action && environment.hindsight!(action, transition.observation);
+    const later = imitate === "hindsight-episode" ? transitions.slice(i + 1) : [];
+    const better =
+      action &&
+      environment.hindsight!(
+        action,
+        transition.observation,
+        later.map(({ observation }) => observation),
+      );
     if (better === undefined) return [];
     if (better.text === action!.text) return [{ ...transition, action: tokens }];
     const written = actionTokens(model, transition.state, better, environment.actionFormat);
@@ -300,6 +315,13 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     weight: 1 / (drawn.action.length * actions.length),
   }));
   const losses = await inGroups(texts, run.signal, (group) => model.tokenNll(group));
+  const rehearsalSeed = derivedSeed(config.seed, streams.rehearsal, state.updates);
+  const rehearsed = await rehearse({
+    ...training,
+    count: config.rehearsal,
+    seed: rehearsalSeed,
+    signal: run.signal,
+  });
   throwIfAborted(run.signal);
   const stepped = await scheduledStep(model, config, state, config.updatesPerIteration);
   for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
@@ -309,7 +331,10 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   return {
     "loss/nll": mean(losses.map(mean)),
     "tokens/nll": tokens,
-    "tokens/gradient": tokens,
+    ...(config.rehearsal > 0
+      ? { "loss/rehearsal": rehearsed.nll, "tokens/rehearsal": rehearsed.tokens }
+      : {}),
+    "tokens/gradient": tokens + rehearsed.tokens,
     ...stepped,
     "time/update": (performance.now() - started) / 1000,
   };

@@ -4,7 +4,13 @@ import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { z } from "zod";
-import { type Comparison, loadComparison, parseComparison, planRuns } from "../compare/comparison.ts";
+import {
+  type Comparison,
+  loadComparison,
+  parseComparison,
+  planRuns,
+  stepsOf,
+} from "../compare/comparison.ts";
 import { RunsDisplay } from "../compare/display.ts";
 import { makeReport, type Report } from "../compare/report.ts";
 import type { Axis } from "../compare/runs.ts";
@@ -152,7 +158,7 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
     const chosen = runs.filter(
       ({ method, seed }) => (only?.includes(method) ?? true) && (seeds?.includes(seed) ?? true),
     );
-    const display = new RunsDisplay(chosen, comparison.environmentSteps);
+    const display = new RunsDisplay(chosen, (method) => stepsOf(comparison, method));
     const schedule = new Schedule({
       jobs: flags.jobs,
       threads: threadCount(),

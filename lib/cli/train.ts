@@ -134,7 +134,7 @@ async function requireGiven(
   if (shows) requireDemonstrations(environment);
   if (shows || config.episodesPerIteration > 0) await requireTasks(environment, "train");
   if (config.evaluation.every > 0) await requireTasks(environment, config.evaluation.split);
-  if ("imitate" in config && config.imitate === "hindsight") requireHindsight(environment);
+  if ("imitate" in config && config.imitate !== "successes") requireHindsight(environment);
   // A run that was begun has its own copy of them.
   for (const file of resume || !("recorded" in config) ? [] : config.recorded)
     onDisk(file, () => accessSync(file, constants.R_OK));

@@ -5,6 +5,7 @@
 
 import { escaped, round, text } from "../bench/svg.ts";
 import { coverage } from "../statistics.ts";
+import { mostStepsOf } from "./comparison.ts";
 import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
 import { smoothing, tokenRange } from "./report.ts";
@@ -194,7 +195,7 @@ function scaleOf(
   axis: Axis,
 ): { share: (at: number) => number; marks: number[] } {
   if (axis === "steps") {
-    const most = comparison.environmentSteps;
+    const most = mostStepsOf(comparison);
     return { share: (at) => at / most, marks: ticks(most) };
   }
   const [first, last] = tokenRange(runs, axis) ?? [1, 10];

@@ -23,6 +23,11 @@ export const comparisonSchema = z
     environmentSteps: z.int().min(1),
     /** Every method is trained once with each, as `config.seed`. */
     seeds: z.array(z.int().min(0)).min(1).refine(unique, "There is a seed twice."),
+    /**
+     * Other fields of the recipes that are set to the seed, such as "environment.options.seed" for an environment whose
+     * seed makes its world. Default: none.
+     */
+    seedFields: z.array(z.string().min(1)).default([]),
     /** Changes to the recipes of all methods. */
     set: changes,
     methods: z
@@ -32,8 +37,13 @@ export const comparisonSchema = z
           name: z.string().regex(/^\w[\w.-]*$/, "It may have letters, digits, dots, dashes and underscores."),
           /** A recipe's name, or its file, seen from the comparison's. */
           recipe: z.string().min(1),
-          /** Changes to its recipe, after those to all. */
+          /**
+           * Changes to its recipe, after those to all. Methods may differ in `environment` by these changes only:
+           * so that a difference between worlds is meant.
+           */
           set: changes,
+          /** Steps of the environment for this method, in place of the comparison's. */
+          environmentSteps: z.int().min(1).optional(),
         }),
       )
       .min(1)
@@ -123,18 +133,22 @@ export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
   const runs: PlannedRun[] = [];
   for (const seed of comparison.seeds) {
     for (const { name: method, recipe, set } of comparison.methods) {
-      const changes = [...fieldsOf(comparison.set), ...fieldsOf(set), `config.seed=${seed}`];
+      const seeded = ["config.seed", ...comparison.seedFields].map((field) => `${field}=${seed}`);
+      const changes = [...fieldsOf(comparison.set), ...fieldsOf(set), ...seeded];
       let resolved = await loadRecipe(recipe, changes);
       // An algorithm that cannot end at a number of steps ends by its iterations, and the report says where.
       if (Object.hasOwn(resolved.config, "environmentSteps")) {
-        changes.push(`config.environmentSteps=${comparison.environmentSteps}`);
+        changes.push(`config.environmentSteps=${stepsOf(comparison, method)}`);
         resolved = await loadRecipe(recipe, changes);
       }
       runs.push({ method, seed, recipe, changes, resolved });
     }
   }
-  const [first] = runs;
-  const other = runs.find(
+  const meant = new Set(comparison.methods.flatMap(({ name, set }) => ("environment" in set ? [name] : [])));
+  const [first, ...others] = runs.filter(
+    ({ method, seed }) => seed === comparison.seeds[0] && !meant.has(method),
+  );
+  const other = others.find(
     ({ resolved }) => !isDeepStrictEqual(resolved.environment, first!.resolved.environment),
   );
   if (other === undefined) return runs;
@@ -143,6 +157,16 @@ export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
     `${first!.method} and ${other.method} are trained on different environments: ` +
       `${JSON.stringify(first!.resolved.environment)} and ${JSON.stringify(other.resolved.environment)}.`,
   );
+}
+
+/** Environment steps after which runs of `method` are compared. */
+export function stepsOf({ methods, environmentSteps }: Comparison, method: string): number {
+  return methods.find(({ name }) => name === method)?.environmentSteps ?? environmentSteps;
+}
+
+/** The most environment steps that any method takes. */
+export function mostStepsOf(comparison: Comparison): number {
+  return Math.max(...comparison.methods.map(({ name }) => stepsOf(comparison, name)));
 }
 
 /** { config: { batchSize: 8 } } as ["config.batchSize=8"]. */

@@ -27,20 +27,20 @@ interface Standing {
 
 export class RunsDisplay {
   readonly #runs: readonly ComparedRun[];
-  readonly #budget: number;
+  readonly #stepsOf: (method: string) => number;
   readonly #stream: ProgressStream & { rows?: number };
   readonly #standings = new Map<ComparedRun, Standing>();
   readonly #clock: NodeJS.Timeout;
   #lines = 0;
 
-  /** @param budget environment steps of a run */
+  /** @param stepsOf environment steps of a method's runs */
   constructor(
     runs: readonly ComparedRun[],
-    budget: number,
+    stepsOf: (method: string) => number,
     stream: ProgressStream & { rows?: number } = process.stderr,
   ) {
     this.#runs = runs;
-    this.#budget = budget;
+    this.#stepsOf = stepsOf;
     this.#stream = stream;
     const interval = stream.isTTY ? drawInterval : plainInterval;
     this.#clock = setInterval(() => this.#look(), interval * 1000).unref();
@@ -95,13 +95,14 @@ export class RunsDisplay {
 
   #line(run: ComparedRun): string {
     const { steps, success } = this.#read(run);
+    const budget = this.#stepsOf(run.method);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
-    const done = Math.round(Math.min(1, steps / this.#budget) * barWidth);
+    const done = Math.round(Math.min(1, steps / budget) * barWidth);
     const parts = [
       nameOf(run).padEnd(names),
       run.state.padEnd(8),
       "█".repeat(done) + "░".repeat(barWidth - done),
-      `${formatCount(steps)}/${formatCount(this.#budget)} steps`,
+      `${formatCount(steps)}/${formatCount(budget)} steps`,
     ];
     if (success !== null) parts.push(`success ${formatShare(success)}`);
     if (run.state === "running") parts.push(...this.#times(run));
@@ -114,7 +115,7 @@ export class RunsDisplay {
     const { steps, stepsBefore = 0 } = this.#standings.get(run)!;
     const gone = (performance.now() - (run.started ?? performance.now())) / 1000;
     const progressed = steps - stepsBefore;
-    const left = (gone / progressed) * Math.max(0, this.#budget - steps);
+    const left = (gone / progressed) * Math.max(0, this.#stepsOf(run.method) - steps);
     return [`${formatSeconds(gone)} gone`, ...(progressed > 0 ? [`${formatSeconds(left)} left`] : [])];
   }
 
@@ -129,8 +130,9 @@ export class RunsDisplay {
     this.#standings.set(run, standing);
     const bytes = statSync(join(run.path, "metrics.jsonl"), { throwIfNoEntry: false })?.size ?? 0;
     if (bytes === standing.bytes) return standing;
-    const { environmentSteps, evaluated, collected } = readFigures(run.path, this.#budget);
-    const points = evaluated.length > 0 ? evaluated : smoothed(collected, smoothing * this.#budget);
+    const budget = this.#stepsOf(run.method);
+    const { environmentSteps, evaluated, collected } = readFigures(run.path, budget);
+    const points = evaluated.length > 0 ? evaluated : smoothed(collected, smoothing * budget);
     return Object.assign(standing, {
       bytes,
       steps: environmentSteps,

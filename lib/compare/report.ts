@@ -4,7 +4,7 @@ import { describeSource, type Source } from "../bench/machine.ts";
 import type { Interval } from "../rollout/intervals.ts";
 import { mean } from "../rollout/losses.ts";
 import { bootstrap, type PermutationTest, permutationTest } from "../statistics.ts";
-import type { Comparison } from "./comparison.ts";
+import { type Comparison, stepsOf } from "./comparison.ts";
 import {
   type Axis,
   axes,
@@ -100,7 +100,7 @@ export const smoothing = 0.1;
 
 /** Reads every run and takes the figures of every method. Throws ERR_RUN for damaged records, ERR_IO. */
 export function makeReport(comparison: Comparison, runs: readonly ComparedRun[]): Report {
-  const figures = runs.map(({ path }) => readFigures(path, comparison.environmentSteps));
+  const figures = runs.map(({ path, method }) => readFigures(path, stepsOf(comparison, method)));
   const begun = figures.filter(({ environmentSteps }) => environmentSteps > 0);
   const measure: Measure =
     begun.length > 0 && begun.every(({ evaluated }) => evaluated.length > 0) ? "evaluated" : "collected";
@@ -151,17 +151,18 @@ export function isOver(state: RunState): boolean {
 }
 
 /** A run that has ended before the steps that it was given: its last success counts where it came no further. */
-export function endedShort({ state, environmentSteps }: RunReport, comparison: Comparison): boolean {
-  return isOver(state) && environmentSteps < comparison.environmentSteps;
+export function endedShort({ state, method, environmentSteps }: RunReport, comparison: Comparison): boolean {
+  return isOver(state) && environmentSteps < stepsOf(comparison, method);
 }
 
 function reportRun(
-  { environmentSteps: budget }: Comparison,
+  comparison: Comparison,
   { method, seed, state, outcome, started, path }: ComparedRun,
   figures: RunFigures,
   measure: Measure,
 ): RunReport {
   const { environmentSteps, updates, gradientTokens, generatedTokens } = figures;
+  const budget = stepsOf(comparison, method);
   const points =
     measure === "evaluated" ? figures.evaluated : smoothed(figures.collected, smoothing * budget);
   const now = started === undefined ? 0 : (performance.now() - started) / 1000;
@@ -178,7 +179,7 @@ function reportRun(
 }
 
 function reportMethod(
-  { paired }: Comparison,
+  comparison: Comparison,
   { name, recipe }: { name: string; recipe: string },
   allRuns: readonly RunReport[],
   reference: readonly RunReport[] | undefined,
@@ -204,13 +205,19 @@ function reportMethod(
       against === undefined
         ? null
         : knownInterval(bootstrap([scores, against], ([a, b]) => [probabilityOfImprovement(a!, b!)])[0]!),
-    difference: referenceRuns === undefined ? null : differenceOf(counted, referenceRuns, paired),
+    difference: referenceRuns === undefined ? null : differenceOf(counted, referenceRuns, comparison.paired),
     updates: average(({ updates }) => updates),
     gradientTokens: average(({ gradientTokens }) => gradientTokens),
     generatedTokens: average(({ generatedTokens }) => generatedTokens),
     seconds: average(({ seconds }) => seconds),
     peakBytes: average(({ peakBytes }) => peakBytes),
-    curves: byAxis((axis) => methodCurve(drawn, grids[axis], axis)),
+    curves: byAxis((axis) =>
+      methodCurve(
+        drawn,
+        grids[axis].filter((at) => axis !== "steps" || at <= stepsOf(comparison, name)),
+        axis,
+      ),
+    ),
     curveRuns: drawn.length,
   };
 }
@@ -257,10 +264,15 @@ function byAxis<T>(of: (axis: Axis) => T): Record<Axis, T> {
  * The places at which curves are drawn: even ones over steps; over tokens, of which methods take
  * very different numbers, even ratios.
  */
-function gridsOf({ environmentSteps }: Comparison, runs: readonly RunReport[]): Record<Axis, number[]> {
+function gridsOf(comparison: Comparison, runs: readonly RunReport[]): Record<Axis, number[]> {
   return byAxis((axis) => {
-    if (axis === "steps")
-      return Array.from({ length: gridPoints + 1 }, (_, i) => (environmentSteps * i) / gridPoints);
+    if (axis === "steps") {
+      const budgets = [...new Set(comparison.methods.map(({ name }) => stepsOf(comparison, name)))];
+      const places = budgets.flatMap((budget) =>
+        Array.from({ length: gridPoints + 1 }, (_, i) => (budget * i) / gridPoints),
+      );
+      return [...new Set(places)].sort((a, b) => a - b);
+    }
     const range = tokenRange(runs, axis);
     if (range === undefined) return [];
     const [least, most] = range;

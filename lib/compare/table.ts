@@ -4,6 +4,7 @@ import { formatBytes } from "../native/report.ts";
 import type { Interval } from "../rollout/intervals.ts";
 import { formatSeconds } from "../run/progress.ts";
 import { coverage, type PermutationTest } from "../statistics.ts";
+import { stepsOf } from "./comparison.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
 import type { Axis } from "./runs.ts";
 
@@ -24,9 +25,16 @@ export const axisNames: Readonly<Record<Axis, string>> = {
 
 /** The methods' figures at the comparison's number of steps. */
 export function methodTable({ comparison, methods }: Report): Table {
+  const budgets = new Set(methods.map(({ name }) => stepsOf(comparison, name)));
   const columns: [heading: string, cell: (method: MethodReport) => string][] = [
     ["method", ({ name }) => name],
     ["runs", ({ counted }) => `${counted}/${comparison.seeds.length}`],
+    ...(budgets.size > 1
+      ? ([["steps", ({ name }) => formatCount(stepsOf(comparison, name))]] satisfies [
+          string,
+          (method: MethodReport) => string,
+        ][])
+      : []),
     ["success, IQM", ({ success, counted }) => formatInterval(success, counted)],
     ["mean", ({ mean }) => formatShare(mean)],
     ["median", ({ median }) => formatShare(median)],
@@ -78,7 +86,11 @@ export function runTable({ comparison, runs }: Report): Table {
 
 /** How the figures are to be read. */
 export function explanations({ comparison, measure, methods }: Report): string[] {
-  const steps = formatCount(comparison.environmentSteps);
+  const budgets = new Set(methods.map(({ name }) => stepsOf(comparison, name)));
+  const at =
+    budgets.size > 1
+      ? "after the method's own environment steps"
+      : `at ${formatCount([...budgets][0] ?? comparison.environmentSteps)} environment steps`;
   const { reference, paired } = comparison;
   const tests = methods.flatMap(({ difference }) => difference?.test ?? []);
   const least = Math.min(...tests.map(({ permutations }) => 2 / permutations));
@@ -88,7 +100,7 @@ export function explanations({ comparison, measure, methods }: Report): string[]
       ? "Success: the share of episodes that succeed when the policy is evaluated during training (eval/success)"
       : `Success: the share of training episodes that are solved as they are collected (rollout/success), averaged over the last ${100 * smoothing} % of the steps`;
   return [
-    `${measured}; at ${steps} environment steps.`,
+    `${measured}; ${at}.`,
     `IQM: interquartile mean over seeds; in brackets its ${100 * coverage} % interval, from a bootstrap over seeds.`,
     ...(comparison.methods.length > 1
       ? [

@@ -177,10 +177,16 @@ export interface Environment<Task = unknown> {
    */
   agreement?(future: string, observation: readonly Message[]): number | undefined;
   /**
-   * The action that should have been taken, as far as a reading of the observation after it tells: the very one where it
-   * was right, undefined where nothing is told. For relabelling in hindsight.
+   * The action that should have been taken, as far as the observation after it says: the same action if it was right,
+   * undefined if nothing is said. For relabelling in hindsight.
+   *
+   * @param later all observations after this one, for methods that read the whole episode; else empty
    */
-  hindsight?(action: Action, observation: readonly Message[]): Action | undefined;
+  hindsight?(
+    action: Action,
+    observation: readonly Message[],
+    later: readonly (readonly Message[])[],
+  ): Action | undefined;
   /** Of all episodes so far; absent where no LLM service is behind the environment. */
   usage?(): Usage;
   close(): Promise<void>;

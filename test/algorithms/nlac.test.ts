@@ -834,6 +834,31 @@ test("rehearsed examples join the critic's step on request, and change nothing e
   expect(without.policy).toHaveLength(2);
 });
 
+test("without a weight L1 trains nothing: the critic's step is rehearsal's alone", async () => {
+  const [model, whole] = [script(), script()];
+  await train(model, { criticWeight: 0 });
+  await train(whole);
+  const unweighted = (texts: DistilledText[]) => texts.map(({ weight: _, ...text }) => text);
+  expect(kls(model).map(({ weight }) => weight)).toEqual(Array(8).fill(0));
+  expect(kls(whole).every(({ weight }) => weight! > 0)).toBe(true);
+  expect(unweighted(kls(model))).toEqual(unweighted(kls(whole)));
+});
+
+test("shuffled outcomes: every target is written from another transition's, the student's text stays", async () => {
+  const config = { episodesPerIteration: 2, batchSize: 6 };
+  const [model, whole] = [script(), script()];
+  await train(model, { ...config, shuffleOutcomes: true });
+  await train(whole, config);
+  const observed = (texts: DistilledText[]) =>
+    texts.map(({ teacher, student }) =>
+      model.decode(teacher).slice(model.decode(student).lastIndexOf("<|im_start|>user")),
+    );
+  const [shuffled, own] = [kls(model), kls(whole)];
+  expect(shuffled.map(({ student }) => student)).toEqual(own.map(({ student }) => student));
+  expect(observed(shuffled).sort()).toEqual(observed(own).sort());
+  expect(observed(shuffled)).not.toEqual(observed(own));
+});
+
 test("rehearsed examples have their step where no target could be used", async () => {
   const model = script({ backup: "whatever" });
   const config = { ...small, batchSize: 2, rehearsal: 2, targets: "parsed" as const };

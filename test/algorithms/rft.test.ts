@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type RftConfigInput, rftConfig, trainRft } from "../../lib/algorithms/rft.ts";
 import type { Action, Message } from "../../lib/environments/contract.ts";
+import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
@@ -94,6 +95,40 @@ describe("the buffer", () => {
     await expect(train({ imitate: "hindsight" })).rejects.toThrow(
       expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("hindsight") }),
     );
+  });
+
+  test("in hindsight of the whole episode: all later observations are read", async () => {
+    const read: number[][] = [];
+    const environment = {
+      ...errandEnvironment({ turns: 3 }),
+      hindsight: (
+        action: Action,
+        observation: readonly Message[],
+        later: readonly (readonly Message[])[],
+      ) => {
+        read.push([observation.length, later.length]);
+        return action;
+      },
+    };
+    const { run } = await train({ imitate: "hindsight-episode" }, environment);
+    expect(read).toEqual(
+      run.trajectories.flatMap(({ turns }) => turns.map((_, i) => [1, turns.length - 1 - i])),
+    );
+    read.length = 0;
+    await train({ imitate: "hindsight" }, environment);
+    expect(new Set(read.map(([, later]) => later))).toEqual(new Set([0]));
+  });
+
+  test("rehearsed texts join every step on request", async () => {
+    const environment = twentyQuestions({ turns: 3 });
+    const config = { rehearsal: 6, successReward: -100, batchSize: 4 };
+    const { texts, updates } = await train(config, environment as never);
+    expect(updates).toHaveLength(2);
+    expect(texts).toHaveLength(2 * (4 + 6));
+    for (const values of updates) {
+      expect(values["loss/rehearsal"]).toBeGreaterThan(0);
+      expect(values["tokens/gradient"]).toBe(values["tokens/nll"]! + values["tokens/rehearsal"]!);
+    }
   });
 
   test("an unreadable action of a successful episode is not imitated", async () => {

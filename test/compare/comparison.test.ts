@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { loadComparison, parseComparison, planRuns } from "../../lib/compare/comparison.ts";
+import { loadComparison, parseComparison, planRuns, stepsOf } from "../../lib/compare/comparison.ts";
 import { loadRecipe } from "../../lib/recipe.ts";
 import { comparisonOf } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
@@ -31,6 +31,7 @@ describe("a comparison file", () => {
     expect(parseComparison(given, "mine.ts")).toEqual({
       ...given,
       description: "",
+      seedFields: [],
       notes: [],
       paired: false,
       set: {},
@@ -102,7 +103,9 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
     await expect(loadComparison("sorting")).rejects.toThrow(
       expect.objectContaining({
         code: "ERR_CONFIG",
-        message: expect.stringMatching(/one of ablations, dead-ends, errands, errands-tuning, quickstart\.$/),
+        message: expect.stringMatching(
+          /one of ablations, causal-controls, dead-ends, errands, errands-tuning, feedback, quickstart, rehearsal\.$/,
+        ),
       }),
     );
   });
@@ -138,5 +141,26 @@ describe("the plan of runs", () => {
     await expect(planRuns(comparisonOf({ methods }))).rejects.toThrow(
       /errands and twenty-questions are trained on different environments/,
     );
+    const meant = { name: "silent", recipe: "errands", set: { environment: { options: { explained: 0 } } } };
+    const runs = await planRuns(comparisonOf({ methods: [methods[0]!, meant] }));
+    expect(runs[1]!.resolved.environment.options).toEqual({ explained: 0 });
+  });
+
+  test("a seed may make the world too, and a method may have steps of its own", async () => {
+    const comparison = comparisonOf({
+      ...{ environmentSteps: 100, seeds: [7, 8], seedFields: ["environment.options.seed"] },
+      methods: [
+        { name: "nlac", recipe: "errands" },
+        { name: "long", recipe: "errands", environmentSteps: 900 },
+      ],
+    });
+    const runs = await planRuns(comparison);
+    expect(runs.map(({ resolved }) => resolved.environment.options)).toEqual(
+      [7, 7, 8, 8].map((seed) => ({ seed })),
+    );
+    expect(runs.map(({ resolved }) => resolved.config)).toMatchObject(
+      [100, 900, 100, 900].map((environmentSteps) => ({ environmentSteps })),
+    );
+    expect(stepsOf(comparison, "long")).toBe(900);
   });
 });

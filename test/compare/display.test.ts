@@ -23,7 +23,7 @@ test("where output is piped: a line when a run begins or ends, and one a minute"
     const runs = waiting(directory, 2);
     const [run] = runs;
     const stream = screen({ isTTY: false });
-    const display = new RunsDisplay(runs, 1000, stream);
+    const display = new RunsDisplay(runs, () => 1000, stream);
     Object.assign(run!, { state: "running", started: performance.now() });
     display.changed(run!);
     expect(stream.written).toEqual([`nlac, seed 0  running   ${"░".repeat(16)}  0/1,000 steps  0s gone\n`]);
@@ -46,7 +46,7 @@ test("at a terminal: a line a run, renewed in place, as many and as long as ther
   inDirectory((directory) => {
     const runs = waiting(directory, 9);
     const stream = screen({ isTTY: true, rows: 6, columns: 40 });
-    const display = new RunsDisplay(runs, 1000, stream);
+    const display = new RunsDisplay(runs, () => 1000, stream);
     for (const run of runs.slice(0, 7)) run.state = "finished";
     runs[0]!.state = "running";
     runs[0]!.started = performance.now();

@@ -133,6 +133,19 @@ describe("errands", () => {
     }
   });
 
+  it("does not name the dead end that lost an errand, on request", async () => {
+    const [{ kind, chain, deadEnds }] = makeErrands(3, { ...shape, deadEnds: 2 }) as [Errand];
+    const [[thing, step]] = [...deadEnds] as [[string, number]];
+    const brought = chain.map((right, i) => (i === step ? thing : right));
+    const named = await play({ deadEnds: 2, seed: 3 }, kind, brought);
+    const said = await play({ deadEnds: 2, seed: 3, namesDeadEnd: false }, kind, brought);
+    expect(said.slice(0, -1)).toEqual(named.slice(0, -1));
+    expect(said.at(-1)).toEqual({
+      ...{ took: undefined, wants: undefined, refused: true, status: null },
+      ...{ ending: "office closes", reward: 0, terminated: true },
+    });
+  });
+
   it.each([
     [{ chain: 5, moves: 4 }, /more things than it has moves/],
     [{ deadEnds: 13 }, /too few/],
@@ -243,7 +256,8 @@ describe("errandsSuccessRate", () => {
 it("in hindsight the desk's answer tells the thing that it took or wants, a dead end too", () => {
   const { hindsight } = errands();
   const action = { text: "pen", thought: "The visa, after nothing." };
-  const after = (answer: string) => hindsight!(action, [{ role: "user", content: answer }]);
+  const said = (content: string) => [{ role: "user" as const, content }];
+  const after = (answer: string) => hindsight!(action, said(answer), []);
   const status = { kind: "visa", movesLeft: 3, brought: ["pen"] };
   expect(after(deskText({ kind: "took", thing: "pen" }, status))).toEqual(action);
   expect(after(deskText({ kind: "took", thing: "pen" }, status, { kind: "lost", over: "pen" }))).toEqual(
@@ -251,6 +265,14 @@ it("in hindsight the desk's answer tells the thing that it took or wants, a dead
   );
   expect(after(deskText({ kind: "wants", thing: "seal" }, status))).toEqual({ ...action, text: "seal" });
   expect(after(deskText({ kind: "refused" }, status))).toBeUndefined();
+  // The whole episode may name the dead end at its end.
+  const took = said(deskText({ kind: "took", thing: "pen" }, status));
+  const end = (over: string) => [
+    took,
+    said(deskText({ kind: "took", thing: "map" }, status, { kind: "lost", over })),
+  ];
+  expect(hindsight!(action, took, end("pen"))).toBeUndefined();
+  expect(hindsight!(action, took, end("seal"))).toEqual(action);
 });
 
 describe("demonstrations", () => {
@@ -314,6 +336,16 @@ describe("demonstrations", () => {
     expect(yes.critique / counts.critique).toBeLessThan(yes.target / counts.target);
     expect(yes.target / counts.target).toBeGreaterThan(0.4);
     expect(yes.target / counts.target).toBeLessThan(0.75);
+  });
+
+  it("know nothing of dead ends where none is named", async () => {
+    const said = async (namesDeadEnd: boolean) => {
+      const all = [];
+      for (let seed = 0; seed < 40; seed++) all.push(...(await texts(seed, { deadEnds: 9, namesDeadEnd })));
+      return all.map(({ prompt, response }) => model.decode([...prompt, ...response])).join("\n");
+    };
+    expect(await said(true)).toMatch(/Lost over the .*Not the /s);
+    expect(await said(false)).not.toMatch(/[Ll]ost over|Not the /);
   });
 
   it("say nothing of the environment's own errands", async () => {

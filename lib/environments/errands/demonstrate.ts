@@ -28,6 +28,7 @@ import {
   pick,
   type Random,
   randomFrom,
+  shown,
   wanted,
 } from "./world.ts";
 
@@ -40,8 +41,14 @@ const mostMoves = 9;
 const followed = 0.8;
 const silent = 0.2;
 
-/** @param deadEnds things of each errand that the desk takes by mistake */
-export function demonstrate(seed: number, deadEnds: number): Demonstration {
+/**
+ * @param deadEnds things of each errand that the desk takes by mistake
+ * @param namesDeadEnd whether the end of a lost errand names one; if not, no judgement knows of dead ends
+ */
+export function demonstrate(
+  seed: number,
+  { deadEnds, namesDeadEnd }: { deadEnds: number; namesDeadEnd: boolean },
+): Demonstration {
   const random = randomFrom(seed);
   const length = shortest + pick(random, longest - shortest + 1);
   const errand = makeErrand(anyOf(kinds, random), length, Math.min(deadEnds, things.length - length), random);
@@ -62,10 +69,13 @@ export function demonstrate(seed: number, deadEnds: number): Demonstration {
     const follows = told !== undefined && random() < followed;
     const thing = follows ? told! : random() < skill ? right : anyOf(things, random);
     const move = bring(errand, progress, thing, explains);
-    const answer = said(deskText(move.event, { kind: errand.kind, ...move.progress }, move.ending));
+    const { event, ending } = shown(move, namesDeadEnd);
+    const answer = said(deskText(event, { kind: errand.kind, ...move.progress }, ending));
     turns.push({
       action: actionOf(thing, errand, progress),
-      judged: [judge(errand, progress, judged(errand, progress, thing, random), explains, random)],
+      judged: [
+        judge(errand, progress, judged(errand, progress, thing, random), { explains, namesDeadEnd }, random),
+      ],
       observation: answer,
     });
     if (move.ending !== undefined) return { observation, turns };
@@ -99,14 +109,17 @@ function judge(
   errand: Errand,
   progress: Progress,
   { thing, foreseeable }: { thing: string; foreseeable: boolean },
-  explains: boolean,
+  { explains, namesDeadEnd }: { explains: boolean; namesDeadEnd: boolean },
   random: Random,
 ): JudgedAction {
-  const { progress: after, event, ending } = bring(errand, progress, thing, explains);
+  const move = bring(errand, progress, thing, explains);
+  const { event, ending } = shown(move, namesDeadEnd);
+  const after = namesDeadEnd ? move.progress : { ...move.progress, lostOver: undefined };
   const prospect: Prospect =
     ending?.kind === "done" ? { kind: "done", moves: 1 } : (ending ?? foretold(errand, after, random));
   const future = futureText(event, prospect);
-  const { advice, better } = advise(errand, progress, thing, event, random);
+  const knowsDeadEnd = namesDeadEnd && isDeadEnd(errand, progress, thing);
+  const { advice, better } = advise(knowsDeadEnd, thing, event, random);
   return {
     action: actionOf(thing, errand, progress),
     future,
@@ -134,8 +147,7 @@ function foretold(errand: Errand, after: Progress, random: Random): Prospect {
 
 /** What would be better, and what to bring instead: where nobody says, anything else. */
 function advise(
-  errand: Errand,
-  progress: Progress,
+  isDeadEnd: boolean,
   thing: string,
   event: Event,
   random: Random,
@@ -146,7 +158,7 @@ function advise(
   );
   if (event.kind === "wants") return { advice: adviceText("first", event.thing), better: event.thing };
   if (event.kind === "refused") return { advice: adviceText("first", other), better: other };
-  if (isDeadEnd(errand, progress, thing)) return { advice: adviceText("not", thing), better: other };
+  if (isDeadEnd) return { advice: adviceText("not", thing), better: other };
   return { better: thing };
 }
 

@@ -15,6 +15,7 @@ import type { Action, Environment, Episode, ResetOptions, StepResult } from "../
 import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { demonstrate } from "./demonstrate.ts";
 import {
+  deadEndIn,
   deskText,
   eventAgreement,
   foretoldSuccess,
@@ -24,7 +25,15 @@ import {
   thingIn,
   things,
 } from "./words.ts";
-import { bring, type Errand, type ErrandPolicy, makeErrands, type Progress, successRate } from "./world.ts";
+import {
+  bring,
+  type Errand,
+  type ErrandPolicy,
+  makeErrands,
+  type Progress,
+  shown,
+  successRate,
+} from "./world.ts";
 
 const errandsOptions = z
   .strictObject({
@@ -41,6 +50,11 @@ const errandsOptions = z
      * nothing had happened, but the last thing will be refused. Default 0.
      */
     deadEnds: z.int().min(0).default(0),
+    /**
+     * Whether the end of an errand that a dead end has lost names the dead end. If not, the last thing is refused
+     * without an explanation and the office closes. Default true.
+     */
+    namesDeadEnd: z.boolean().default(true),
     /** Determines the hidden orders. Default 0. */
     seed: z.int().min(0).default(0),
   })
@@ -65,7 +79,7 @@ function checkOptions(options: ErrandsOptions): z.output<typeof errandsOptions> 
  * @throws NlacError ERR_CONFIG for options that do not validate
  */
 export function errandsSuccessRate(options: ErrandsOptions, policy: ErrandPolicy): number {
-  const { moves, explained, seed, ...shape } = checkOptions(options);
+  const { moves, explained, seed, namesDeadEnd: _, ...shape } = checkOptions(options);
   const all = makeErrands(seed, shape);
   return all.reduce((sum, errand) => sum + successRate(errand, moves, explained, policy), 0) / all.length;
 }
@@ -79,7 +93,7 @@ export interface ErrandsTask {
 /** The environment of errands. Throws ERR_CONFIG for options that do not validate. */
 export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> {
   const shape = checkOptions(options);
-  const { moves, explained, deadEnds, seed: world } = shape;
+  const { moves, explained, deadEnds, namesDeadEnd, seed: world } = shape;
   const all = new Map<string, Errand>(makeErrands(world, shape).map((errand) => [errand.kind, errand]));
 
   async function start(task: ErrandsTask, { seed, signal }: ResetOptions): Promise<Episode> {
@@ -102,9 +116,10 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
         const move = bring(errand, progress, action.text.trim(), explains);
         progress = move.progress;
         over = move.ending !== undefined;
+        const { event, ending } = shown(move, namesDeadEnd);
         return {
           observation: [
-            { role: "user", content: deskText(move.event, { kind: errand.kind, ...progress }, move.ending) },
+            { role: "user", content: deskText(event, { kind: errand.kind, ...progress }, ending) },
           ],
           reward: move.ending?.kind === "done" ? 1 : 0,
           terminated: over,
@@ -132,12 +147,13 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     taskId: ({ kind, split }) => (split === "train" ? kind : `${kind} (${split})`),
     start,
     // Of made-up errands, whatever the task: a demonstration must not give a hidden order away.
-    demonstrate: async (_, { seed }) => demonstrate(seed, deadEnds),
+    demonstrate: async (_, { seed }) => demonstrate(seed, { deadEnds, namesDeadEnd }),
     foretold: foretoldSuccess,
     agreement: (future, observation) => eventAgreement(future, observation[0]?.content ?? ""),
-    hindsight: (action, observation) => {
+    hindsight: (action, observation, later) => {
       const thing = thingIn(observation[0]?.content ?? "");
-      return thing === undefined ? undefined : { ...action, text: thing };
+      const deadEnd = deadEndIn(later.at(-1)?.[0]?.content ?? "");
+      return thing === undefined || thing === deadEnd ? undefined : { ...action, text: thing };
     },
     ...driver("errands", start),
   };

@@ -144,6 +144,11 @@ export function thingIn(answer: string): string | undefined {
   )[0];
 }
 
+/** The dead end that the end of an errand names, if it names one. */
+export function deadEndIn(answer: string): string | undefined {
+  return things.find((thing) => answer.endsWith(`${phrases.isLost}${thing}${phrases.stop}`));
+}
+
 /** Whether the desk did what a description of the future says that it does next: 1 or 0; undefined for other texts. */
 export function eventAgreement(future: string, answer: string): number | undefined {
   const [foreseen, seen] = [eventIn(future), eventIn(answer)];

@@ -21,7 +21,7 @@ export interface Progress {
   brought: readonly string[];
   movesLeft: number;
   /** The dead end that was taken, if one was: the errand cannot be done any more. */
-  lostOver?: string;
+  lostOver?: string | undefined;
 }
 
 /** Numbers in [0, 1), one after another: all that is random here. */
@@ -109,6 +109,15 @@ export function bring(
     ending = { kind: "late" };
   }
   return { progress: after, event: { kind: "took", thing }, ...(ending === undefined ? {} : { ending }) };
+}
+
+/** What the player sees of a move: everything, or an end that does not name the dead end which lost the errand. */
+export function shown(
+  move: { event: Event; ending?: Ending },
+  namesDeadEnd: boolean,
+): { event: Event; ending?: Ending } {
+  if (namesDeadEnd || move.ending?.kind !== "lost") return move;
+  return { event: { kind: "refused" }, ending: { kind: "late" } };
 }
 
 /** Where a policy stands, as far as `successRate` tells states apart. */

@@ -1,0 +1,45 @@
+/**
+ * Where language feedback pays: errands whose desk explains a refusal always, half of the time, or
+ * never, in five worlds. The methods of the reward alone get more environment steps, so that they
+ * find enough successes to learn from: 12,000 for RFT, 50,000 for GRPO and PPO.
+ */
+import { defineComparison } from "nlac";
+import { cost } from "./_notes.ts";
+
+const regimes = [
+  { suffix: "explained", explained: 1 },
+  { suffix: "half", explained: 0.5 },
+  { suffix: "silent", explained: 0 },
+];
+
+const methods = [
+  { method: "nlac", recipe: "errands", environmentSteps: 4000 },
+  { method: "rft", recipe: "errands-rft", environmentSteps: 12_000 },
+  { method: "grpo", recipe: "errands-grpo", environmentSteps: 50_000 },
+  { method: "ppo", recipe: "errands-ppo", environmentSteps: 50_000 },
+];
+
+export default defineComparison({
+  name: "feedback",
+  description: "NLAC, RFT, GRPO and PPO where the desk explains always, half of the time, never: five worlds",
+  notes: [
+    "Every seed has a world (hidden orders) of its own; all runs share one base model, which does not know them.",
+    "NLAC rehearses 8 labelled texts of made-up errands an update; the others learn from the reward alone.",
+    cost,
+  ],
+  environmentSteps: 4000,
+  seeds: [1, 2, 3, 4, 5],
+  seedFields: ["environment.options.seed"],
+  paired: true,
+  set: {
+    config: { iterations: 4000, evaluation: { every: 16, episodes: 128, temperature: 1 } },
+  },
+  methods: regimes.flatMap(({ suffix, explained }) =>
+    methods.map(({ method, recipe, environmentSteps }) => ({
+      name: `${method}-${suffix}`,
+      recipe,
+      environmentSteps,
+      set: { environment: { options: { explained } } },
+    })),
+  ),
+});

@@ -6,7 +6,7 @@
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { basename, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { importLib, sanitizedBuild } from "./build-native.mjs";
 
@@ -15,11 +15,12 @@ const ci = process.argv.includes("--ci");
 const totals = { passed: 0, failed: 0, skipped: 0 };
 const failures = [];
 
-function count(name, { passed = 0, failed = 0, skipped = 0 }) {
+/** @param names of the tests that failed, where the runner says them */
+function count(name, { passed = 0, failed = 0, skipped = 0, names = [] }) {
   totals.passed += passed;
   totals.failed += failed;
   totals.skipped += skipped;
-  if (failed > 0) failures.push(`${name}: ${failed} failed`);
+  if (failed > 0) failures.push([`${name}: ${failed} failed`, ...names].join("\n  "));
   console.log(`== ${name}: ${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`);
 }
 
@@ -85,7 +86,9 @@ async function runNativeTests(label, directory, only = /./, variables = {}) {
     // A program that died, or said nothing, has failed whatever it counted before.
     const crashed = !summary || (status !== 0 && failed === 0) || passed + failed === 0;
     if (crashed) console.error(`${name}: exit ${status}`);
-    count(`${label} ${name}`, { passed, failed: failed + (crashed ? 1 : 0), skipped });
+    // doctest writes "TEST CASE:" above the messages of each case that failed.
+    const names = [...new Set([...output.matchAll(/^TEST CASE:\s*(.+)$/gm)].map(([, title]) => title))];
+    count(`${label} ${name}`, { passed, failed: failed + (crashed ? 1 : 0), skipped, names });
   }
 }
 
@@ -106,6 +109,11 @@ async function runVitest(label = "vitest", files = [], env = {}) {
       passed: report.numPassedTests,
       failed: failed + (status !== 0 && failed === 0 ? 1 : 0),
       skipped: report.numPendingTests + (report.numTodoTests ?? 0),
+      names: report.testResults.flatMap(({ name, assertionResults }) =>
+        assertionResults
+          .filter(({ status }) => status === "failed")
+          .map(({ fullName }) => `${relative(root, name)}: ${fullName}`),
+      ),
     });
   } finally {
     rmSync(directory, { recursive: true, force: true });

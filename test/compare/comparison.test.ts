@@ -104,7 +104,7 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
       expect.objectContaining({
         code: "ERR_CONFIG",
         message: expect.stringMatching(
-          /one of ablations, causal-controls, dead-ends, errands, errands-tuning, feedback, quickstart, rehearsal\.$/,
+          /one of ablations, causal-controls, dead-ends, errands, errands-tuning, feedback, held-out, quickstart, rehearsal\.$/,
         ),
       }),
     );

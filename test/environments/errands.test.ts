@@ -48,7 +48,12 @@ async function play(options: ErrandsOptions, kind: string, bring: readonly strin
 describe("errands", () => {
   it("keeps to the contract", async () => {
     const policy = ({ history }: { history: readonly unknown[] }) => ({ text: things[history.length]! });
-    for (const options of [{}, { explained: 0.5, deadEnds: 3 }, { kinds: 1, chain: 2, moves: 2 }]) {
+    for (const options of [
+      {},
+      { explained: 0.5, deadEnds: 3 },
+      { composed: true },
+      { kinds: 1, chain: 2, moves: 2 },
+    ]) {
       expect(await checkEnvironment(errands(options), policy)).toEqual([]);
     }
   });
@@ -131,6 +136,45 @@ describe("errands", () => {
         expect(elsewhere.at(-1)!.wants).toBe(chain[step + 1]);
       }
     }
+  });
+
+  it("composed kinds: the held-out orders follow from the parts of those to train on", async () => {
+    const environment = errands({ composed: true, moves: 5, seed: 6 });
+    const [train, test] = [await environment.tasks("train"), await environment.tasks("test")];
+    expect([train.length, test.length]).toEqual([60, 30]);
+    expect(new Set([...train, ...test].map(({ kind }) => kind)).size).toBe(90);
+    const bringAll = async (kind: string, bring: readonly string[]) => {
+      const episode = await environment.start({ kind, split: "train" }, { seed: 0 });
+      const told: (string | undefined)[] = [];
+      let reward = 0;
+      for (const thing of bring) {
+        const result = await episode.step({ text: thing });
+        told.push(read(result.observation[0]!.content).wants);
+        reward += result.reward;
+        if (result.terminated) break;
+      }
+      return { told, reward };
+    };
+    // What each part decides, found on the kinds to train on: a wrong thing, then what the desk wants, step by step.
+    const decided = new Map<string, string>();
+    const partsOf = (kind: string) => /^(\w+)'s (\w+) for (\w+)$/.exec(kind)!.slice(1);
+    for (const { kind } of train) {
+      const [applicant, document, place] = partsOf(kind);
+      const bring: string[] = [];
+      for (const part of [document!, applicant!, place!]) {
+        const { told } = await bringAll(kind, [...bring, "nothing"]);
+        expect(decided.get(part) ?? told.at(-1)).toBe(told.at(-1));
+        decided.set(part, told.at(-1)!);
+        bring.push(told.at(-1)!);
+      }
+    }
+    expect(new Set(decided.values()).size).toBe(14);
+    for (const { kind } of test) {
+      const [applicant, document, place] = partsOf(kind).map((part) => decided.get(part)!);
+      expect((await bringAll(kind, [document!, applicant!, place!])).reward).toBe(1);
+    }
+    for (const options of [{ chain: 4 }, { kinds: 8 }, { deadEnds: 1 }])
+      expect(() => errands({ composed: true, ...options })).toThrow(/composed/);
   });
 
   it("does not name the dead end that lost an errand, on request", async () => {

@@ -10,6 +10,9 @@
 import type { Action, Demonstration, JudgedAction, Message } from "../contract.ts";
 import {
   adviceText,
+  composedKind,
+  composedParts,
+  composedRules,
   deskText,
   type Event,
   futureText,
@@ -43,15 +46,19 @@ const silent = 0.2;
 
 /**
  * @param deadEnds things of each errand that the desk takes by mistake
+ * @param composed whether kinds are composed; their made-up orders follow from no parts
  * @param namesDeadEnd whether the end of a lost errand names one; if not, no judgement knows of dead ends
  */
 export function demonstrate(
   seed: number,
-  { deadEnds, namesDeadEnd }: { deadEnds: number; namesDeadEnd: boolean },
+  { deadEnds, namesDeadEnd, composed }: { deadEnds: number; namesDeadEnd: boolean; composed: boolean },
 ): Demonstration {
   const random = randomFrom(seed);
+  const kind = composed
+    ? composedKind(composedParts.map((values) => anyOf<string>(values, random)))
+    : anyOf(kinds, random);
   const length = shortest + pick(random, longest - shortest + 1);
-  const errand = makeErrand(anyOf(kinds, random), length, Math.min(deadEnds, things.length - length), random);
+  const errand = makeErrand(kind, length, Math.min(deadEnds, things.length - length), random);
   const explains = random() >= silent;
   // Half of the players know some of the order, as one has learned some of it: they are refused less often.
   const skill = random() < 0.5 ? 0.5 : 0;
@@ -59,7 +66,7 @@ export function demonstrate(
   let told: string | undefined;
   const observation = {
     messages: [
-      { role: "system" as const, content: rules },
+      { role: "system" as const, content: composed ? composedRules : rules },
       ...said(deskText(undefined, { kind: errand.kind, ...progress })),
     ],
   };

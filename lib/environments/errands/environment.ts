@@ -15,6 +15,7 @@ import type { Action, Environment, Episode, ResetOptions, StepResult } from "../
 import { checkSplit, driver, episodeOver } from "../driver.ts";
 import { demonstrate } from "./demonstrate.ts";
 import {
+  composedRules,
   deadEndIn,
   deskText,
   eventAgreement,
@@ -29,6 +30,7 @@ import {
   bring,
   type Errand,
   type ErrandPolicy,
+  makeComposedErrands,
   makeErrands,
   type Progress,
   shown,
@@ -37,10 +39,15 @@ import {
 
 const errandsOptions = z
   .strictObject({
-    /** Kinds of errand. Default 8. */
-    kinds: z.int().min(1).max(kinds.length).default(8),
-    /** Things an errand takes. Default 4. */
-    chain: z.int().min(2).max(9).default(4),
+    /** Kinds of errand. Default 8; 90 if composed. */
+    kinds: z.int().min(1).max(kinds.length).optional(),
+    /** Things an errand takes. Default 4; 3 if composed. */
+    chain: z.int().min(2).max(9).optional(),
+    /**
+     * Kinds are made of three parts, "nurse's visa for Peru", and each part decides one thing: 60 kinds to train on and
+     * 30 held out, whose orders follow from the others'. Default false.
+     */
+    composed: z.boolean().default(false),
     /** Moves an errand allows. Default 6. */
     moves: z.int().min(1).max(9).default(6),
     /** Share of the failures after which the desk says what it wants; after the others it says nothing. Default 1. */
@@ -58,6 +65,16 @@ const errandsOptions = z
     /** Determines the hidden orders. Default 0. */
     seed: z.int().min(0).default(0),
   })
+  .refine(
+    ({ composed, kinds, chain, deadEnds }) =>
+      !composed || (kinds === undefined && chain === undefined && deadEnds === 0),
+    "composed kinds have their own number, take three things and have no dead ends",
+  )
+  .transform(({ kinds = 8, chain, ...options }) => ({
+    ...options,
+    kinds,
+    chain: chain ?? (options.composed ? 3 : 4),
+  }))
   .refine(({ chain, moves }) => chain <= moves, "an errand cannot take more things than it has moves")
   .refine(
     ({ chain, deadEnds }) => chain + deadEnds <= things.length,
@@ -79,10 +96,17 @@ function checkOptions(options: ErrandsOptions): z.output<typeof errandsOptions> 
  * @throws NlacError ERR_CONFIG for options that do not validate
  */
 export function errandsSuccessRate(options: ErrandsOptions, policy: ErrandPolicy): number {
-  const { moves, explained, seed, namesDeadEnd: _, ...shape } = checkOptions(options);
-  const all = makeErrands(seed, shape);
+  const { moves, explained, ...shape } = checkOptions(options);
+  const all = makeAll(shape);
   return all.reduce((sum, errand) => sum + successRate(errand, moves, explained, policy), 0) / all.length;
 }
+
+function makeAll({ composed, seed, ...shape }: Omit<z.output<typeof errandsOptions>, "moves" | "explained">) {
+  return composed ? makeComposedErrands(seed) : makeErrands(seed, shape);
+}
+
+/** Composed kinds to train on; the others are held out. */
+const composedToTrain = 60;
 
 export interface ErrandsTask {
   /** The kind of errand. */
@@ -93,8 +117,8 @@ export interface ErrandsTask {
 /** The environment of errands. Throws ERR_CONFIG for options that do not validate. */
 export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> {
   const shape = checkOptions(options);
-  const { moves, explained, deadEnds, namesDeadEnd, seed: world } = shape;
-  const all = new Map<string, Errand>(makeErrands(world, shape).map((errand) => [errand.kind, errand]));
+  const { moves, explained, deadEnds, namesDeadEnd, composed } = shape;
+  const all = new Map<string, Errand>(makeAll(shape).map((errand) => [errand.kind, errand]));
 
   async function start(task: ErrandsTask, { seed, signal }: ResetOptions): Promise<Episode> {
     throwIfAborted(signal);
@@ -105,7 +129,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     return {
       observation: {
         messages: [
-          { role: "system", content: rules },
+          { role: "system", content: composed ? composedRules : rules },
           { role: "user", content: deskText(undefined, { kind: errand.kind, ...progress }) },
         ],
       },
@@ -139,15 +163,18 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     maxTurns: moves,
     turnLimitEnds: true,
     idle: { text: phrases.nothing },
-    // There is nothing to hold out: what is learned is these very orders. The test's episodes differ in their seeds.
+    // Unless kinds are composed there is nothing to hold out: these orders are what is learned. Then only the seeds of the
+    // test's episodes differ.
     async tasks(split) {
       checkSplit("errands", split);
-      return [...all.keys()].map((kind) => ({ kind, split }));
+      const kinds = [...all.keys()];
+      const ofSplit = split === "train" ? kinds.slice(0, composedToTrain) : kinds.slice(composedToTrain);
+      return (composed ? ofSplit : kinds).map((kind) => ({ kind, split }));
     },
     taskId: ({ kind, split }) => (split === "train" ? kind : `${kind} (${split})`),
     start,
     // Of made-up errands, whatever the task: a demonstration must not give a hidden order away.
-    demonstrate: async (_, { seed }) => demonstrate(seed, { deadEnds, namesDeadEnd }),
+    demonstrate: async (_, { seed }) => demonstrate(seed, { deadEnds, namesDeadEnd, composed }),
     foretold: foretoldSuccess,
     agreement: (future, observation) => eventAgreement(future, observation[0]?.content ?? ""),
     hindsight: (action, observation, later) => {

@@ -39,11 +39,32 @@ export const things = [
   "pen",
 ] as const;
 
+/**
+ * The parts of composed kinds, such as "nurse's visa for Peru". Each part decides one step, so that the order of a kind
+ * never seen can be worked out from others.
+ */
+export const composedParts = [
+  ["visa", "passport", "licence", "permit", "loan"],
+  ["nurse", "farmer", "student", "baker", "sailor", "pilot"],
+  ["Peru", "Kenya", "Norway"],
+] as const;
+
+/** "nurse's visa for Peru". */
+export function composedKind([document, applicant, place]: readonly string[]): string {
+  return `${applicant}'s ${document} for ${place}`;
+}
+
 export const rules = [
   "You run errands. For each, the desk at the office takes certain things, one a move and in an order that nobody",
   "tells you beforehand. An errand must be done before its moves run out.",
   "",
   `Each move, bring one thing and name nothing else: ${things.join(", ")}.`,
+].join("\n");
+
+/** How the order of a composed kind follows from its parts. */
+export const composedRules = [
+  rules,
+  "The desk takes three things: the document decides the first, the applicant the second, the country the third.",
 ].join("\n");
 
 /** The fixed parts of everything that is said. */

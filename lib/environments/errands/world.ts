@@ -4,7 +4,7 @@
  */
 
 import { streams, uniform } from "../../random.ts";
-import { type Ending, type Event, kinds, things } from "./words.ts";
+import { composedKind, composedParts, type Ending, type Event, kinds, things } from "./words.ts";
 
 /** A kind of errand. */
 export interface Errand {
@@ -67,6 +67,22 @@ export function makeErrands(
   return shuffled(kinds, random)
     .slice(0, shape.kinds)
     .map((kind) => makeErrand(kind, shape.chain, shape.deadEnds, random));
+}
+
+/** All composed kinds, in a random order; every part, drawn by `seed`, decides one thing that no other part does. */
+export function makeComposedErrands(seed: number): Errand[] {
+  const random = randomFrom(seed);
+  const left = shuffled(things, random);
+  const [first, second, third] = composedParts.map((values) =>
+    values.map((value) => ({ value, thing: left.pop()! })),
+  );
+  const combinations = first!.flatMap((a) => second!.flatMap((b) => third!.map((c) => [a, b, c])));
+  const errands = combinations.map((parts) => ({
+    kind: composedKind(parts.map(({ value }) => value)),
+    chain: parts.map(({ thing }) => thing),
+    deadEnds: new Map<string, number>(),
+  }));
+  return shuffled(errands, random);
 }
 
 /** What the errand takes next. */

@@ -1,0 +1,31 @@
+/**
+ * NLAC on a real language model, judged on tasks that it never trained on: SmolLM2-135M-Instruct runs errands whose
+ * orders follow from the parts of their names, 60 kinds to train on and 30 held out. The warm-up shows the forms on
+ * made-up orders, which say nothing of the real ones.
+ */
+import { defineRecipe } from "nlac";
+
+export default defineRecipe({
+  name: "composed-errands",
+  description:
+    "SmolLM2-135M learns errands by NLAC and is tested on held-out ones; for a GPU, hours on a CPU",
+  model: "SmolLM2-135M-Instruct",
+  environment: { name: "errands", options: { composed: true, moves: 5 } },
+  warmup: { steps: 60, batchSize: 8, learningRate: 3e-4, episodes: 120 },
+  config: {
+    iterations: 30,
+    episodesPerIteration: 32,
+    updatesPerIteration: 16,
+    batchSize: 8,
+    targetRate: 0.02,
+    criticLearningRate: 3e-5,
+    policyLearningRate: 3e-5,
+    optimizerState: "separate",
+    rehearsal: 4,
+    maxPromptTokens: 1024,
+    maxActionTokens: 48,
+    maxCriticTokens: 48,
+    evaluation: { every: 5, episodes: 60, temperature: 1, split: "test" },
+  },
+  run: { checkpointSeconds: 300 },
+});

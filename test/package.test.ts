@@ -1,7 +1,7 @@
 /** What a project gets that installs nlac: the files of its tarball. */
 
 import { execFileSync, spawnSync } from "node:child_process";
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { copyFileSync, cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -27,6 +27,29 @@ test("the tarball has what its pages link to, and nothing that makes npm build a
   expect(sources.length).toBeGreaterThan(10);
   for (const source of sources) expect(paths).toContain(source);
 });
+
+test("the launcher compiles a checkout once, and passes on what the command line says", () => {
+  const checkout = mkdtempSync(join(tmpdir(), "nlac-checkout-"));
+  try {
+    for (const part of ["bin", "lib", "scripts", "package.json", "tsconfig.json"])
+      cpSync(join(root, part), join(checkout, part), { recursive: true });
+    symlinkSync(join(root, "node_modules"), join(checkout, "node_modules"));
+    const nlac = (...args: string[]) =>
+      spawnSync(process.execPath, [join(checkout, "bin", "nlac.js"), ...args], { encoding: "utf8" });
+    expect(nlac("--version")).toMatchObject({ status: 0, stderr: expect.stringContaining("compiling") });
+    expect(nlac("--version")).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
+      stderr: "",
+    });
+    expect(nlac("trian")).toMatchObject({ status: 1, stderr: expect.stringMatching(/^nlac: ERR_VALUE: /) });
+    rmSync(join(checkout, "dist"), { recursive: true });
+    rmSync(join(checkout, "tsconfig.json"));
+    expect(nlac("--version")).toMatchObject({ status: 1, stderr: expect.stringContaining("ERR_BUILD") });
+  } finally {
+    rmSync(checkout, { recursive: true });
+  }
+}, 300_000);
 
 /** A project that has nlac, zod and nothing else. */
 const project = mkdtempSync(join(tmpdir(), "nlac-project-"));

@@ -72,8 +72,11 @@ function isProgram(): boolean {
   return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
 }
 
-if (isProgram()) {
-  // A reader that went away (`nlac view | head`) is no fault.
+/** Runs the command line of this process. */
+export async function runProgram(): Promise<void> {
+  // A reader that closes early (`nlac view | head`) is not an error.
   process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
   process.exitCode = await main(process.argv.slice(2));
 }
+
+if (isProgram()) await runProgram();

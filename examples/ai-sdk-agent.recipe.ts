@@ -1,9 +1,12 @@
-/** Learns from the episodes that `nlac serve --record episodes.jsonl` kept of ai-sdk-agent.ts; nothing is played. */
+/**
+ * Trains on the episodes of ai-sdk-agent.ts that `nlac serve --record episodes.jsonl` recorded;
+ * nothing is played.
+ */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "ai-sdk-agent",
-  description: "NLAC from the recorded episodes of an agent that plays behind an endpoint",
+  description: "NLAC on recorded episodes of an agent that uses a served model",
   model: "Qwen/Qwen2.5-0.5B-Instruct",
   environment: { name: "recorded" },
   config: {

@@ -1,6 +1,7 @@
 /**
- * An agent of Vercel's ai SDK that learns by changing its base URL. It keeps a shop's shelf: it looks up what is there,
- * orders what is short, and says so. The model's chat template must know tools, as Qwen's and Llama's do.
+ * An agent of Vercel's ai SDK that becomes trainable by a change of its base URL. It manages a
+ * shop's shelf: it looks up the stock, orders what is low, and reports. The model's chat template
+ * must support tools, as Qwen's and Llama's do.
  *
  *   nlac serve Qwen/Qwen2.5-0.5B-Instruct --record episodes.jsonl
  *   npx tsx examples/ai-sdk-agent.ts http://127.0.0.1:8000/v1 Qwen2.5-0.5B-Instruct 16
@@ -11,7 +12,7 @@ import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, stepCountIs, tool } from "ai";
 import { z } from "zod";
 
-/** Plays one episode and tells the server what it was worth: 1 where exactly what was short was ordered. */
+/** Plays one episode and sends its reward: 1 if exactly the low item was ordered, else 0. */
 export async function keepShelf(baseURL: string, model: string, episode: string): Promise<number> {
   const shelf: Record<string, number> = { tea: 9, rice: episode.length % 3, salt: 7 };
   const ordered: string[] = [];

@@ -3,10 +3,10 @@ import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "room-desk",
-  description: "an environment of one's own: a small model learns to book meeting rooms",
+  description: "a custom environment: a small model learns to book meeting rooms",
   model: "SmolLM2-135M-Instruct",
   environment: { name: "./room-desk.ts" },
-  // A model of this size answers in none of the forms unasked: scripted episodes show it how.
+  // A model of this size does not follow the output formats: scripted episodes teach it.
   warmup: { steps: 32, batchSize: 8, learningRate: 3e-4, episodes: 48 },
   config: {
     iterations: 2,

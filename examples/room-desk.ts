@@ -25,7 +25,7 @@ const rooms: Room[] = [
   { room: "Fir", seats: 12 },
 ];
 
-/** Some rooms are taken, by the bits of the seed; the largest never is. */
+/** The bits of the seed say which rooms are taken; the largest never is. */
 const freeRooms = (seed: number) => rooms.filter((_, i) => i === rooms.length - 1 || (seed >> i) % 2 === 0);
 const smallest = (free: Room[], people: number) => free.find(({ seats }) => seats >= people)!;
 const requests = (sizes: number[]): Request[] =>
@@ -59,7 +59,7 @@ export default defineEnvironment<Request, Desk>({
   ],
   score: ({ free, booked }, { people }) => (booked === smallest(free, people) ? 1 : 0),
   maxTurns: 4,
-  // For a model that does not know the forms yet.
+  // For the warm-up of a model that does not know the output formats.
   demonstrate: ({ day, people }, { free }) => {
     const { room } = smallest(free, people);
     return [

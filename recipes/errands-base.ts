@@ -1,19 +1,19 @@
 /**
  * The model that recipes/errands.ts starts from: half a million parameters, trained from random
- * weights on errands that are made up for the occasion. It answers in every role's form, reads the
- * desk's replies and follows a critique; of the errands it will meet it knows nothing, and its
- * policy brings anything but what it has just been told.
+ * weights on synthetic errands. It knows the output format of every role, reads the desk's replies
+ * and follows critiques. It knows nothing of the environment's own errands: its policy brings the
+ * item that the desk has just named, most of the time, and otherwise any item.
  *
- * In the errands it learns from, nine other things are taken by mistake: there what the desk says
- * cannot be guessed from what was brought, so that reading it is learned, and to the letter.
- * Without them it repeated the desk wrongly in one target of thirteen, and NLAC needed more steps
- * (docs/experiments.md).
+ * The synthetic errands have nine dead ends: the desk's reply then cannot be guessed from the item
+ * brought, so the model must learn to read it exactly. Without dead ends it repeated the desk's
+ * reply wrongly in one target of thirteen, and NLAC needed more steps (docs/experiments.md).
  */
 import { defineRecipe, errandsModel } from "nlac";
 
 export default defineRecipe({
   name: "errands-base",
-  description: "a model of half a million parameters learns the forms of all roles from nothing, in minutes",
+  description:
+    "a model of half a million parameters learns the output formats of all roles from random weights, in minutes",
   model: errandsModel(),
   learner: { dtype: "float32" },
   environment: { name: "errands", options: { deadEnds: 9 } },

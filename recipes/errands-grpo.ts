@@ -1,9 +1,12 @@
-/** GRPO on the errands of errands.ts: the same model to start from, as many episodes, four of them on an errand. */
+/**
+ * GRPO on the errands of errands.ts: the same base model and number of episodes, in groups of four
+ * per errand.
+ */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-grpo",
-  description: "half a million parameters learn eight errands by GRPO on the CPU",
+  description: "GRPO on eight errands with a model of half a million parameters, on the CPU",
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },

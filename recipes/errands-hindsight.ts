@@ -1,12 +1,13 @@
 /**
- * A rival with NLAC's information on the errands of errands.ts: imitation of the actions that the desk's answers name, read
- * by hand. The same model to start from, the same episodes.
+ * A baseline with NLAC's information on the errands of errands.ts: it imitates the actions that the
+ * desk's replies name, read by a line of code. The same base model and number of episodes.
  */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-hindsight",
-  description: "half a million parameters imitate what the desk told them, on eight errands, on the CPU",
+  description:
+    "imitation of the actions that the desk names on eight errands, with half a million parameters, on the CPU",
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },

@@ -1,9 +1,12 @@
-/** PPO on the errands of errands.ts: the same model to start from, with a value head of zeros, and the same episodes. */
+/**
+ * PPO on the errands of errands.ts: the same base model, a value head of zeros, and the same number
+ * of episodes.
+ */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-ppo",
-  description: "half a million parameters learn eight errands by PPO on the CPU",
+  description: "PPO on eight errands with a model of half a million parameters, on the CPU",
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },

@@ -1,9 +1,11 @@
-/** Rejection fine-tuning on the errands of errands.ts: the same model to start from, the same episodes. */
+/**
+ * Rejection fine-tuning on the errands of errands.ts: the same base model and number of episodes.
+ */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-rft",
-  description: "half a million parameters imitate their own successes on eight errands, on the CPU",
+  description: "rejection fine-tuning on eight errands with a model of half a million parameters, on the CPU",
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },

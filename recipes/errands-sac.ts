@@ -1,9 +1,9 @@
-/** SAC on the errands of errands.ts: the same model to start from, with Q heads that begin as its policy. */
+/** SAC on the errands of errands.ts: the same base model, with Q heads that start as its policy. */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands-sac",
-  description: "half a million parameters learn eight errands by token-level SAC on the CPU",
+  description: "token-level SAC on eight errands with a model of half a million parameters, on the CPU",
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },

@@ -1,12 +1,13 @@
 /**
- * NLAC in a world where the answer is known: eight kinds of errand with hidden orders, six moves each. The model it starts
- * from is shipped; errands-base.ts made it. What is reached, and at which settings it was not, is in docs/experiments.md.
+ * NLAC in a world with known success rates: eight kinds of errand with hidden orders, six moves
+ * each. It starts from a model that ships with nlac, made by errands-base.ts. docs/experiments.md
+ * has the results, also of settings that failed.
  */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "errands",
-  description: "half a million parameters learn eight errands by NLAC on the CPU, in minutes",
+  description: "NLAC on eight errands with a model of half a million parameters, in minutes, on the CPU",
   model: "errands-base",
   learner: { dtype: "float32" },
   environment: { name: "errands" },

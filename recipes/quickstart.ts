@@ -1,6 +1,6 @@
 /**
- * The first minutes: NLAC on the errands of errands.ts, where learning can be watched. At first one errand in a hundred
- * is done; the policy is measured as training goes on.
+ * The first training run to try: NLAC on the errands of errands.ts, with the success rate measured
+ * during training. At first one errand in a hundred succeeds.
  */
 import { defineRecipe } from "nlac";
 import errands from "./errands.ts";
@@ -9,6 +9,6 @@ export default defineRecipe({
   ...errands,
   name: "quickstart",
   description:
-    "half a million parameters learn eight errands by NLAC before your eyes, in minutes, on the CPU",
+    "NLAC on eight errands with half a million parameters, measured during training, in minutes, on the CPU",
   config: { ...errands.config, evaluation: { every: 4, episodes: 64, temperature: 1 } },
 });

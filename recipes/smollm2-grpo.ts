@@ -1,11 +1,10 @@
-/** GRPO in the place of NLAC in smollm2.ts: the same model, game and warm-up. */
+/** GRPO instead of NLAC in smollm2.ts: the same model, game and warm-up. */
 import { defineRecipe } from "nlac";
 import smollm2 from "./smollm2.ts";
 
 export default defineRecipe({
   name: "smollm2-grpo",
-  description:
-    "SmolLM2-135M plays each word of 20 Questions four times on the CPU, and prefers the better games",
+  description: "GRPO on 20 Questions with SmolLM2-135M, four games per word, on the CPU",
   model: smollm2.model,
   learner: smollm2.learner,
   environment: smollm2.environment,

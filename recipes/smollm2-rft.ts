@@ -1,10 +1,10 @@
-/** Rejection fine-tuning in the place of NLAC in smollm2.ts: the same model, game and warm-up. */
+/** Rejection fine-tuning instead of NLAC in smollm2.ts: the same model, game and warm-up. */
 import { defineRecipe } from "nlac";
 import smollm2 from "./smollm2.ts";
 
 export default defineRecipe({
   name: "smollm2-rft",
-  description: "SmolLM2-135M imitates its own won games of 20 Questions on the CPU",
+  description: "rejection fine-tuning on 20 Questions with SmolLM2-135M, on the CPU",
   model: smollm2.model,
   learner: smollm2.learner,
   environment: smollm2.environment,

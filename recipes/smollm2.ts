@@ -1,16 +1,18 @@
 /**
- * A real language model for the first time: SmolLM2-135M-Instruct plays 20 Questions on the CPU, criticises itself,
- * refines its actions and takes steps on both losses. Small enough to watch; not meant to reach a result.
+ * A real language model: SmolLM2-135M-Instruct plays 20 Questions on the CPU, criticizes itself,
+ * refines its actions and takes steps on both losses. It shows every part of the method; it is too
+ * short to reach a result.
  */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "smollm2",
-  description: "SmolLM2-135M plays 20 Questions on the CPU: every part of the method in a few minutes",
+  description:
+    "NLAC on 20 Questions with SmolLM2-135M: every part of the method in a few minutes, on the CPU",
   model: "SmolLM2-135M-Instruct",
   learner: { device: "cpu" },
   environment: { name: "twentyQuestions", options: { turns: 6 } },
-  // A model of this size answers in none of the forms unasked: a few minutes of scripted games shows it how.
+  // A model of this size does not follow the output formats: scripted games teach it.
   warmup: { steps: 32, batchSize: 8, learningRate: 3e-4, episodes: 48 },
   config: {
     iterations: 2,

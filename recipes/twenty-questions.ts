@@ -1,12 +1,13 @@
 /**
- * An hour of 20 Questions on a laptop's CPU: SmolLM2-135M-Instruct after a warm-up on scripted games. The paper plays
- * with Qwen2.5-7B-Instruct and a batch of 1024; what a model of this size can and cannot do is in docs/experiments.md.
+ * An hour of 20 Questions on a laptop's CPU: SmolLM2-135M-Instruct after a warm-up on scripted
+ * games. The paper uses Qwen2.5-7B-Instruct and a batch of 1024. docs/experiments.md says what a
+ * model of this size can and cannot do.
  */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "twenty-questions",
-  description: "SmolLM2-135M plays 20 Questions on the CPU for about an hour",
+  description: "NLAC on 20 Questions with SmolLM2-135M for about an hour, on the CPU",
   model: "SmolLM2-135M-Instruct",
   learner: { device: "cpu" },
   environment: { name: "twentyQuestions" },

@@ -1,19 +1,19 @@
 /**
- * What a reader must know to judge NLAC beside the other methods on errands. Printed below every
- * table of them.
+ * Notes that a reader needs to judge NLAC against the other methods on Errands. Printed below every
+ * table.
  */
 
-/** Of every comparison on errands. */
+/** For every comparison on Errands. */
 export const oneWorld =
-  "All runs share one world (its hidden orders) and one base model; seeds differ in the random draws of training alone. The intervals and p say nothing of other worlds or bases.";
+  "All runs share one world (its hidden orders) and one base model; seeds differ in the random draws of training only. The intervals and p do not apply to other worlds or base models.";
 
-/** Where other methods stand beside NLAC. */
+/** For comparisons of NLAC with other methods. */
 export const besideTheReward =
-  "Beside the reward NLAC reads the desk's answers, which after a mistake name the right action, and every update rehearses 8 labelled texts of made-up errands. RFT, PPO, GRPO and SAC learn from the reward alone; hindsight has the answers' named action, read by a line of code.";
+  "Beyond the reward, NLAC reads the desk's replies, which name the right action after a mistake, and every update rehearses 8 labelled samples of synthetic errands. RFT, PPO, GRPO and SAC learn from the reward alone; hindsight imitates the action that the replies name, read by a line of code.";
 
 export const cost =
-  "Equal environment steps are not equal cost: NLAC writes targets, critiques and refinements for every update. See written tokens, gradient tokens and the curves by tokens.";
+  "Equal environment steps are not equal cost: NLAC generates targets, critiques and refinements for every update. See written tokens, gradient tokens and the curves by tokens.";
 
-/** With dead ends. */
+/** For worlds with dead ends. */
 export const lostOver =
-  "The end of a lost errand names the thing that lost it. NLAC's backup reads that; the line of code of hindsight does not, and no reading of it by hand was tried.";
+  "The end of a lost errand names the item that lost it. NLAC's backup reads that; the line of code of hindsight does not, and code that does was not tried.";

@@ -1,15 +1,15 @@
 /**
- * What each part of NLAC is worth on eight errands: the method, and the method with one part taken away or changed. What
- * the switches mean is in docs/algorithms/nlac.md.
+ * Ablations of NLAC on eight errands: the full method, and the method with one part removed or
+ * changed. docs/algorithms/nlac.md explains the options.
  */
 import { defineComparison } from "nlac";
 import { oneWorld } from "./_notes.ts";
 
 export default defineComparison({
   name: "ablations",
-  description: "NLAC on eight errands less one part at a time: five seeds each, on the CPU",
+  description: "ablations of NLAC on eight errands, one part at a time: five seeds each, on the CPU",
   notes: [
-    "Every row but no-rehearsal rehearses 8 labelled texts of made-up errands an update, which the paper does not have.",
+    "Every row except no-rehearsal rehearses 8 labelled samples of synthetic errands per update, which the paper does not have.",
     oneWorld,
   ],
   environmentSteps: 1200,

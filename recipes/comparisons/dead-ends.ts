@@ -1,8 +1,8 @@
 /**
- * What the bootstrap is for: errands in which nine other things are taken by mistake before the
- * last step, all goes on as if nothing had happened, and the last thing is refused. NLAC with d' as
- * the paper's equation 1 has it, as its prompts ask for it, and without; and imitation of what the
- * desk's answers say, which also clones things that were taken by mistake.
+ * The effect of the bootstrap. In these errands the desk accepts nine other items by mistake before
+ * the last step. Nothing shows this until the last item is refused. NLAC runs with d' as in the
+ * paper's equation 1, with d' as its prompts ask for it, and without d'. The baseline imitates the
+ * desk's replies, and so also clones items that were accepted by mistake.
  */
 import { defineComparison } from "nlac";
 import { besideTheReward, cost, lostOver, oneWorld } from "./_notes.ts";

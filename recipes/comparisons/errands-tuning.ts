@@ -1,6 +1,6 @@
 /**
- * Settings tried for the baselines of errands.ts, on seeds that it does not use. Each method's first row is what its recipe
- * had before anything was tried, every other row changes one thing.
+ * Settings of the baselines of errands.ts, tried on seeds that errands.ts does not use. Each
+ * method's first row is its recipe before any tuning; every other row changes one setting.
  */
 import { defineComparison } from "nlac";
 import { oneWorld } from "./_notes.ts";

@@ -1,6 +1,7 @@
 /**
- * NLAC and what it is compared with on eight errands, from the same model and at the same number of environment steps:
- * the paper's baselines, and imitation of what the desk's answers say, read by hand.
+ * NLAC and other methods on eight errands, from the same base model and at the same number of
+ * environment steps: the paper's baselines, and imitation of the actions that the desk's replies
+ * name.
  */
 import { defineComparison } from "nlac";
 import { besideTheReward, cost, oneWorld } from "./_notes.ts";
@@ -8,13 +9,13 @@ import { besideTheReward, cost, oneWorld } from "./_notes.ts";
 export default defineComparison({
   name: "errands",
   description:
-    "NLAC and five others on eight errands: five seeds each, half a million parameters, on the CPU",
+    "NLAC and five other methods on eight errands: five seeds each, half a million parameters, on the CPU",
   notes: [besideTheReward, cost, oneWorld],
   environmentSteps: 2000,
   seeds: [0, 1, 2, 3, 4],
   set: {
     config: {
-      // Enough for the steps, whatever an episode's length: 2000 of them are at least 333 episodes of six.
+      // Enough for the steps at any episode length: 2000 are at least 333 episodes of six.
       iterations: 200,
       evaluation: { every: 4, episodes: 128, temperature: 1 },
     },

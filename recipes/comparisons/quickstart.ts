@@ -1,4 +1,4 @@
-/** The quickstart with three seeds: that it learns must not hang on one. */
+/** The quickstart with three seeds, so that a check of learning does not depend on one. */
 import { defineComparison } from "nlac";
 
 export default defineComparison({
@@ -6,6 +6,6 @@ export default defineComparison({
   description: "NLAC on eight errands with three seeds, on the CPU",
   environmentSteps: 1200,
   seeds: [0, 1, 2],
-  set: { config: { iterations: 200 } }, // the steps end it
+  set: { config: { iterations: 200 } }, // the environment steps end it
   methods: [{ name: "nlac", recipe: "quickstart" }],
 });

@@ -1,7 +1,8 @@
 /**
- * What the paper's trainings have in common (section 6.2 and appendix A.4). It gives k and m in section 6.2, GRPO's four
- * rollouts there too; all other figures are of its table of hyperparameters. What it does not give is nlac's default, and
- * each algorithm's file says of every field which of the two it is.
+ * Settings that the paper's training runs share (section 6.2 and appendix A.4). Section 6.2 gives
+ * k, m and GRPO's four rollouts; all other values are from its table of hyperparameters. Values
+ * that the paper does not give are nlac's defaults. Each algorithm's file says for every field
+ * which of the two it is.
  */
 
 /** The paper trained on 64 GPUs; nlac uses one. */
@@ -14,8 +15,8 @@ const rounds = { iterations: 30, episodesPerIteration: 1024 };
 const stepForEachSample = { updatesPerIteration: 1024, batchSize: 1 };
 
 /**
- * PPO and GRPO step on mini-batches: the paper's baselines ran in verl, whose default is 256 of a
- * batch of 1,024, gone through once, and which has no step of one episode on the paper's 64 GPUs.
+ * PPO and GRPO step on mini-batches. The paper's baselines ran in verl, whose default is 256 of a
+ * batch of 1,024 in one epoch, and which cannot step on a single episode on the paper's 64 GPUs.
  */
 const miniBatches = { batchSize: 256, epochs: 1 };
 
@@ -38,7 +39,7 @@ export const nlac = {
   maxCriticTokens: 24_576,
 };
 
-/** QwQ-32B thinks before it answers: thoughts are corrected, and L1 is a cross entropy (appendix A). */
+/** QwQ-32B is a reasoning model: thoughts are corrected, and L1 is a cross entropy (appendix A). */
 export const nlacReasoning = { ...nlac, reasoning: true };
 
 export const rft = { ...rounds, ...stepForEachSample, ...limits, learningRate };
@@ -48,5 +49,5 @@ export const grpo = { ...rounds, ...miniBatches, ...limits, learningRate, groupS
 /** Monte-Carlo returns: λ = 1. */
 export const ppo = { ...rounds, ...miniBatches, ...limits, learningRate, lambda: 1 };
 
-/** The ablation: twin soft Q heads, their target by the same average as NLAC's. */
+/** The ablation: twin soft Q heads, with the same EMA for their target network as NLAC. */
 export const sac = { ...rounds, ...stepForEachSample, ...limits, ...target, learningRate };

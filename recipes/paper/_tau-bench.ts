@@ -1,7 +1,8 @@
 /**
- * The paper's customer service: retail scenarios to train on and others to test on, with GPT-4.1 for the customers. The
- * paper's 2,500 and 500 scenarios were not published; `nlac data synthesize tau-bench-retail --out
- * $NLAC_DATA/tau-bench/retail-tasks` makes as many. Where they are missing, the benchmark's own 500 and 115 take their place.
+ * The paper's customer service task: separate retail scenarios for training and testing, with
+ * GPT-4.1 as the customers. The paper's 2,500 and 500 scenarios were not published; `nlac data
+ * synthesize tau-bench-retail --out $NLAC_DATA/tau-bench/retail-tasks` makes as many. Without these
+ * files the benchmark's own 500 and 115 are used.
  */
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";

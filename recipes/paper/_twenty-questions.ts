@@ -1,7 +1,7 @@
 /**
- * The paper's game: 1,000 words to train on and 500 others to test on, of the 1,823 objects of THINGS, and GPT-4.1 for the
- * oracle and the judge. The words are read from `$NLAC_DATA/dialogue/things_1823.txt`, one a line; where that is missing,
- * the words of nlac's own table take their place.
+ * The paper's game: of the 1,823 objects of THINGS, 1,000 words for training and 500 for testing,
+ * with GPT-4.1 as oracle and judge. The words are read from `$NLAC_DATA/dialogue/things_1823.txt`,
+ * one per line. Without this file nlac's own word table is used.
  */
 import { existsSync } from "node:fs";
 import { join } from "node:path";

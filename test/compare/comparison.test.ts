@@ -89,7 +89,7 @@ export default defineComparison(${JSON.stringify({ ...given, methods })});`,
   test.each(["errands", "dead-ends"])("%s says what NLAC gets beside the reward", async (name) => {
     const { notes, seeds, methods } = await loadComparison(name);
     const { rehearsal, seed } = (await loadRecipe("errands")).config as { rehearsal: number; seed: number };
-    expect(notes.join(" ")).toContain(`rehearses ${rehearsal} labelled texts`);
+    expect(notes.join(" ")).toContain(`rehearses ${rehearsal} labelled samples`);
     expect(notes.join(" ")).toContain("All runs share one world");
     // One world: no run's seed reaches the environment, and all begin from one base.
     const runs = await planRuns(await loadComparison(name));

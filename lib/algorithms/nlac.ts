@@ -28,27 +28,18 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
-import type { LanguageModel, ScoredText } from "../model.ts";
-import { derivedSeed, streams } from "../random.ts";
+import { checkConfig } from "../base/checks.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams } from "../base/random.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
+import { readRecorded } from "../episodes/records.ts";
+import { type Trajectory, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
+import type { LanguageModel, ScoredText } from "../model/language-model.ts";
 import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
-import { diagnose, diagnosticsConfig } from "../rollout/diagnose.ts";
-import { playEpisodes, stepsOf } from "../rollout/episodes.ts";
-import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { inGroups, mean, supportOf } from "../rollout/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
-import { refine, refinementMetrics } from "../rollout/refine.ts";
-import { rehearse } from "../rollout/rehearsal.ts";
-import { requireForm, requireTasks } from "../rollout/requirements.ts";
-import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
-import { scheduledStep } from "../rollout/step.ts";
-import { targetMetrics, writeTargets } from "../rollout/targets.ts";
-import { type Trajectory, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
-import { readRecorded } from "../run/episodes.ts";
-import { sampleRecord } from "../run/samples.ts";
-import { scheduleConfig } from "../run/schedule.ts";
+import { refine, refinementMetrics } from "../roles/refine.ts";
+import { Roles, requireWords, rolesConfig } from "../roles/role-writer.ts";
+import { targetMetrics, writeTargets } from "../roles/targets.ts";
 import {
   type Counters,
   endIteration,
@@ -61,6 +52,16 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { mean } from "../statistics/mean.ts";
+import { diagnose, diagnosticsConfig } from "../training/diagnose.ts";
+import { inGroups, supportOf } from "../training/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { rehearse } from "../training/rehearsal.ts";
+import { requireForm, requireTasks } from "../training/requirements.ts";
+import { playEpisodes, stepsOf } from "../training/rounds.ts";
+import { sampleRecord } from "../training/samples.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep } from "../training/step.ts";
 
 const count = z.int().min(1);
 const decay = z.number().min(0).lt(1);
@@ -87,7 +88,7 @@ const fields = z.strictObject({
    * written freely. Default false. Paper: not mentioned.
    */
   constrainActions: z.boolean().default(false),
-  /** k, m, how the texts of each role are written, and which of them are trained on: rollout/roles.ts. */
+  /** k, m, how the texts of each role are written, and which of them are trained on: roles/role-writer.ts. */
   ...rolesConfig.shape,
   /** τ: the share of θ that θ̄ takes over when it moves; 1 copies θ, 0 never moves. Paper: 0.005. */
   targetRate: z.number().min(0).max(1).default(0.005),

@@ -1,6 +1,6 @@
 /** Whether a process grows with the requests it has answered. */
 
-import { quantile } from "../statistics.ts";
+import { quantile } from "../statistics/resampling.ts";
 
 /** Memory after so many requests. */
 export interface MemorySample {

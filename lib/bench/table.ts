@@ -1,6 +1,6 @@
 /** A case for the terminal: a table, and bars of the medians below it. */
 
-import { formatBytes } from "../native/report.ts";
+import { formatBytes } from "../display/reporter.ts";
 import {
   formatFigure,
   formatPercent,

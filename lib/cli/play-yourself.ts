@@ -7,14 +7,14 @@ import {
   type Message,
   type Observation,
   type ToolSchema,
-} from "../environments/contract.ts";
+} from "../contract/environment.ts";
+import { formatFigure } from "../display/progress.ts";
+import { succeeded } from "../episodes/trajectory.ts";
+import { costOfLeaving } from "../playing/collect.ts";
+import { inTime } from "../playing/timeout.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
-import { costOfLeaving } from "../rollout/collect.ts";
-import { inTime } from "../rollout/in-time.ts";
-import { succeeded } from "../rollout/trajectory.ts";
-import { formatFigure } from "../run/progress.ts";
 import type { Person } from "./person.ts";
 import { fitted } from "./wrap.ts";
 

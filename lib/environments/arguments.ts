@@ -6,7 +6,7 @@
 import { createContext, Script } from "node:vm";
 import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /** What is wrong with the arguments of a call; undefined where nothing is. Reads them and changes nothing. */
 export type CheckArguments = (args: Record<string, unknown>) => string | undefined;

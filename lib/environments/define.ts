@@ -4,10 +4,10 @@
  * tool-episode.ts.
  */
 
-import { checkKeys } from "../checks.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
-import type { Action, Demonstration, Environment, ResetOptions } from "./contract.ts";
-import { driver } from "./driver.ts";
+import { checkKeys } from "../base/checks.ts";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
+import type { Action, Demonstration, Environment, ResetOptions } from "../contract/environment.ts";
+import { driver } from "./single-episode.ts";
 import type { Tool, ToolContext } from "./tool.ts";
 import { offered, owning, ToolEpisode } from "./tool-episode.ts";
 

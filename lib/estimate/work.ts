@@ -2,8 +2,8 @@
 
 import type { NlacConfig } from "../algorithms/nlac.ts";
 import type { SacConfig } from "../algorithms/sac.ts";
-import type { Recipe } from "../recipe.ts";
-import { type EpochConfig, updatesPerRound } from "../rollout/episodes.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { type EpochConfig, updatesPerRound } from "../training/rounds.ts";
 import type { ModelShape } from "./shape.ts";
 
 /** Tokens of a text. */
@@ -246,7 +246,7 @@ function writing(
   more: Pick<Writing, "texts"> & Partial<Writing>,
 ): Writing {
   const written = isAction(what) ? lengths.action : lengths.critique;
-  // What roles other than the policy read is bounded by the context alone (lib/rollout/roles.ts).
+  // What roles other than the policy read is bounded by the context alone (lib/roles/role-writer.ts).
   const longest = what === "actions" || what === "attempts" ? limits.prompt : context - 1;
   const held = (tokens: number) => Math.min(tokens, longest);
   return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
@@ -305,7 +305,7 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   };
 }
 
-/** lib/rollout/futures.ts: d' of `count` transitions. */
+/** lib/roles/futures.ts: d' of `count` transitions. */
 function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { observation, request } = lengths;
@@ -320,7 +320,7 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   ];
 }
 
-/** lib/rollout/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
+/** lib/roles/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
 function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { request, turns } = lengths;
@@ -356,7 +356,7 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   return calls;
 }
 
-/** lib/rollout/diagnose.ts: recorded actions judged and refined, their futures, and episodes that go on from there. */
+/** lib/training/diagnose.ts: recorded actions judged and refined, their futures, and episodes that go on from there. */
 function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   const { every, transitions, branches } = config.diagnostics;
   if (every === 0) return resting.diagnosis;

@@ -1,6 +1,6 @@
 /** The addon's surface, as native/binding implements it. Everything else reaches C++ through these types. */
 
-import type { InstructionSet } from "../dtype.ts";
+import type { InstructionSet } from "../base/dtype.ts";
 
 export type Which = "online" | "target";
 

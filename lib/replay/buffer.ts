@@ -6,11 +6,11 @@
 
 import { join } from "node:path";
 import { z } from "zod";
-import { NlacError } from "../errors.ts";
-import { mean } from "../rollout/losses.ts";
-import type { Transition } from "../rollout/trajectory.ts";
-import { readJson } from "../run/files.ts";
-import { writeAtomically } from "../write-atomically.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Transition } from "../episodes/trajectory.ts";
+import { readJson } from "../files/files.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { mean } from "../statistics/mean.ts";
 import { PrioritizedSampler } from "./sampler.ts";
 
 export interface ReplayBufferOptions {

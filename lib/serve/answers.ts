@@ -2,7 +2,7 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
-import type { Generation } from "../model.ts";
+import type { Generation } from "../model/language-model.ts";
 import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import type { ServedModel } from "./conversations.ts";

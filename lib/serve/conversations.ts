@@ -5,8 +5,8 @@
  */
 
 import { createHash } from "node:crypto";
-import type { Message, ToolSchema } from "../environments/contract.ts";
-import type { Learner } from "../learner.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
+import type { Learner } from "../learner/learner.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Said } from "./protocol.ts";
 

@@ -5,12 +5,12 @@
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
-import { isOver, type Message } from "../environments/contract.ts";
-import type { Generation } from "../model.ts";
+import { isOver, type Message } from "../contract/environment.ts";
+import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
+import { RecordWriter } from "../files/records.ts";
+import type { Generation } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction } from "../prompts/policy.ts";
-import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../run/episodes.ts";
-import { RecordWriter } from "../run/records.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Held } from "./conversations.ts";
 import { badRequest, RequestError, type Said } from "./protocol.ts";

@@ -3,7 +3,7 @@
  * that was learned earliest is joined first, until no pair is known.
  */
 
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /** Vocabularies spell bytes as printable characters: byte → character. */
 const byteCharacters: readonly string[] = (() => {

@@ -5,8 +5,8 @@
  * where the template drops it from the history.
  */
 
-import type { Message, ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
 import { keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";

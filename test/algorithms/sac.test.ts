@@ -1,10 +1,17 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { type SacConfigInput, sacConfig, trainSac, valuesAfter } from "../../lib/algorithms/sac.ts";
-import type { Environment } from "../../lib/environments/contract.ts";
-import { Learner } from "../../lib/learner.ts";
-import type { SoftQModel, SoftQOptions, SoftQResult, SoftQText, StepOptions } from "../../lib/model.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { silentProgress } from "../../lib/display/progress.ts";
+import { Learner } from "../../lib/learner/learner.ts";
+import type {
+  SoftQModel,
+  SoftQOptions,
+  SoftQResult,
+  SoftQText,
+  StepOptions,
+} from "../../lib/model/language-model.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
-import { type MemoryRun, memoryRun, silentProgress } from "../../lib/run/training-run.ts";
+import { type MemoryRun, memoryRun } from "../../lib/run/training-run.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { likeQwq } from "../support/reasoning-templates.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
+import { NlacError, throwIfAborted } from "../../lib/base/errors.ts";
+import type { Action, Environment, Episode, StepResult } from "../../lib/contract/environment.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
-import type { Action, Environment, Episode, StepResult } from "../../lib/environments/contract.ts";
-import { driver } from "../../lib/environments/driver.ts";
 import { environmentNames, makeEnvironment } from "../../lib/environments/registry.ts";
-import { NlacError, throwIfAborted } from "../../lib/errors.ts";
+import { driver } from "../../lib/environments/single-episode.ts";
 
 /** A two-turn environment; `fault` breaks one rule of it. */
 function sample(fault?: string): Environment<string> {

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
+import type { Transition } from "../../lib/episodes/trajectory.ts";
 import { ReplayBuffer, type ReplayBufferOptions } from "../../lib/replay/buffer.ts";
-import type { Transition } from "../../lib/rollout/trajectory.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const buffers: ReplayBuffer[] = [];

@@ -3,9 +3,9 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { expect, test, vi } from "vitest";
+import { silentProgress } from "../../lib/display/progress.ts";
 import { ReplayBuffer } from "../../lib/replay/buffer.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
-import { silentProgress } from "../../lib/run/training-run.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 /** What a run did to the disk, in order: "sync PATH", "rename PATH", "remove PATH". */

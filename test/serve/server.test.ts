@@ -9,9 +9,9 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
-import { expectFailure } from "../native/helpers.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
+import { expectFailure } from "../support/files-and-servers.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 import { logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
 

@@ -5,8 +5,8 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
-import { throwIfAborted } from "../../lib/errors.ts";
+import { throwIfAborted } from "../../lib/base/errors.ts";
+import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import type {
   DistilledText,
   GenerateOptions,
@@ -18,7 +18,7 @@ import type {
   StepResult,
   TokenKlOptions,
   Which,
-} from "../../lib/model.ts";
+} from "../../lib/model/language-model.ts";
 import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer, type TokenizerParts } from "../../lib/tokens/tokenizer.ts";

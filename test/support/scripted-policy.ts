@@ -14,7 +14,7 @@ import type {
   SurrogateResult,
   SurrogateText,
   Which,
-} from "../../lib/model.ts";
+} from "../../lib/model/language-model.ts";
 import { ScriptedModel } from "./scripted-model.ts";
 
 /** d log p / d theta of an id. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Message } from "../../lib/environments/contract.ts";
+import type { Message } from "../../lib/contract/environment.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { likeDeepSeek, likeQwq } from "../support/reasoning-templates.ts";

@@ -7,10 +7,10 @@
 import { spawn } from "node:child_process";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
-import { NlacError } from "../../errors.ts";
-import { Learner } from "../../learner.ts";
-import type { GenerateRequest } from "../../model.ts";
-import { DEFAULT_MODEL } from "../../models.ts";
+import { NlacError } from "../../base/errors.ts";
+import { DEFAULT_MODEL } from "../../hub/models.ts";
+import { Learner } from "../../learner/learner.ts";
+import type { GenerateRequest } from "../../model/language-model.ts";
 import { serve } from "../../serve/server.ts";
 import type { Plan } from "../clients.ts";
 import {

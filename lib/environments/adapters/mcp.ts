@@ -1,6 +1,6 @@
 /** The tools of a server that speaks the Model Context Protocol, for `defineEnvironment`. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { type Tool, ToolError, tool } from "../tool.ts";
 
 /** What is used of a client of `@modelcontextprotocol/sdk`. */

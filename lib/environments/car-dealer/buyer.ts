@@ -1,10 +1,17 @@
 /** Who plays the buyer: rules, or a language model behind a service. */
 
 import { z } from "zod";
-import { streams, uniform } from "../../random.ts";
-import type { Message } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
-import { type Buyer, mostPaid, type Objection, type Offer, objection, slightlyOverBudget } from "./buyers.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Message } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
+import {
+  type Buyer,
+  mostPaid,
+  type Objection,
+  type Offer,
+  objection,
+  slightlyOverBudget,
+} from "./buyer-profiles.ts";
 
 /** What the dealer said, and what was answered. */
 export interface Exchange {

@@ -3,10 +3,10 @@
  * For demonstrations and as a yardstick. It reads what is said by the phrases of buyer.ts.
  */
 
+import type { Action, Message } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
-import type { Action, Message } from "../contract.ts";
 import { dollars } from "./buyer.ts";
-import { mostOverBudget, slightlyOverBudget } from "./buyers.ts";
+import { mostOverBudget, slightlyOverBudget } from "./buyer-profiles.ts";
 import { type Car, features, type Inventory, inventories, mostDiscount } from "./inventory.ts";
 
 /** What is known of the buyer and of the cars, from all that was said. */

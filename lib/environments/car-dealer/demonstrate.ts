@@ -3,9 +3,9 @@
  * one (idle talk, a search for nothing, a discount that is not allowed) with what is wrong with it.
  */
 
-import { streams, uniform } from "../../random.ts";
-import type { Action, Demonstration, Episode, StepResult } from "../contract.ts";
-import { judged } from "../judged.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Action, Demonstration, Episode, StepResult } from "../../contract/environment.ts";
+import { judged } from "../judged-action.ts";
 import { call, respond, scriptedDealer } from "./dealer.ts";
 
 /** @param start opens the same episode every time */

@@ -8,11 +8,18 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
-import { openService, type ServiceSource } from "../services.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import type {
+  Action,
+  Environment,
+  Episode,
+  Message,
+  ResetOptions,
+  StepResult,
+} from "../../contract/environment.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
+import { checkSplit, driver, episodeOver } from "../single-episode.ts";
 import {
   dollars,
   type Exchange,
@@ -31,7 +38,7 @@ import {
   type Offer,
   objection,
   saleReward,
-} from "./buyers.ts";
+} from "./buyer-profiles.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { type Car, features, inventories, mostDiscount, mostShown } from "./inventory.ts";
 import { dealerTools, readCall, searchResult, shownCars } from "./tools.ts";

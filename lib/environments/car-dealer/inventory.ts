@@ -3,7 +3,7 @@
  * they are the same everywhere. Prices are of no real market.
  */
 
-import { streams, uniform } from "../../random.ts";
+import { streams, uniform } from "../../base/random.ts";
 
 export type Split = "train" | "validation" | "test";
 

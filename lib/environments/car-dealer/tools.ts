@@ -1,8 +1,8 @@
 /** What the dealer can do: search the database, or say something to the buyer, perhaps with an offer. */
 
-import { shown } from "../../checks.ts";
+import { shown } from "../../base/checks.ts";
+import type { ToolSchema } from "../../contract/environment.ts";
 import { type CheckArguments, compileArguments } from "../arguments.ts";
-import type { ToolSchema } from "../contract.ts";
 import { type Car, features, type Inventory, mostShown, search, suggestedDiscounts } from "./inventory.ts";
 
 /** Longest thing that is said. */

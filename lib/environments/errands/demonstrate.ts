@@ -7,7 +7,7 @@
  * brings.
  */
 
-import type { Action, Demonstration, JudgedAction, Message } from "../contract.ts";
+import type { Action, Demonstration, JudgedAction, Message } from "../../contract/environment.ts";
 import {
   adviceText,
   deskText,

@@ -3,9 +3,9 @@
  * questions stands a poorer one (a guess too early, a question asked before or a forbidden one) with what is wrong with it.
  */
 
-import { derivedSeed, streams, uniform } from "../../random.ts";
-import type { Action, Demonstration, Observation, StepResult } from "../contract.ts";
-import { judged } from "../judged.ts";
+import { derivedSeed, streams, uniform } from "../../base/random.ts";
+import type { Action, Demonstration, Observation, StepResult } from "../../contract/environment.ts";
+import { judged } from "../judged-action.ts";
 import type { City } from "./facts.ts";
 import { cityGuesser, guessAction, listedCities } from "./guesser.ts";
 

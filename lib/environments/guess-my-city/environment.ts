@@ -9,8 +9,8 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import type {
   Action,
   Environment,
@@ -19,9 +19,9 @@ import type {
   Observation,
   ResetOptions,
   StepResult,
-} from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
-import { openService, type ServiceSource } from "../services.ts";
+} from "../../contract/environment.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
+import { checkSplit, driver, episodeOver } from "../single-episode.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { cities as embeddedCities, type Split } from "./facts.ts";
 import { cityNames, countryNames, Guesses, Mentions, type NamedCity } from "./names.ts";

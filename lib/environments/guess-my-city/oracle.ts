@@ -1,7 +1,7 @@
 /** Who comes from the hidden city and answers: the table of facts, or a language model behind a service. */
 
-import type { Message, ResetOptions } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
+import type { Message, ResetOptions } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import { cityByName, topicOf } from "./facts.ts";
 import { blanked, cityNames, countryNames, Mentions, type NamedCity, plain } from "./names.ts";
 

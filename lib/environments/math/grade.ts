@@ -1,6 +1,6 @@
 /** The grader of mathematical answers. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { judge } from "./judge.ts";
 import { judgeWithLibrary, waiting } from "./library.ts";
 

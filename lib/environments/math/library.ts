@@ -5,7 +5,7 @@
 
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 
 /** Milliseconds for one judgement, after which it is a no and the thread is killed. */
 export const limit = 1000;

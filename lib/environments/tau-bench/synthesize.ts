@@ -9,11 +9,11 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import { derivedSeed, permutation, streams } from "../../random.ts";
-import type { ChatService } from "../service.ts";
-import { openService, type ServiceSource } from "../services.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { derivedSeed, permutation, streams } from "../../base/random.ts";
+import type { ChatService } from "../../services/chat-service.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
 import { type Domain, openDomain } from "./domain.ts";
 import { Draws } from "./draws.ts";
 import { defaultData } from "./environment.ts";

@@ -18,7 +18,7 @@
  * believes an agent that says it is done. So a success rate with it is not one with a simulated person.
  */
 
-import { throwIfAborted } from "../../errors.ts";
+import { throwIfAborted } from "../../base/errors.ts";
 import { stopWord, type User } from "./user.ts";
 
 /** Turns of the agent that a conversation takes at most. */

@@ -1,8 +1,8 @@
 /** Who knows the hidden word and answers: the table, or a language model behind a service. */
 
-import { NlacError } from "../../errors.ts";
-import type { Message, ResetOptions } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
+import { NlacError } from "../../base/errors.ts";
+import type { Message, ResetOptions } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import type { Answer } from "./attributes.ts";
 import type { Names } from "./names.ts";
 import { answerFrom, guessedPhrase, longestQuestion, namedPhrase, readQuestion } from "./questions.ts";

@@ -12,7 +12,7 @@
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { Names, type Word } from "./names.ts";
 import type { Oracle } from "./oracle.ts";
 import { namedPhrase, readQuestion, withoutNegation } from "./questions.ts";

@@ -51,7 +51,7 @@ export type {
   SurrogateResult,
   SurrogateText,
   TokenKlOptions,
-  Which,
+  WeightSet,
 } from "./model/language-model.ts";
 export {
   type AdamWInputs,
@@ -75,7 +75,7 @@ export {
 export type { Player } from "./playing/batches.ts";
 export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./playing/collect.ts";
 export { type EvaluateOptions, type Evaluation, evaluate } from "./playing/evaluate.ts";
-export { idlePlayer } from "./playing/noop-player.ts";
+export { noopPlayer } from "./playing/noop-player.ts";
 export { servicePlayer } from "./playing/service-player.ts";
 export { defineRecipe, type Recipe, type RecipeInput } from "./recipe/recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";

@@ -266,7 +266,7 @@ function groupsOf(trajectories: readonly Trajectory[], size: number): Trajectory
 }
 
 /** What keeps a group of equal rewards from a division by 0. */
-const leastDeviation = 1e-4;
+const minDeviation = 1e-4;
 
 /** Advantages of a group's rewards; 0 where there is nothing to compare with. */
 export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["advantage"]): number[] {
@@ -275,7 +275,7 @@ export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["ad
   const average = mean(rewards);
   // The others' mean is (n · average - R) / (n - 1).
   const scale = {
-    std: 1 / (deviation(rewards) + leastDeviation),
+    std: 1 / (deviation(rewards) + minDeviation),
     "mean-only": 1,
     "leave-one-out": n / (n - 1),
   };

@@ -38,7 +38,7 @@ import { type Trajectory, transitionsOf, transitionsOfAll } from "../episodes/tr
 import type { LanguageModel, ScoredText } from "../model/language-model.ts";
 import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
 import { refine, refinementMetrics } from "../roles/refine.ts";
-import { Roles, requireWords, rolesConfig } from "../roles/role-writer.ts";
+import { RoleWriter, requireWords, rolesConfig } from "../roles/role-writer.ts";
 import { targetMetrics, writeTargets } from "../roles/targets.ts";
 import {
   type Counters,
@@ -209,8 +209,8 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     config.episodesPerIteration > 0 || config.rehearsal > 0 ? await requireTasks(environment, "train") : [];
   const replay = new ReplayBuffer({
     capacity: config.replayCapacity,
-    alpha: config.priorityExponent,
-    beta: config.importanceExponent,
+    priorityExponent: config.priorityExponent,
+    importanceExponent: config.importanceExponent,
     seed: config.seed,
   });
   const saved = await run.restore();
@@ -346,11 +346,11 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   state.drawn ??= replay.sample(config.batchSize);
   const { indices, weights } = state.drawn;
   const transitions = replay.get(indices);
-  const roles = new Roles(model, environment, config, state.updates, run.signal);
+  const writer = new RoleWriter(model, environment, config, state.updates, run.signal);
   const started = performance.now();
-  const targets = await writeTargets(roles, transitions);
+  const targets = await writeTargets(writer, transitions);
   const targeted = performance.now();
-  const refined = await refine(roles, transitions);
+  const refined = await refine(writer, transitions);
   const generated = performance.now();
 
   // θ ← θ - λ1 ∇L1.
@@ -369,7 +369,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const refining = refinementMetrics(refined);
   const l1Tokens = losses.reduce((sum, loss) => sum + loss.length, 0);
   const metrics: Record<string, number> = {
-    ...roles.metrics(),
+    ...writer.metrics(),
     ...replay.metrics(state.drawn, state.episodes),
     ...refining,
     ...targetMetrics(targets),
@@ -415,7 +415,7 @@ async function step<Task>(
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  const own = { ...config, learningRate, state: moments, targetRate };
+  const own = { ...config, learningRate, moments, targetRate };
   // Each loss counts its own skipped steps: good ones of the other do not make up for them.
   const counters = { ...state, skippedInARow: state.skipped[loss] };
   const taken = await scheduledStep(model, own, counters, config.updatesPerIteration);

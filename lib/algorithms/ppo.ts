@@ -310,9 +310,7 @@ function estimate(
   const advantages = all.flatMap(({ chain }) => chain.advantages);
   // One advantage alone has no deviation.
   const [centre, scale] =
-    whiten && advantages.length > 1
-      ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)]
-      : [0, 1];
+    whiten && advantages.length > 1 ? [mean(advantages), 1 / (deviation(advantages) + minDeviation)] : [0, 1];
   return all.map(({ texts, chain }) => {
     const whitened = chain.advantages.map((advantage) => (advantage - centre) * scale);
     let t = 0;
@@ -328,7 +326,7 @@ function estimate(
 }
 
 /** What keeps advantages that are all the same from a division by 0. */
-const leastDeviation = 1e-8;
+const minDeviation = 1e-8;
 
 /**
  * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions

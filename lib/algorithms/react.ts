@@ -18,7 +18,7 @@ import { permutation, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { EpisodeFigures } from "../episodes/figures.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
-import type { Which } from "../model/language-model.ts";
+import type { WeightSet } from "../model/language-model.ts";
 import type { Player } from "../playing/batches.ts";
 import { type Evaluation, evaluate } from "../playing/evaluate.ts";
 
@@ -60,7 +60,7 @@ export interface ReactOptions<Task> {
   environment: Environment<Task>;
   config?: ReactConfigInput;
   /** Of a learner's. Default "online". */
-  weights?: Which;
+  weights?: WeightSet;
   /** Episodes that were played before under the same configuration; they are not played again. */
   played?: readonly EpisodeFigures[];
   signal?: AbortSignal;

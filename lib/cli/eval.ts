@@ -24,7 +24,7 @@ import { writeAtomically } from "../files/write-atomically.ts";
 import type { Learner } from "../learner/learner.ts";
 import type { Support } from "../model/language-model.ts";
 import type { Player } from "../playing/batches.ts";
-import { idlePlayer } from "../playing/noop-player.ts";
+import { noopPlayer } from "../playing/noop-player.ts";
 import { servicePlayer } from "../playing/service-player.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { figureTable, type Measured } from "../report/figures.ts";
@@ -222,7 +222,7 @@ async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
       "ERR_VALUE",
       `--budget-tokens, --budget-cost and --price are for ${servicePrefix}MODEL.`,
     );
-  if (runOrModel === doNothing) return { player: idlePlayer };
+  if (runOrModel === doNothing) return { player: noopPlayer };
   if (isService) {
     const service = chatService({
       model: runOrModel.slice(servicePrefix.length),
@@ -295,7 +295,7 @@ async function evaluatePlay(
   const diagnosed = flags.diagnose ? { ...criticConfig(agent.recipe, "--diagnose"), seed } : undefined;
   const model = agent.player(environment);
   const withFloor = flags.floor ?? (environment.idle !== undefined && environment.usage === undefined);
-  const idle = withFloor && player !== doNothing ? idlePlayer(environment) : undefined;
+  const idle = withFloor && player !== doNothing ? noopPlayer(environment) : undefined;
   const played = flags.resume ? playedBefore(flags.record!) : [];
   const finished: Trajectory[] = [];
   let stopped = true;

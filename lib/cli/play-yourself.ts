@@ -11,7 +11,7 @@ import {
 import { formatFigure } from "../display/progress.ts";
 import { succeeded } from "../episodes/trajectory.ts";
 import { costOfLeaving } from "../playing/collect.ts";
-import { inTime } from "../playing/timeout.ts";
+import { withTimeout } from "../playing/timeout.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
@@ -28,7 +28,7 @@ export async function playYourself(
   { seed, person }: { seed: number; person: Person },
 ): Promise<void> {
   const { signal } = person;
-  const episode = await inTime(() => environment.start(task, { seed, signal }), { signal });
+  const episode = await withTimeout(() => environment.start(task, { seed, signal }), { signal });
   try {
     const { observation } = episode;
     for (const message of observation.messages) show(`${messageText(message)}\n`);
@@ -42,7 +42,7 @@ export async function playYourself(
         if (!signal.aborted) show(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
         return;
       }
-      const result = await inTime(() => episode.step(action), { signal });
+      const result = await withTimeout(() => episode.step(action), { signal });
       reward += result.reward;
       for (const message of result.observation) show(`\n${messageText(message)}`);
       const last = isOver(result) || turn === environment.maxTurns;

@@ -12,7 +12,7 @@ import type { Axis } from "./runs.ts";
 import { axisNames, formatCount, formatShare } from "./table.ts";
 
 // Pixels.
-const leastWidth = 960;
+const minWidth = 960;
 const height = 560;
 const plot = { left: 64, right: 716, top: 116, bottom: 468 };
 const labelsAt = 742;
@@ -77,7 +77,7 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
       ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
   const named = labels(methods, comparison.seeds.length, axis, x, y);
-  const width = Math.ceil(Math.max(leastWidth, named.right + margin));
+  const width = Math.ceil(Math.max(minWidth, named.right + margin));
   const shapes = [
     `<clipPath id="plot-${axis}"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
     text(margin, 44, "title", comparison.name),

@@ -3,7 +3,7 @@
 import type { Action, JudgedAction, StepResult } from "../contract/environment.ts";
 
 /** @param future what could be expected before the answer was seen; where the episode goes on, it still can */
-export function judged(
+export function judgedAction(
   action: Action,
   future: string,
   { observation, reward, terminated }: StepResult,

@@ -6,7 +6,7 @@
 import { NlacError } from "../base/errors.ts";
 import type { Environment, Episode, ResetOptions } from "../contract/environment.ts";
 
-export function driver<Task>(
+export function singleEpisode<Task>(
   name: string,
   start: (task: Task, options: ResetOptions) => Promise<Episode>,
 ): Pick<Environment<Task>, "reset" | "step" | "close"> {

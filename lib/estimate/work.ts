@@ -162,7 +162,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
     critique: Math.min(thought + expected.critique, limits.critique),
   };
   const { opening, observation, critique, request, turns } = lengths;
-  const action = answerOf(lengths.action, lengths);
+  const action = answerTokens(lengths.action, lengths);
   // The state of a transition: on the average, half of the other turns are behind it.
   const state = Math.min(opening + ((turns - 1) / 2) * (action + observation), limits.prompt);
   const texts: Texts = { lengths, limits, state, context: maxPositions };
@@ -187,7 +187,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
 }
 
 /** What of a text the history keeps. */
-function answerOf(written: number, { thought }: TextLengths): number {
+function answerTokens(written: number, { thought }: TextLengths): number {
   return Math.max(0, written - thought);
 }
 
@@ -271,7 +271,7 @@ function pass(
 function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const { lengths, state } = texts;
   const { observation, request, turns } = lengths;
-  const [action, critique] = [answerOf(lengths.action, lengths), answerOf(lengths.critique, lengths)];
+  const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const batch = { texts: config.batchSize };
 
   // A single step has no future to foresee: its score stands in the place of one.
@@ -309,7 +309,7 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
 function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { observation, request } = lengths;
-  const action = answerOf(lengths.action, lengths);
+  const action = answerTokens(lengths.action, lengths);
   const batch = { texts: count };
   const next = state + action + observation;
   if (config.bootstrap !== "successor")
@@ -324,7 +324,7 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
 function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { request, turns } = lengths;
-  const [action, critique] = [answerOf(lengths.action, lengths), answerOf(lengths.critique, lengths)];
+  const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const batch = { texts: count };
   const calls: Writing[] = [];
   if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
@@ -361,7 +361,7 @@ function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   const { every, transitions, branches } = config.diagnostics;
   if (every === 0) return resting.diagnosis;
   const { opening, observation, turns } = texts.lengths;
-  const action = answerOf(texts.lengths.action, texts.lengths);
+  const action = answerTokens(texts.lengths.action, texts.lengths);
   const count = Math.min(transitions, config.episodesPerIteration * turns);
   const refinements = Math.max(1, config.refinements);
   const calls = refineCalls({ ...config, attempt: "stored", refinements }, texts, count);

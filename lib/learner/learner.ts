@@ -40,7 +40,7 @@ import type {
   SurrogateResult,
   SurrogateText,
   TokenKlOptions,
-  Which,
+  WeightSet,
 } from "../model/language-model.ts";
 import type {
   Addon,
@@ -119,7 +119,7 @@ export interface LearnerOptions {
    */
   cacheBytes?: number | undefined;
   /** Requests of all `generate` calls that have not ended, beyond which one that will not wait fails. Default 1024. */
-  queueLimit?: number | undefined;
+  maxQueued?: number | undefined;
   /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the cores there are. */
   threads?: number | undefined;
   /**
@@ -155,7 +155,7 @@ interface Settings {
   gradientCheckpointing: boolean;
   microBatchTokens: number;
   cacheBytes: number;
-  queueLimit: number;
+  maxQueued: number;
   threads: number | undefined;
   heads: Heads | undefined;
 }
@@ -169,7 +169,7 @@ const defaults: Settings = {
   gradientCheckpointing: false,
   microBatchTokens: 2048,
   cacheBytes: 2 ** 31,
-  queueLimit: 1024,
+  maxQueued: 1024,
   threads: undefined,
   heads: undefined,
 };
@@ -209,7 +209,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   readonly #native: NativeLearner;
   readonly #base: string | undefined;
   #template: ChatTemplate | undefined;
-  readonly #queueLimit: number;
+  readonly #maxQueued: number;
   #requests: number;
   #underWay = 0; // requests of generate calls that have not ended
   #tokenBytesGiven = false;
@@ -228,7 +228,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.device = settings.device;
     this.dtype = resolveDtype(settings);
     this.seed = settings.seed;
-    this.#queueLimit = settings.queueLimit;
+    this.#maxQueued = settings.maxQueued;
     this.#requests = requests;
     this.endOfTurnIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
   }
@@ -389,10 +389,10 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
-    if (options.wait === false && this.#underWay + requests.length > this.#queueLimit) {
+    if (options.wait === false && this.#underWay + requests.length > this.#maxQueued) {
       throw new NlacError(
         "ERR_BUSY",
-        `${this.#underWay} texts are being written or wait; with these ${requests.length} it would be more than the ${this.#queueLimit} of queueLimit.`,
+        `${this.#underWay} texts are being written or wait; with these ${requests.length} it would be more than the ${this.#maxQueued} of maxQueued.`,
       );
     }
     const prepared = this.#prepare(requests);
@@ -457,7 +457,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    */
   async logProbs(
     texts: readonly ScoredText[],
-    options: { weights?: Which | "reference" | undefined; temperature?: number | undefined } = {},
+    options: { weights?: WeightSet | "reference" | undefined; temperature?: number | undefined } = {},
   ): Promise<Float32Array[]> {
     const which = checkChoice(options.weights ?? "online", "weights", scorers);
     const temperature = checkTemperature(options.temperature ?? 1);
@@ -485,7 +485,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    */
   async logits(
     sequences: readonly (readonly number[])[],
-    options: { weights?: Which | undefined } = {},
+    options: { weights?: WeightSet | undefined } = {},
   ): Promise<Float32Array[]> {
     const which = checkChoice(options.weights ?? "online", "weights", whichs);
     checkArray(sequences, "sequences");
@@ -615,7 +615,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_VALUE, also for a `targetRate` below 1 when an earlier step has moved θ and there is no θ̄
    */
   async step(options: StepOptions): Promise<StepResult> {
-    const native = { ...checkAdamWOptions(options), state: options.state ?? "" };
+    const native = { ...checkAdamWOptions(options), state: options.moments ?? "" };
     const { targetRate } = options;
     if (targetRate !== undefined) checkNumber(targetRate, "targetRate", 0, 1);
     return this.#run(() => this.#native.step(native, targetRate));
@@ -625,8 +625,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     return this.#run(() => this.#native.discardGradients());
   }
 
-  async discardMoments(state: string): Promise<void> {
-    return this.#run(() => this.#native.discardMoments(state));
+  async discardMoments(moments: string): Promise<void> {
+    return this.#run(() => this.#native.discardMoments(moments));
   }
 
   async dropCaches(): Promise<void> {
@@ -634,15 +634,15 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   }
 
   /**
-   * θ̄ ← tau·θ + (1 - tau)·θ̄, in float32. θ̄ is made, equal to θ, by its first use: here, or wherever `weights` is
-   * "target" or `tokenKl` needs a teacher. That must come before the first step. Later only a tau of 1 makes it.
+   * θ̄ ← τ·θ + (1 - τ)·θ̄, in float32. θ̄ is made, equal to θ, by its first use: here, or wherever `weights` is
+   * "target" or `tokenKl` needs a teacher. That must come before the first step. Later only a τ of 1 makes it.
    *
-   * @param tau in [0, 1]
-   * @throws NlacError ERR_VALUE, also for a tau below 1 when θ has moved and there is no θ̄
+   * @param targetRate τ, in [0, 1]
+   * @throws NlacError ERR_VALUE, also for a τ below 1 when θ has moved and there is no θ̄
    */
-  async updateTarget(tau: number): Promise<void> {
-    checkNumber(tau, "tau", 0, 1);
-    return this.#run(() => this.#native.updateTarget(tau));
+  async updateTarget(targetRate: number): Promise<void> {
+    checkNumber(targetRate, "targetRate", 0, 1);
+    return this.#run(() => this.#native.updateTarget(targetRate));
   }
 
   /** ‖θ̄ - θ‖ / ‖θ‖, of what is trained. Throws ERR_VALUE when θ has moved and there is no θ̄. */
@@ -900,7 +900,7 @@ function checkSettings(options: LearnerOptions): Settings {
     checkInteger(settings.seed, "seed", 0);
     checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
     checkInteger(settings.cacheBytes, "cacheBytes", 0);
-    checkInteger(settings.queueLimit, "queueLimit", 1);
+    checkInteger(settings.maxQueued, "maxQueued", 1);
     if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value", "q"]);
     if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
     checkBoolean(settings.int8Generation, "int8Generation");

@@ -12,7 +12,7 @@ import type { Grammar } from "./grammar.ts";
 export type { Divergence, StepResult, Support } from "../ops/options.ts";
 
 /** θ, the trained parameters, or θ̄, their moving average. */
-export type Which = "online" | "target";
+export type WeightSet = "online" | "target";
 
 export interface GenerateRequest {
   /** The prompt as ids. Either this or `messages`. */
@@ -53,7 +53,7 @@ export interface GenerateRequest {
   /** The request's own random stream; the same seed gives the same text whatever else is in the batch. */
   seed?: number | bigint;
   /** Default "online". */
-  weights?: Which;
+  weights?: WeightSet;
   /** Keeps the hidden states that the text's tokens are drawn from, for `DistilledText`. Default false. */
   keepHidden?: boolean;
   /** Most probable tokens kept of each new one, with their log probabilities, under the untouched distribution. Default 0. */
@@ -85,7 +85,7 @@ export interface GenerateOptions {
   signal?: AbortSignal;
   /** Called with the request's index and each new token as it is sampled. */
   onToken?: (request: number, token: number) => void;
-  /** False: ERR_BUSY in place of waiting behind more requests than `LearnerOptions.queueLimit`. Default true. */
+  /** False: ERR_BUSY in place of waiting behind more requests than `LearnerOptions.maxQueued`. Default true. */
   wait?: boolean;
 }
 
@@ -126,7 +126,7 @@ export interface TokenKlOptions {
 
 export interface StepOptions extends AdamWOptions {
   /** Names the set of AdamW moments to use. Default "". */
-  state?: string;
+  moments?: string;
   /**
    * Moves θ̄ as `updateTarget(targetRate)` right after the step would, a skipped one too, in the step's own pass over
    * the parameters. Default: θ̄ stays.
@@ -149,7 +149,7 @@ export interface LanguageModel {
   readonly maxPositions: number;
 
   generate(requests: readonly GenerateRequest[], options?: GenerateOptions): Promise<Generation[]>;
-  logProbs(texts: readonly ScoredText[], options?: { weights?: Which }): Promise<Float32Array[]>;
+  logProbs(texts: readonly ScoredText[], options?: { weights?: WeightSet }): Promise<Float32Array[]>;
   /** Forward and backward; gradients of Σ weight·loss add up until `step`. Returns unweighted losses per token. */
   tokenNll(texts: readonly ScoredText[], options?: { withGradient?: boolean }): Promise<Float32Array[]>;
   /** KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; the gradient reaches θ only. */
@@ -163,9 +163,9 @@ export interface LanguageModel {
    */
   dropCaches(): Promise<void>;
   /** Forgets a set of AdamW moments that is not needed any more. */
-  discardMoments(state: string): Promise<void>;
+  discardMoments(moments: string): Promise<void>;
   /** θ̄ ← τ θ + (1 - τ) θ̄. */
-  updateTarget(tau: number): Promise<void>;
+  updateTarget(targetRate: number): Promise<void>;
   /** ‖θ̄ - θ‖ / ‖θ‖, of what is trained. */
   targetDistance(): Promise<number>;
   save(directory: string): Promise<void>;
@@ -227,7 +227,7 @@ export interface PolicyGradientModel extends LanguageModel {
   /** As of `LanguageModel`; "reference" is θ as `keepReference` found it. `temperature`: of the softmax. */
   logProbs(
     texts: readonly ScoredText[],
-    options?: { weights?: Which | "reference"; temperature?: number },
+    options?: { weights?: WeightSet | "reference"; temperature?: number },
   ): Promise<Float32Array[]>;
   /** The value of the state before each token of the response. Needs a learner with a value head. */
   values(texts: readonly ScoredText[]): Promise<Float32Array[]>;

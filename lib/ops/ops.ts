@@ -124,12 +124,12 @@ export interface Losses {
   losses: Tensor;
 }
 
-/** The gradients of Σ weights·losses. */
+/** The gradients of Σ rowWeights·losses. */
 export interface LossGradients {
   /** [rows, H] of the (student's) hidden type. */
   gradHidden: Tensor;
-  /** [V, H] f32, or f64 for f64 inputs. What was given as `gradWeight`, if it was. */
-  gradWeight: Tensor;
+  /** [V, H] f32, or f64 for f64 inputs. What was given as `gradHead`, if it was. */
+  gradHead: Tensor;
 }
 
 export interface LossTensors extends Losses, LossGradients {}
@@ -157,7 +157,7 @@ export interface LossOptions {
    * [V, H] f32 (f64 for f64 inputs): the gradient of the matrix is added into it. Default: a new tensor of zeros.
    * If the call throws for anything but its arguments, what it holds is undefined.
    */
-  gradWeight?: Tensor | undefined;
+  gradHead?: Tensor | undefined;
   /**
    * Bytes for logits and their gradient, whatever the number of rows. More is faster where V·H is large. Default: 0,
    * which is 272 MiB on CUDA, and on the CPU 76 MiB with a teacher and 56 MiB without one. There is always room for 32 rows of logits.
@@ -168,14 +168,14 @@ export interface LossOptions {
 export interface LinearTokenKlInputs extends LossOptions {
   /** [rows, H] f32, bf16 or f64. */
   studentHidden: Tensor;
-  /** [V, H]; logits are hidden · weightᵀ. */
-  studentWeight: Tensor;
+  /** [V, H]; logits are hidden · headᵀ. */
+  studentHead: Tensor;
   /** [rows, H'], H' may differ from H. */
   teacherHidden: Tensor;
   /** [V, H']. */
-  teacherWeight: Tensor;
+  teacherHead: Tensor;
   /** [rows] f32. A row of weight 0 costs nothing. */
-  weights: Tensor;
+  rowWeights: Tensor;
   /** Default "forwardKl". */
   divergence?: Divergence | undefined;
   /** Default "full". Every divergence goes with "full" and { topK }. */
@@ -187,8 +187,8 @@ export interface LinearTokenKlInputs extends LossOptions {
 interface TargetInputs extends LossOptions {
   /** [rows, H] f32, bf16 or f64. */
   hidden: Tensor;
-  /** [V, H]; logits are hidden · weightᵀ. */
-  weight: Tensor;
+  /** [V, H]; logits are hidden · headᵀ. */
+  head: Tensor;
   /** [rows] i64 in [0, V). */
   targets: Tensor;
   /** Also gives the entropies. Default false. */
@@ -197,7 +197,7 @@ interface TargetInputs extends LossOptions {
 
 interface TokenLossInputs extends TargetInputs {
   /** [rows] f32. A row of weight 0 costs nothing, and its other inputs are not looked at. */
-  weights: Tensor;
+  rowWeights: Tensor;
   /** Adds zLoss·(log Σ exp(logits / temperature))², at least 0. Default 0. */
   zLoss?: number | undefined;
   /** Subtracts entropyCoefficient·H(q). Default 0. */
@@ -208,7 +208,7 @@ export interface LinearTokenNllInputs extends TokenLossInputs {}
 
 export interface LinearTokenLogProbsInputs extends TargetInputs {
   /** [rows] f32; what is not 0 counts as given, and multiplies the gradients. Default: 1 everywhere. */
-  weights?: Tensor | undefined;
+  rowWeights?: Tensor | undefined;
   /** [rows] f32: the gradient of a loss at each log probability. Default: none, and no gradients. */
   gradLogProbs?: Tensor | undefined;
 }
@@ -251,17 +251,17 @@ export interface AdamWInputs extends AdamWOptions {
   /** The number of the step, from 1: how far the moments have come. A step that was skipped does not count. */
   step: number;
   /**
-   * A moving average to take along in the same pass: `ema(target, masters, tau, { shadow })`, with targets in
+   * A moving average to take along in the same pass: `ema(target, masters, targetRate, { shadow })`, with targets in
    * f32. Not when the step is skipped.
    */
-  ema?: { target: readonly Tensor[]; tau: number; shadow?: readonly Tensor[] | undefined } | undefined;
+  ema?: { target: readonly Tensor[]; targetRate: number; shadow?: readonly Tensor[] | undefined } | undefined;
 }
 
 let emaCalls = 0;
 
-const optionNames = ["temperature", "withGradient", "gradWeight", "workspaceBytes"];
-const targetNames = ["hidden", "weight", "targets", "withEntropies", ...optionNames];
-const tokenLossNames = ["weights", "zLoss", "entropyCoefficient", ...targetNames];
+const optionNames = ["temperature", "withGradient", "gradHead", "workspaceBytes"];
+const targetNames = ["hidden", "head", "targets", "withEntropies", ...optionNames];
+const tokenLossNames = ["rowWeights", "zLoss", "entropyCoefficient", ...targetNames];
 
 /**
  * A divergence of softmax(student logits / T) from softmax(teacher logits / T) per row, fused with both vocabulary
@@ -277,35 +277,35 @@ function linearTokenKl(inputs: LinearTokenKlInputs): Losses & Partial<LossGradie
     inputs,
     "linearTokenKl",
     [
-      ...["studentHidden", "studentWeight", "teacherHidden", "teacherWeight", "weights", "targets"],
+      ...["studentHidden", "studentHead", "teacherHidden", "teacherHead", "rowWeights", "targets"],
       ...["divergence", "support", ...optionNames],
     ],
     "ERR_VALUE",
   );
   const [rows] = checkShape(inputs, "studentHidden", ["rows", "H"]);
-  checkShape(inputs, "studentWeight", ["V", inputs.studentHidden.shape[1]!]);
+  checkShape(inputs, "studentHead", ["V", inputs.studentHidden.shape[1]!]);
   checkShape(inputs, "teacherHidden", [rows!, "H'"]);
-  checkShape(inputs, "teacherWeight", [inputs.studentWeight.shape[0]!, inputs.teacherHidden.shape[1]!]);
-  checkShape(inputs, "weights", [rows!]);
+  checkShape(inputs, "teacherHead", [inputs.studentHead.shape[0]!, inputs.teacherHidden.shape[1]!]);
+  checkShape(inputs, "rowWeights", [rows!]);
   if (targets !== undefined) checkShape(inputs, "targets", [rows!]);
   const chosen = checkSupport(support);
   if (chosen.kind === "sampled" && targets === undefined) {
     throw new NlacError("ERR_VALUE", 'The support "sampled" needs targets.');
   }
-  const { losses, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
+  const { losses, gradHidden, gradHead } = callLoss(inputs, (addon) =>
     addon.linearTokenKl({
-      ...lossOptions(inputs, inputs.studentWeight),
+      ...lossOptions(inputs, inputs.studentHead),
       studentHidden: nativeOf(inputs.studentHidden),
-      studentWeight: nativeOf(inputs.studentWeight),
+      studentWeight: nativeOf(inputs.studentHead),
       teacherHidden: nativeOf(inputs.teacherHidden),
-      teacherWeight: nativeOf(inputs.teacherWeight),
-      weights: nativeOf(inputs.weights),
+      teacherWeight: nativeOf(inputs.teacherHead),
+      weights: nativeOf(inputs.rowWeights),
       targets: targets && nativeOf(targets),
       divergence: checkDivergence(divergence, support),
       support: chosen,
     }),
   );
-  return { losses: losses!, ...present({ gradHidden, gradWeight }) };
+  return { losses: losses!, ...present({ gradHidden, gradHead }) };
 }
 
 /**
@@ -320,10 +320,10 @@ function linearTokenNll(inputs: LinearTokenNllInputs): LossTensors & TokenLogPro
 function linearTokenNll(inputs: LinearTokenNllInputs): Losses & TokenLogProbs & Partial<LossGradients> {
   checkKeys(inputs, "linearTokenNll", tokenLossNames, "ERR_VALUE");
   checkTargetInputs(inputs);
-  const { losses, logProbs, entropies, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
-    addon.linearTokenNll(tokenLossOptions(inputs, inputs.weights)),
+  const { losses, logProbs, entropies, gradHidden, gradHead } = callLoss(inputs, (addon) =>
+    addon.linearTokenNll(tokenLossOptions(inputs, inputs.rowWeights)),
   );
-  return { losses: losses!, logProbs: logProbs!, ...present({ entropies, gradHidden, gradWeight }) };
+  return { losses: losses!, logProbs: logProbs!, ...present({ entropies, gradHidden, gradHead }) };
 }
 
 /**
@@ -338,21 +338,21 @@ function linearTokenLogProbs(
 ): TokenLogProbs & LossGradients;
 function linearTokenLogProbs(inputs: LinearTokenLogProbsInputs): TokenLogProbs;
 function linearTokenLogProbs(inputs: LinearTokenLogProbsInputs): TokenLogProbs & Partial<LossGradients> {
-  checkKeys(inputs, "linearTokenLogProbs", ["weights", "gradLogProbs", ...targetNames], "ERR_VALUE");
+  checkKeys(inputs, "linearTokenLogProbs", ["rowWeights", "gradLogProbs", ...targetNames], "ERR_VALUE");
   const rows = checkTargetInputs(inputs);
   const { gradLogProbs } = inputs;
   if (gradLogProbs !== undefined) checkShape(inputs, "gradLogProbs", [rows]);
-  const ones = inputs.weights
+  const ones = inputs.rowWeights
     ? undefined
     : Tensor.from(new Float32Array(rows).fill(1), [rows], { device: inputs.hidden.device });
   try {
-    const { logProbs, entropies, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
+    const { logProbs, entropies, gradHidden, gradHead } = callLoss(inputs, (addon) =>
       addon.linearTokenLogProbs({
-        ...tokenLossOptions(inputs, inputs.weights ?? ones!),
+        ...tokenLossOptions(inputs, inputs.rowWeights ?? ones!),
         gradLogProbs: gradLogProbs && nativeOf(gradLogProbs),
       }),
     );
-    return { logProbs: logProbs!, ...present({ entropies, gradHidden, gradWeight }) };
+    return { logProbs: logProbs!, ...present({ entropies, gradHidden, gradHead }) };
   } finally {
     ones?.dispose();
   }
@@ -394,9 +394,9 @@ function linearTokenSurrogate(
   } else if (klCoefficient !== 0) {
     throw new NlacError("ERR_VALUE", "klCoefficient needs referenceLogProbs.");
   }
-  const { losses, logProbs, ratios, clipped, entropies, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
+  const { losses, logProbs, ratios, clipped, entropies, gradHidden, gradHead } = callLoss(inputs, (addon) =>
     addon.linearTokenSurrogate({
-      ...tokenLossOptions(inputs, inputs.weights),
+      ...tokenLossOptions(inputs, inputs.rowWeights),
       oldLogProbs: nativeOf(inputs.oldLogProbs),
       advantages: nativeOf(inputs.advantages),
       referenceLogProbs: referenceLogProbs && nativeOf(referenceLogProbs),
@@ -407,27 +407,27 @@ function linearTokenSurrogate(
   );
   return {
     ...{ losses: losses!, logProbs: logProbs!, ratios: ratios!, clipped: clipped! },
-    ...present({ entropies, gradHidden, gradWeight }),
+    ...present({ entropies, gradHidden, gradHead }),
   };
 }
 
 /**
- * target ← tau·online + (1 - tau)·target, in place. With tau = 0.005 the change is below half a bfloat16 ulp:
+ * target ← τ·online + (1 - τ)·target, in place. With τ = 0.005 the change is below half a bfloat16 ulp:
  * such targets are rounded stochastically, so that they move on average.
  *
  * One pass over the memory of all of them, whatever mix of float32 and bfloat16 they are.
  *
  * @param target, online lists of tensors of equal shapes, on one device: float32, bfloat16 or float64
- * @param tau in [0, 1]
+ * @param targetRate τ, in [0, 1]
  * @throws NlacError ERR_SHAPE, ERR_VALUE, ERR_DEVICE, ERR_DISPOSED
  */
 function ema(
   target: readonly Tensor[],
   online: readonly Tensor[],
-  tau: number,
+  targetRate: number,
   options: EmaOptions = {},
 ): void {
-  checkNumber(tau, "tau", 0, 1);
+  checkNumber(targetRate, "targetRate", 0, 1);
   checkKeys(options, "ema", ["shadow", "seed", "step"], "ERR_VALUE");
   const seed = checkSeed(options.seed ?? 0, "seed");
   const step = checkSeed(options.step ?? emaCalls, "step");
@@ -435,7 +435,7 @@ function ema(
   const onlines = nativesOf(online, "online", target.length);
   const shadows = nativesOf(options.shadow ?? [], "shadow", options.shadow === undefined ? 0 : target.length);
   if (target.length === 0) return;
-  callNative(() => addonOf(target[0]!).ema(targets, onlines, shadows, tau, seed, step));
+  callNative(() => addonOf(target[0]!).ema(targets, onlines, shadows, targetRate, seed, step));
   emaCalls++;
 }
 
@@ -452,7 +452,7 @@ function adamw(inputs: AdamWInputs): StepResult {
   const options = ["learningRate", "betas", "epsilon", "weightDecay", "maxGradNorm"];
   checkKeys(inputs, "adamw", [...names, ...options], "ERR_VALUE");
   const { parameters, masters = parameters, step, ema: average } = inputs;
-  if (average !== undefined) checkKeys(average, "ema", ["target", "tau", "shadow"], "ERR_VALUE");
+  if (average !== undefined) checkKeys(average, "ema", ["target", "targetRate", "shadow"], "ERR_VALUE");
   const count = parameters.length;
   const native = {
     ...checkAdamWOptions(inputs),
@@ -464,7 +464,7 @@ function adamw(inputs: AdamWInputs): StepResult {
     step: checkInteger(step, "step", 1),
     target: average === undefined ? [] : nativesOf(average.target, "ema.target", count),
     shadow: average?.shadow === undefined ? [] : nativesOf(average.shadow, "ema.shadow", count),
-    tau: average === undefined ? 0 : checkNumber(average.tau, "ema.tau", 0, 1),
+    tau: average === undefined ? 0 : checkNumber(average.targetRate, "ema.targetRate", 0, 1),
   };
   if (count === 0) return { gradNorm: 0, skipped: false };
   for (const [i, master] of masters.entries()) {
@@ -532,52 +532,60 @@ function checkShape<Name extends string>(
 }
 
 /** The number of rows. */
-function checkTargetInputs(inputs: TargetInputs & { weights?: Tensor | undefined }): number {
+function checkTargetInputs(inputs: TargetInputs & { rowWeights?: Tensor | undefined }): number {
   const [rows] = checkShape(inputs, "hidden", ["rows", "H"]);
-  checkShape(inputs, "weight", ["V", inputs.hidden.shape[1]!]);
+  checkShape(inputs, "head", ["V", inputs.hidden.shape[1]!]);
   checkShape(inputs, "targets", [rows!]);
-  if (inputs.weights !== undefined) checkShape(inputs, "weights", [rows!]);
+  if (inputs.rowWeights !== undefined) checkShape(inputs, "rowWeights", [rows!]);
   return rows!;
 }
 
-function lossOptions(inputs: LossOptions, weight: Tensor): NativeLossOptions {
-  const { temperature = 1, withGradient = true, gradWeight, workspaceBytes = 0 } = inputs;
-  if (gradWeight !== undefined) checkShape(inputs, "gradWeight", weight.shape);
+function lossOptions(inputs: LossOptions, head: Tensor): NativeLossOptions {
+  const { temperature = 1, withGradient = true, gradHead, workspaceBytes = 0 } = inputs;
+  if (gradHead !== undefined) checkShape(inputs, "gradHead", head.shape);
   return {
     temperature: checkNumber(temperature, "temperature", Number.MIN_VALUE),
     withGradient: checkBoolean(withGradient, "withGradient"),
     workspaceBytes: checkInteger(workspaceBytes, "workspaceBytes", 0),
-    gradWeight: gradWeight && nativeOf(gradWeight),
+    gradWeight: gradHead && nativeOf(gradHead),
   };
 }
 
 function tokenLossOptions(
   inputs: TargetInputs & Pick<TokenLossInputs, "zLoss" | "entropyCoefficient">,
-  weights: Tensor,
+  rowWeights: Tensor,
 ): NativeTokenLossOptions {
   const { zLoss = 0, entropyCoefficient = 0, withEntropies = false } = inputs;
   return {
-    ...lossOptions(inputs, inputs.weight),
+    ...lossOptions(inputs, inputs.head),
     hidden: nativeOf(inputs.hidden),
-    weight: nativeOf(inputs.weight),
+    weight: nativeOf(inputs.head),
     targets: nativeOf(inputs.targets),
-    weights: nativeOf(checkTensor(weights, "weights")),
+    weights: nativeOf(checkTensor(rowWeights, "rowWeights")),
     zLoss: checkNumber(zLoss, "zLoss", 0),
     entropyCoefficient: checkNumber(entropyCoefficient, "entropyCoefficient", -Number.MAX_VALUE),
     withEntropies: checkBoolean(withEntropies, "withEntropies"),
   };
 }
 
-/** Calls a loss of the addon; its tensors as handles, the caller's own `gradWeight` with a gradient among them. */
+/** What a loss gives, as tensors; the caller's own `gradHead` with a gradient among them. */
+type LossResults = { [name in Exclude<keyof NativeLossTensors, "gradWeight"> | "gradHead"]?: Tensor };
+
+/** Calls a loss of the addon. */
 function callLoss(
   inputs: LossOptions & { readonly hidden?: Tensor; readonly studentHidden?: Tensor },
   call: (addon: Addon) => NativeLossTensors,
-): { [name in keyof NativeLossTensors]: Tensor } {
-  const natives = callNative(() => call(addonOf((inputs.hidden ?? inputs.studentHidden)!)));
-  const tensors = Object.fromEntries(
-    Object.entries(natives).map(([name, native]) => [name, fromNativeTensor(native)]),
+): LossResults {
+  const { gradWeight: gradHead, ...natives } = callNative(() =>
+    call(addonOf((inputs.hidden ?? inputs.studentHidden)!)),
   );
-  if (tensors.gradHidden !== undefined) tensors.gradWeight ??= inputs.gradWeight!;
+  const tensors: LossResults = Object.fromEntries(
+    Object.entries({ ...natives, ...present({ gradHead }) }).map(([name, native]) => [
+      name,
+      fromNativeTensor(native),
+    ]),
+  );
+  if (tensors.gradHidden !== undefined) tensors.gradHead ??= inputs.gradHead;
   return tensors;
 }
 

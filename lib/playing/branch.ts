@@ -11,7 +11,7 @@ import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { policyConversation } from "../prompts/policy.ts";
 import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
-import { inTime, type Patience } from "./timeout.ts";
+import { type Patience, withTimeout } from "./timeout.ts";
 
 /** Another action in the place of a recorded one. */
 export interface Branch<Task> {
@@ -85,7 +85,7 @@ async function takeAction<Task>(
   let starting: Promise<Episode> | undefined;
   let episode: Episode | undefined;
   try {
-    episode = await inTime(() => {
+    episode = await withTimeout(() => {
       const { seed } = trajectory;
       starting = environment.start(task, { seed, ...(signal === undefined ? {} : { signal }) });
       return starting;
@@ -95,7 +95,7 @@ async function takeAction<Task>(
       return undefined;
     }
     const here = episode;
-    const result = await inTime(() => here.step(action), patience);
+    const result = await withTimeout(() => here.step(action), patience);
     const before = trajectory.turns.slice(0, turn).reduce((sum, { reward }) => sum + reward, 0);
     const reward = before + result.reward;
     if (isOver(result) || turn + 1 === environment.maxTurns) {
@@ -129,7 +129,7 @@ async function repeats<Task>(
   if (!isDeepStrictEqual(opening.tokens, trajectory.turns[0]!.state.tokens)) return false;
   for (const { action, observation, reward } of trajectory.turns.slice(0, turn)) {
     if (action === undefined) continue; // it could not be read, so the environment never saw it
-    const result = await inTime(() => episode.step(action), patience);
+    const result = await withTimeout(() => episode.step(action), patience);
     const same = result.reward === reward && isDeepStrictEqual(result.observation, observation);
     if (!same || isOver(result)) return false;
   }

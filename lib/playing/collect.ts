@@ -9,12 +9,12 @@ import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Environment, Episode, Message, StepResult } from "../contract/environment.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
-import type { Generation, Which } from "../model/language-model.ts";
+import type { Generation, WeightSet } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionGrammar, parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
-import { inTime } from "./timeout.ts";
+import { withTimeout } from "./timeout.ts";
 
 /** The task of an episode, of `tasks`: in a new random order every time all have been seen. */
 export function taskIndex(episode: number, tasks: number, seed: number): number {
@@ -41,14 +41,14 @@ export interface CollectOptions<Task> {
   /** Longest prompt, in tokens; an episode whose state outgrows it ends with "context-limit". */
   maxPromptTokens: number;
   temperature: number;
-  weights?: Which;
+  weights?: WeightSet;
   /**
    * Holds actions of the format "tool" to their form and to the schemas of the tools (see `GenerateRequest.grammar`). Log
    * probabilities stay the model's own, which are not those that the actions were drawn with. Default false.
    */
   constrainActions?: boolean;
   /** Unreadable actions in a row that end an episode. Default 3. */
-  malformedLimit?: number;
+  maxMalformed?: number;
   /** Random stream of the actions. Default `streams.policy`. */
   stream?: number;
   /** Most episodes at once, at least 1. Default: all. */
@@ -209,7 +209,7 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
   }
   let starting: Promise<Episode> | undefined;
   try {
-    const episode = await inTime(() => {
+    const episode = await withTimeout(() => {
       starting = environment.start(request.task, { seed: episodeSeed(options.seed, request.id), signal });
       return starting;
     }, options);
@@ -233,7 +233,7 @@ async function close<Task>(episode: Episode | undefined, options: PlayOptions<Ta
   if (episode === undefined) return;
   const { stepTimeout = closingPatience, signal } = options;
   const patience = signal.aborted ? { stepTimeout: Math.min(stepTimeout, closingPatience) } : options;
-  await inTime(() => episode.close(), patience).catch(() => undefined);
+  await withTimeout(() => episode.close(), patience).catch(() => undefined);
 }
 
 async function act<Task>(
@@ -262,14 +262,14 @@ async function act<Task>(
   run.turns.push(turn);
 
   // The environment reads what follows the reasoning. Reasoning that was cut off is no action.
-  const said = state.answerOf(generation).length === 0 ? "" : withoutThought(generation.text);
+  const said = state.withoutReasoning(generation).length === 0 ? "" : withoutThought(generation.text);
   const parsed = parseAction(said, environment.actionFormat);
   if (parsed.ok) {
     turn.action = parsed.action;
     run.malformedInARow = 0;
     let result: StepResult;
     try {
-      result = checked(await inTime(() => run.episode!.step(parsed.action), options));
+      result = checked(await withTimeout(() => run.episode!.step(parsed.action), options));
     } catch (error) {
       throwIfAborted(options.signal);
       if (isBudgetSpent(error)) throw error;
@@ -286,7 +286,7 @@ async function act<Task>(
     turn.malformed = parsed.reason;
     turn.observation = [unreadableMessage(parsed.reason, environment.actionFormat)];
     run.malformedInARow++;
-    if (run.malformedInARow >= (options.malformedLimit ?? 3)) cutShort(run, "malformed", environment);
+    if (run.malformedInARow >= (options.maxMalformed ?? 3)) cutShort(run, "malformed", environment);
   }
   if (run.outcome === undefined && turnsPlayed(run) === environment.maxTurns)
     cutShort(run, "turn-limit", environment);

@@ -5,7 +5,7 @@ import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import { type EpisodeFigures, type Figures, figuresOf, summarize } from "../episodes/figures.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
-import type { Which } from "../model/language-model.ts";
+import type { WeightSet } from "../model/language-model.ts";
 import type { Player } from "./batches.ts";
 import { collectTrajectories } from "./collect.ts";
 
@@ -23,7 +23,7 @@ export interface EvaluateOptions<Task> {
   maxPromptTokens: number;
   /** 0 is greedy. */
   temperature: number;
-  weights?: Which;
+  weights?: WeightSet;
   /** See `CollectOptions`; a service does not look at it. */
   constrainActions?: boolean;
   /** Milliseconds that the environment may take to answer. Default: no limit. */

@@ -7,7 +7,7 @@ import type { Player } from "./batches.ts";
 import { servicePlayer } from "./service-player.ts";
 
 /** @throws NlacError ERR_CONFIG for an environment that does not say what doing nothing is */
-export function idlePlayer({
+export function noopPlayer({
   name,
   idle,
   actionFormat,

@@ -13,7 +13,7 @@ export interface Patience {
  * the signal has fired already.
  * @throws NlacError ERR_ENVIRONMENT, ERR_ABORTED; what `answer` throws
  */
-export async function inTime<T>(
+export async function withTimeout<T>(
   answer: () => Promise<T>,
   { stepTimeout, signal }: Patience = {},
 ): Promise<T> {

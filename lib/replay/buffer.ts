@@ -17,9 +17,9 @@ export interface ReplayBufferOptions {
   /** Transitions kept; the oldest are overwritten. */
   capacity: number;
   /** Exponent of the priorities; 0 samples uniformly. */
-  alpha: number;
+  priorityExponent: number;
   /** Exponent of the importance weights; 0 leaves them at 1. */
-  beta: number;
+  importanceExponent: number;
   seed: number;
 }
 
@@ -36,7 +36,7 @@ export interface ReplaySample {
  * The least priority of a transition that was drawn: what has nothing to teach now, or no target,
  * may have later.
  */
-const leastPriority = 1e-6;
+const minPriority = 1e-6;
 
 /** Of a new transition where no other has one. */
 const firstPriority = 1;
@@ -50,9 +50,14 @@ export class ReplayBuffer {
   readonly #sampler: PrioritizedSampler;
   #added = 0;
 
-  constructor(options: ReplayBufferOptions) {
-    this.capacity = options.capacity;
-    this.#sampler = new PrioritizedSampler(options);
+  constructor({ capacity, priorityExponent, importanceExponent, seed }: ReplayBufferOptions) {
+    this.capacity = capacity;
+    this.#sampler = new PrioritizedSampler({
+      capacity,
+      alpha: priorityExponent,
+      beta: importanceExponent,
+      seed,
+    });
   }
 
   /** Transitions held now. */
@@ -102,7 +107,7 @@ export class ReplayBuffer {
    * that is NaN, infinite or negative.
    */
   setPriority(index: number, priority: number): void {
-    const least = priority >= 0 ? Math.max(priority, leastPriority) : priority;
+    const least = priority >= 0 ? Math.max(priority, minPriority) : priority;
     this.#sampler.set(Int32Array.of(index), Float32Array.of(least));
   }
 

@@ -8,7 +8,7 @@ import { parseCorrectedThought, splitThought } from "../prompts/corrected-though
 import type { Conversation } from "../tokens/conversation.ts";
 import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
 import type { DropCause } from "./drops.ts";
-import { answerOf, type Roles, user } from "./role-writer.ts";
+import { type RoleWriter, user } from "./role-writer.ts";
 
 /** The ids of a text with its thought rewritten, or why there are none. */
 export type Corrected =
@@ -17,7 +17,7 @@ export type Corrected =
 
 /** Reasoning models: asks for every thought to be rewritten and puts the new one in the old one's place. */
 export async function correctThoughts(
-  roles: Roles,
+  writer: RoleWriter,
   role: "target" | "refinement",
   chains: readonly (Conversation | undefined)[],
   texts: readonly (Generation | undefined)[],
@@ -30,7 +30,7 @@ export async function correctThoughts(
     // The request speaks of the thought, which the chat template drops from the history.
     return chain?.fork().replaceLastGeneration(text, { reasoning: "kept" }).append(user(request));
   });
-  const corrections = await roles.write("correction", weights, asking);
+  const corrections = await writer.write("correction", weights, asking);
   return texts.map((text, i): Corrected | undefined => {
     if (text === undefined) return undefined;
     if (splitThought(text.text) === undefined) {
@@ -40,8 +40,8 @@ export async function correctThoughts(
     }
     const correction = corrections[i];
     if (correction === undefined) return { dropped: "context" };
-    const parsed = roles.read("correction", parseCorrectedThought(answerOf(correction.text, roles.config)));
-    if (parsed.ok) return { tokens: replaceThought(roles.model, text.tokens, parsed.thought) };
+    const parsed = writer.read("correction", correction, parseCorrectedThought);
+    if (parsed.ok) return { tokens: replaceThought(writer.model, text.tokens, parsed.thought) };
     return { dropped: correction.finishReason === "length" ? "cut_off" : "correction" };
   });
 }

@@ -12,7 +12,7 @@ import { criticRequest, parseCritique } from "../prompts/critic.ts";
 import { parseFuture, successorRequest } from "../prompts/successor.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { DropCause } from "./drops.ts";
-import { answerOf, type Roles, user } from "./role-writer.ts";
+import { type RoleWriter, user } from "./role-writer.ts";
 
 /** A text that d' was read from, and d'; without d', why there is none. */
 export interface Future {
@@ -26,39 +26,37 @@ export interface Future {
  * in: undefined out. The conversation of a future that did not fit or could not be read is of no
  * further use.
  */
-export async function foresee(
-  roles: Roles,
+export async function bootstrapFutures(
+  writer: RoleWriter,
   chains: readonly (Conversation | undefined)[],
   transitions: readonly Transition[],
 ): Promise<(Future | undefined)[]> {
-  if (roles.config.bootstrap === "successor") return foretell(roles, chains, transitions);
+  if (writer.config.bootstrap === "successor") return foretell(writer, chains, transitions);
   const asked = chains.map((chain, i) => chain?.append(requestAfter(transitions[i]!)));
-  const written = await roles.write("future", "target", asked);
+  const written = await writer.write("future", "target", asked);
   return written.map((generation, i) => {
     if (chains[i] === undefined) return undefined;
     if (generation === undefined) return { dropped: "context" };
-    return { generation, text: answerOf(generation.text, roles.config) };
+    return { generation, text: writer.answer(generation) };
   });
 }
 
 async function foretell(
-  roles: Roles,
+  writer: RoleWriter,
   chains: readonly (Conversation | undefined)[],
   transitions: readonly Transition[],
 ): Promise<(Future | undefined)[]> {
-  const { config, actionFormat } = roles;
+  const { config, actionFormat } = writer;
   const next = chains.map((chain, i) => chain?.fork().append(...transitions[i]!.observation));
-  const actions = await roles.write("next", "target", next);
+  const actions = await writer.write("next", "target", next);
   const request = user(config.futures === 1 ? criticRequest(false, actionFormat) : successorRequest());
   const asked = next.map((chain, i) => (actions[i] === undefined ? undefined : chain!.append(request)));
-  const written = await roles.write("future", "target", asked);
+  const written = await writer.write("future", "target", asked);
   return written.map((generation, i) => {
     if (chains[i] === undefined) return undefined;
     if (generation === undefined) return { dropped: "context" };
-    const answer = answerOf(generation.text, config);
-    const parsed = roles.read(
-      "future",
-      config.futures === 1 ? parseCritique(answer, false) : parseFuture(answer),
+    const parsed = writer.read("future", generation, (text) =>
+      config.futures === 1 ? parseCritique(text, false) : parseFuture(text),
     );
     if (!parsed.ok)
       return { generation, dropped: generation.finishReason === "length" ? "cut_off" : "unreadable" };

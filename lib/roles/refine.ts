@@ -17,7 +17,7 @@ import { mean } from "../statistics/mean.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { correctThoughts } from "./correct-thoughts.ts";
 import { type DropCause, dropMetrics } from "./drops.ts";
-import { answerOf, type Roles, user } from "./role-writer.ts";
+import { type RoleWriter, user } from "./role-writer.ts";
 
 export interface Refinement {
   /** a^r after s; absent when it was dropped. */
@@ -49,17 +49,18 @@ export interface Judgement {
  * (eq. 3), the refiner the history of attempts and their critiques. With m = 0 the attempt itself
  * is the result; it is judged only where approval decides.
  */
-export async function refine(roles: Roles, transitions: readonly Transition[]): Promise<Refinement[]> {
-  const { config, actionFormat, model } = roles;
+export async function refine(writer: RoleWriter, transitions: readonly Transition[]): Promise<Refinement[]> {
+  const { config, actionFormat, model } = writer;
+  const parse = (answer: string) => parseAction(answer, actionFormat);
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
   // What the refiner reads, and (s, a) of the latest action, which the critic reads.
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
   if (config.attempt === "fresh") {
-    const attempts = await roles.write("attempt", "online", chains);
+    const attempts = await writer.write("attempt", "online", chains);
     for (const [i, attempt] of attempts.entries()) {
       if (attempt === undefined) continue;
       results[i]!.attempt = attempt;
-      const parsed = roles.read("attempt", parseAction(answerOf(attempt.text, config), actionFormat));
+      const parsed = writer.read("attempt", attempt, parse);
       if (parsed.ok) results[i]!.attempted = parsed.action;
     }
     chains = writtenOf(chains, attempts);
@@ -69,7 +70,7 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
 
   let acted = chains.map((chain) => chain?.fork());
   for (let round = 0; round < config.refinements; round++) {
-    const judged = await judge(roles, acted, results);
+    const judged = await judge(writer, acted, results);
     chains = chains.map((chain, i) => {
       const critique = judged[i];
       if (chain === undefined || critique === undefined) return undefined;
@@ -78,7 +79,7 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
         .appendGeneration(critique.generation)
         .append(user(refinerRequest(actionFormat)));
     });
-    const refinements = await roles.write("refinement", "online", chains);
+    const refinements = await writer.write("refinement", "online", chains);
     for (const [i, refinement] of refinements.entries())
       if (refinement !== undefined) results[i]!.refinements.push(refinement);
     chains = writtenOf(chains, refinements);
@@ -88,11 +89,11 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
     if (chains[i] === undefined) return undefined;
     return config.refinements === 0 ? attempt : refinements.at(-1);
   });
-  if (config.refinements === 0 && config.refinementsKept === "approved") await judge(roles, acted, results);
+  if (config.refinements === 0 && config.refinementsKept === "approved") await judge(writer, acted, results);
 
   const responses =
     config.reasoning && config.refinements > 0
-      ? await correctThoughts(roles, "refinement", chains, finals, correctedRefinementThoughtRequest())
+      ? await correctThoughts(writer, "refinement", chains, finals, correctedRefinementThoughtRequest())
       : finals.map((final) => final && { tokens: final.tokens });
   for (const [i, result] of results.entries()) {
     const final = finals[i];
@@ -103,8 +104,9 @@ export async function refine(roles: Roles, transitions: readonly Transition[]): 
     }
     const prompt = transitions[i]!.state.prompt();
     const response = responses[i]!;
-    let parsed = parseAction(answerOf(final.text, config), actionFormat);
-    if (config.refinements > 0) parsed = roles.read("refinement", parsed);
+    // With m = 0 the attempt was counted above.
+    const parsed =
+      config.refinements > 0 ? writer.read("refinement", final, parse) : parse(writer.answer(final));
     if (final.finishReason !== "stop") lost("cut_off", "the refined action was cut off");
     else if (!parsed.ok) lost("unreadable", parsed.reason);
     else if (response.tokens === undefined) lost(response.dropped, "its thought could not be corrected");
@@ -142,13 +144,13 @@ interface Critiqued {
 
 /** Asks for a critique of each (s, a) and notes it in `results`. Undefined where there is none. */
 async function judge(
-  roles: Roles,
+  writer: RoleWriter,
   acted: readonly (Conversation | undefined)[],
   results: readonly Refinement[],
 ): Promise<(Critiqued | undefined)[]> {
-  const { config, actionFormat, singleStep } = roles;
+  const { config, actionFormat, singleStep } = writer;
   const inOne = config.futures === 1 || singleStep;
-  const futures = inOne ? undefined : await foresee(roles, acted);
+  const futures = inOne ? undefined : await sampleFutures(writer, acted);
   const requests = acted.map((_, i) => {
     if (inOne) return user(criticRequest(singleStep, actionFormat));
     return futures![i] && user(evaluatorRequest(futures![i]));
@@ -157,13 +159,13 @@ async function judge(
     const request = requests[i];
     return request && chain?.fork().append(request);
   });
-  const critiques = await roles.write("critique", "online", asking);
+  const critiques = await writer.write("critique", "online", asking);
   return critiques.map((generation, i) => {
     if (generation === undefined) return undefined;
-    const text = answerOf(generation.text, config);
-    const parsed: Parsed<Critique> = roles.read(
+    const parsed = writer.read(
       "critique",
-      inOne ? parseCritique(text, singleStep) : parseEvaluation(text),
+      generation,
+      (text): Parsed<Critique> => (inOne ? parseCritique(text, singleStep) : parseEvaluation(text)),
     );
     const foreseen = parsed.ok ? parsed.future : undefined;
     results[i]!.critiques.push(generation);
@@ -176,19 +178,19 @@ async function judge(
 }
 
 /** k > 1: k futures of every chain's last action, each from the same point. */
-async function foresee(
-  roles: Roles,
+async function sampleFutures(
+  writer: RoleWriter,
   chains: readonly (Conversation | undefined)[],
 ): Promise<(string[] | undefined)[]> {
-  const { config } = roles;
+  const { config } = writer;
   const { futures: k } = config;
   const forks = chains.flatMap((chain) =>
     Array.from({ length: k }, () => chain?.fork().append(user(successorRequest()))),
   );
-  const futures = await roles.write("future", "online", forks);
+  const futures = await writer.write("future", "online", forks);
   return chains.map((_, i) => {
     const texts = futures.slice(i * k, (i + 1) * k).flatMap((future) => future ?? []);
-    return texts.length === k ? texts.map(({ text }) => answerOf(text, config)) : undefined;
+    return texts.length === k ? texts.map((text) => writer.answer(text)) : undefined;
   });
 }
 

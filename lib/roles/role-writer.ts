@@ -7,7 +7,7 @@ import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment, Message } from "../contract/environment.ts";
-import type { Generation, LanguageModel, Which } from "../model/language-model.ts";
+import type { Generation, LanguageModel, WeightSet } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { evaluatorRequest } from "../prompts/evaluator.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -87,7 +87,7 @@ export function requireWords(
 }
 
 /** Generates for the roles of one update and keeps count of what they wrote. */
-export class Roles {
+export class RoleWriter {
   readonly model: LanguageModel;
   readonly actionFormat: Environment["actionFormat"];
   readonly singleStep: boolean;
@@ -128,7 +128,7 @@ export class Roles {
    */
   async write(
     role: Role,
-    weights: Which,
+    weights: WeightSet,
     conversations: readonly (Conversation | undefined)[],
   ): Promise<(Generation | undefined)[]> {
     const { config, model } = this;
@@ -169,8 +169,13 @@ export class Roles {
     return result;
   }
 
-  /** Counts whether a text of `role` could be read, and its verdict if it has one. Returns what it was given. */
-  read<T extends { ok: boolean; yes?: boolean }>(role: Role, parsed: T): T {
+  /** What `parse` reads in the answer of a text; counts whether it could be read, and its verdict if it has one. */
+  read<T extends { ok: boolean; yes?: boolean }>(
+    role: Role,
+    generation: Generation,
+    parse: (answer: string) => T,
+  ): T {
+    const parsed = parse(this.answer(generation));
     const count = this.#parsed[role] ?? [0, 0];
     this.#parsed[role] = count;
     count[1]++;
@@ -183,6 +188,11 @@ export class Roles {
       if (parsed.yes) verdicts[0]++;
     }
     return parsed;
+  }
+
+  /** A text without its thought. */
+  answer({ text }: Generation): string {
+    return this.config.reasoning ? withoutThought(text) : text;
   }
 
   metrics(): Record<string, number> {
@@ -212,11 +222,6 @@ export class Roles {
     if (role === "attempt" || role === "next") return this.config.actionTemperature;
     return role === "refinement" ? this.config.refinerTemperature : this.config.criticTemperature;
   }
-}
-
-/** What a reply says after its thought. */
-export function answerOf(text: string, config: RolesConfig): string {
-  return config.reasoning ? withoutThought(text) : text;
 }
 
 /** A request to the model. */

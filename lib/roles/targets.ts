@@ -16,8 +16,8 @@ import { criticRequest, parseCritique } from "../prompts/critic.ts";
 import { parseFuture, successorRequest } from "../prompts/successor.ts";
 import { correctThoughts } from "./correct-thoughts.ts";
 import { type DropCause, dropMetrics } from "./drops.ts";
-import { foresee } from "./futures.ts";
-import { answerOf, type Roles, user } from "./role-writer.ts";
+import { bootstrapFutures } from "./futures.ts";
+import { type RoleWriter, user } from "./role-writer.ts";
 
 export interface Target {
   /** What L1 trains on; absent when the target was dropped. */
@@ -38,8 +38,11 @@ export function targetMetrics(targets: readonly Target[]): Record<string, number
  * transition. A truncated episode has no outcome to tell: its last transition is backed up like any
  * other before it, by a future.
  */
-export async function writeTargets(roles: Roles, transitions: readonly Transition[]): Promise<Target[]> {
-  const { model, config, actionFormat, singleStep, rewardRange } = roles;
+export async function writeTargets(
+  writer: RoleWriter,
+  transitions: readonly Transition[],
+): Promise<Target[]> {
+  const { model, config, actionFormat, singleStep, rewardRange } = writer;
   const withVerdict = config.futures === 1;
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
   // The student reads (s, a) and the critic's request. Nothing of s' may stand in it.
@@ -50,7 +53,7 @@ export async function writeTargets(roles: Roles, transitions: readonly Transitio
 
   const bootstrapping = config.bootstrap !== "none" && !singleStep;
   const going = chains.map((chain, i) => (bootstrapping && !transitions[i]!.terminated ? chain : undefined));
-  const futures = bootstrapping ? await foresee(roles, going, transitions) : [];
+  const futures = bootstrapping ? await bootstrapFutures(writer, going, transitions) : [];
 
   const backups = chains.map((chain, i) => {
     const { terminated, observation, reward, received } = transitions[i]!;
@@ -61,17 +64,15 @@ export async function writeTargets(roles: Roles, transitions: readonly Transitio
     return futures[i]?.text === undefined ? undefined : chain.append(user(targetRequest(withVerdict)));
   });
   const teachers = backups.map((chain) => chain?.prompt());
-  const targets = await roles.write("target", "target", backups);
+  const targets = await writer.write("target", "target", backups);
   const parsed = targets.map((target) => {
     if (target === undefined) return undefined;
-    const text = answerOf(target.text, config);
-    return roles.read(
-      "target",
+    return writer.read("target", target, (text) =>
       withVerdict || singleStep ? parseCritique(text, singleStep) : parseFuture(text),
     );
   });
   const responses = config.reasoning
-    ? await correctThoughts(roles, "target", backups, targets, correctedTargetThoughtRequest())
+    ? await correctThoughts(writer, "target", backups, targets, correctedTargetThoughtRequest())
     : targets.map((target) => target && { tokens: target.tokens });
 
   return targets.map((target, i): Target => {

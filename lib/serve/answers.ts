@@ -9,7 +9,7 @@ import type { ServedModel } from "./conversations.ts";
 import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 
 /** What the model said, as the client will repeat it. */
-export function answerOf({ text }: Generation, calls: boolean): Said {
+export function replyOf({ text }: Generation, calls: boolean): Said {
   const parsed = calls ? parseCallTurn(withoutThought(text)) : undefined;
   if (!parsed?.ok || parsed.action.tool === undefined) return { role: "assistant", content: text };
   const { thought = "", tool } = parsed.action;

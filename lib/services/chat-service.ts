@@ -78,7 +78,7 @@ export interface ServiceOptions {
 }
 
 /** Milliseconds: what a timer can wait. */
-const longestTimeout = 2 ** 31 - 1;
+const maxTimeoutMs = 2 ** 31 - 1;
 
 const optionsSchema = z.strictObject({
   model: z.string().min(1),
@@ -86,7 +86,7 @@ const optionsSchema = z.strictObject({
   apiKey: z.string().optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
-  timeout: z.number().positive().max(longestTimeout).default(30_000),
+  timeout: z.number().positive().max(maxTimeoutMs).default(30_000),
   maxRetries: z.int().nonnegative().default(10),
   concurrency: z.int().positive().default(64),
   budget: z
@@ -123,7 +123,7 @@ export function chatService(options: ServiceOptions): ChatService {
     ...(baseURL === undefined ? {} : { baseURL }),
     // Its timeout ends where an answer begins, and its pauses cannot be broken off: see `withRetries` and `wholeAnswer`.
     maxRetries: 0,
-    timeout: longestTimeout,
+    timeout: maxTimeoutMs,
     fetch,
   });
 

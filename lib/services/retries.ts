@@ -9,9 +9,9 @@ import OpenAI from "openai";
 
 /** Milliseconds: a pause is drawn from 0 to a bound, which begins as the first, doubles and stays at the second. */
 const firstBound = 500;
-const longestBound = 8000;
+const maxBackoffMs = 8000;
 /** Milliseconds that a server may ask to be left alone for; one that asks for more is not asked again. */
-const longestWait = 5 * 60_000;
+const maxWaitMs = 5 * 60_000;
 
 /** An answer that came, but broken: another attempt may bring a whole one. */
 export class BrokenAnswer extends Error {}
@@ -32,8 +32,8 @@ export async function withRetries<T>(
       return await attempt();
     } catch (error) {
       const asked = waitAskedFor(error);
-      if (retry === maxRetries || !mayPass(error) || asked > longestWait) throw error;
-      const bound = Math.min(firstBound * 2 ** retry, longestBound);
+      if (retry === maxRetries || !mayPass(error) || asked > maxWaitMs) throw error;
+      const bound = Math.min(firstBound * 2 ** retry, maxBackoffMs);
       await sleep(asked + Math.random() * bound, undefined, { signal });
     }
   }

@@ -51,7 +51,7 @@ export function bootstrap<Run>(
  * Most permutations that are all gone through; beyond, as many are drawn. C(20, 10) = 184,756 is
  * below.
  */
-export const mostPermutations = 200_000;
+export const maxPermutations = 200_000;
 
 export interface PermutationTest {
   /** Mean of the first sample less the mean of the second; of pairs, the mean difference. */
@@ -80,7 +80,7 @@ export function permutationTest(
   b: readonly number[],
   options: { paired?: boolean; seed?: number; most?: number } = {},
 ): PermutationTest {
-  const { paired = false, seed = 0, most = mostPermutations } = options;
+  const { paired = false, seed = 0, most = maxPermutations } = options;
   if (a.length === 0 || b.length === 0)
     throw new RangeError("A permutation test needs values on both sides.");
   if (paired && a.length !== b.length)

@@ -209,7 +209,7 @@ export class Conversation {
    * The ids that `appendGeneration` appends of a sampled turn; none of one that was cut off while
    * it reasoned.
    */
-  answerOf({ tokens }: SampledTurn): number[] {
+  withoutReasoning({ tokens }: SampledTurn): number[] {
     const { template, tokenizer } = this.#context;
     if (template.reasoning === undefined) return [...tokens];
     const { head, from } = keptOf(tokenizer, tokens, template.reasoning);

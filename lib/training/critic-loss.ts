@@ -6,7 +6,7 @@
 import type { Environment } from "../contract/environment.ts";
 import type { Transition } from "../episodes/trajectory.ts";
 import type { LanguageModel, Support } from "../model/language-model.ts";
-import { Roles, type RolesConfig } from "../roles/role-writer.ts";
+import { type RolesConfig, RoleWriter } from "../roles/role-writer.ts";
 import { writeTargets } from "../roles/targets.ts";
 import { grouped, type Interval, meanInterval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
@@ -35,8 +35,8 @@ export async function criticLoss(
   config: RolesConfig & { support: Support },
   signal: AbortSignal = new AbortController().signal,
 ): Promise<CriticLoss> {
-  const roles = new Roles(model, environment, config, 0, signal);
-  const targets = await writeTargets(roles, transitions);
+  const writer = new RoleWriter(model, environment, config, 0, signal);
+  const targets = await writeTargets(writer, transitions);
   const usable = targets.flatMap((target, i) =>
     target.text === undefined ? [] : [{ text: target.text, episode: transitions[i]!.trajectory }],
   );
@@ -59,6 +59,6 @@ export async function criticLoss(
     transitions: texts.length,
     episodes: new Set(usable.map(({ episode }) => episode)).size,
     dropped: targets.length - texts.length,
-    roles: roles.metrics(),
+    roles: writer.metrics(),
   };
 }

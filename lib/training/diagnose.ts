@@ -18,9 +18,9 @@ import {
 import type { LanguageModel } from "../model/language-model.ts";
 import { playBranches } from "../playing/branch.ts";
 import type { CollectOptions } from "../playing/collect.ts";
-import { foresee } from "../roles/futures.ts";
+import { bootstrapFutures } from "../roles/futures.ts";
 import { type Refinement, refine } from "../roles/refine.ts";
-import { Roles, type RolesConfig, requireWords } from "../roles/role-writer.ts";
+import { type RolesConfig, RoleWriter, requireWords } from "../roles/role-writer.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 import { grouped, meanInterval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
@@ -82,15 +82,15 @@ export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Re
   const chosen = permutation(known.length, seed, streams.diagnosis)
     .slice(0, diagnostics.transitions)
     .map((i) => known[i]!);
-  const roles = new Roles(model, environment, config, number, run.signal);
+  const writer = new RoleWriter(model, environment, config, number, run.signal);
   const refinements = await refine(
-    roles,
+    writer,
     chosen.map(({ transition }) => transition),
   );
   const cases = chosen.map((one, i) => ({ ...one, refinement: refinements[i]! }));
   return {
     ...calibration(cases, environment),
-    ...(await foresight(cases, roles, environment)),
+    ...(await foresight(cases, writer, environment)),
     ...(await gain(cases, { ...options, seed })),
   };
 }
@@ -135,13 +135,13 @@ function brier(forecasts: readonly { forecast: number; ended: number }[]): numbe
 /** The bootstrapped future d', written at s' under θ̄, against what the recorded episode went on with. */
 async function foresight(
   cases: readonly Case[],
-  roles: Roles,
+  writer: RoleWriter,
   environment: Pick<Environment, "foretold" | "agreement">,
 ) {
-  const going = roles.singleStep ? [] : cases.filter(({ transition }) => !isOver(transition));
+  const going = writer.singleStep ? [] : cases.filter(({ transition }) => !isOver(transition));
   const transitions = going.map(({ transition }) => transition);
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
-  const futures = await foresee(roles, chains, transitions);
+  const futures = await bootstrapFutures(writer, chains, transitions);
   const written = going.flatMap(({ transition, trajectory }, i) => {
     const future = futures[i];
     if (future?.text === undefined) return [];

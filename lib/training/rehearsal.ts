@@ -42,7 +42,7 @@ export async function rehearse<Task>(
 }
 
 /** Most texts that one scripted episode gives: those of one episode are much alike. */
-const mostPerEpisode = 4;
+const maxPerEpisode = 4;
 
 /** Texts of the backup and the refiner, from as many scripted episodes as it takes. */
 async function rehearsalTexts<Task>(options: RehearsalOptions<Task>): Promise<ScoredText[]> {
@@ -57,7 +57,7 @@ async function rehearsalTexts<Task>(options: RehearsalOptions<Task>): Promise<Sc
       throw new NlacError("ERR_CONFIG", `${environment.name} demonstrates nothing that can be rehearsed.`);
     }
     const order = permutation(usable.length, own, streams.rehearsal);
-    texts.push(...order.slice(0, Math.min(mostPerEpisode, count - texts.length)).map((j) => usable[j]!));
+    texts.push(...order.slice(0, Math.min(maxPerEpisode, count - texts.length)).map((j) => usable[j]!));
   }
   return texts;
 }

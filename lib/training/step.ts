@@ -14,7 +14,7 @@ export interface StepConfig extends Length {
   maxGradNorm: number;
   maxSkippedSteps: number;
   /** Names the set of AdamW moments to use, for a method with more than one loss. Default "". */
-  state?: string;
+  moments?: string;
   /** τ at which θ̄ follows the step, for a method with a θ̄ that does. Default: it stays. */
   targetRate?: number | undefined;
 }
@@ -46,7 +46,7 @@ export async function scheduledStep(
     weightDecay: config.weightDecay,
     maxGradNorm: config.maxGradNorm,
     targetRate: config.targetRate,
-    ...(config.state === undefined ? {} : { state: config.state }),
+    ...(config.moments === undefined ? {} : { moments: config.moments }),
   });
   counters.skippedInARow = skipped ? counters.skippedInARow + 1 : 0;
   if (counters.skippedInARow >= config.maxSkippedSteps) {

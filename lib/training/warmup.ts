@@ -84,7 +84,7 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
     const risen = Math.min(1, (step + 1) / Math.max(1, config.rampSteps));
     const fallen = 1 - step / config.steps;
     const learningRate = config.learningRate * risen * fallen;
-    await model.step({ learningRate, betas: config.betas, state: "warmup" });
+    await model.step({ learningRate, betas: config.betas, moments: "warmup" });
     const tokens = losses.reduce((sum, { length }) => sum + length, 0);
     const total = losses.reduce((sum, loss) => sum + loss.reduce((a, b) => a + b, 0), 0);
     options.onStep?.(step + 1, total / tokens, tokens);

@@ -195,10 +195,10 @@ describe("an update", () => {
       betas: [0.9, 0.98],
     });
     expect(model.events).toMatchObject([
-      { kind: "target", tau: 1 }, // θ̄ begins at θ
+      { kind: "target", targetRate: 1 }, // θ̄ begins at θ
       ...[1, 2, 3].flatMap(() => [
         { kind: "step", options: { learningRate: 1e-3, betas: [0.9, 0.98] } },
-        { kind: "target", tau: 0.25 },
+        { kind: "target", targetRate: 0.25 },
       ]),
     ]);
     const first = (steps: number) => calls.find((call) => call.steps === steps)!.options;

@@ -383,7 +383,7 @@ describe("faults are told apart in a trajectory", () => {
       maxActionTokens: 200,
       maxPromptTokens: 100_000,
       temperature: 0,
-      malformedLimit: 2,
+      maxMalformed: 2,
     });
     return trajectory!;
   }

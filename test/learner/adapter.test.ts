@@ -30,7 +30,7 @@ async function train(model: Learner, steps: number): Promise<void> {
     await model.tokenNll([text]);
     await model.step({ learningRate: 0.02 });
     await model.tokenKl([{ student: text.prompt, teacher: ids("xy"), response: text.response, weight: 0.1 }]);
-    await model.step({ learningRate: 0.001, state: "kl" });
+    await model.step({ learningRate: 0.001, moments: "kl" });
     await model.updateTarget(0.1);
   }
 }

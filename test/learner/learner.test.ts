@@ -358,7 +358,7 @@ describe("generate calls side by side", () => {
   });
 
   it("waits without a bound, or refuses with ERR_BUSY where a caller will not", async () => {
-    await using model = await tinyLearner({ queueLimit: 3 });
+    await using model = await tinyLearner({ maxQueued: 3 });
     const running = model.generate([long(1), long(2)]);
     expect(await codeOf(model.generate([long(3), long(4)], { wait: false }))).toBe("ERR_BUSY");
     const fits = model.generate([{ ...long(3), maxNewTokens: 1 }], { wait: false });
@@ -484,7 +484,7 @@ describe("losses and steps", () => {
     const [before] = await model.tokenNll([{ prompt, response }], { withGradient: false });
     for (let i = 0; i < 30; i++) {
       await model.tokenNll([{ prompt, response }]);
-      expect((await model.step({ learningRate: 0.01, state: "fast" })).skipped).toBe(false);
+      expect((await model.step({ learningRate: 0.01, moments: "fast" })).skipped).toBe(false);
     }
     await model.discardMoments("fast");
     const [after] = await model.tokenNll([{ prompt, response }], { withGradient: false });
@@ -547,7 +547,7 @@ describe("losses and steps", () => {
     expect(mean(after!)).toBeLessThan(mean(full!) / 3);
   });
 
-  it("moves the target by tau", async () => {
+  it("moves the target by τ", async () => {
     await using model = await tinyLearner();
     expect(await model.targetDistance()).toBe(0);
     await model.updateTarget(0.3);
@@ -606,7 +606,7 @@ describe("save, resume and export", () => {
       await model.tokenNll([text]);
       await model.step({ learningRate: 0.01, weightDecay: 0.1 });
       await model.tokenKl([{ student: text.prompt, teacher: ids("xy"), response: text.response }]);
-      await model.step({ learningRate: 0.01, state: "kl" });
+      await model.step({ learningRate: 0.01, moments: "kl" });
       await model.updateTarget(0.1);
     }
   };
@@ -772,7 +772,7 @@ describe("bad arguments", () => {
     ["an epsilon of 0", (m) => m.step({ learningRate: 0, epsilon: 0 }), /epsilon/],
     ["a negative weight decay", (m) => m.step({ learningRate: 0, weightDecay: -1 }), /weightDecay/],
     ["a NaN clip", (m) => m.step({ learningRate: 0, maxGradNorm: Number.NaN }), /maxGradNorm/],
-    ["tau above 1", (m) => m.updateTarget(1.1), /tau/],
+    ["a target rate above 1", (m) => m.updateTarget(1.1), /targetRate/],
     ["target rate above 1", (m) => m.step({ learningRate: 1, targetRate: 1.1 }), /targetRate/],
   ];
   it.each(cases)("%s is refused", async (_, call, message) => {

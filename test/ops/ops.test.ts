@@ -21,10 +21,10 @@ function numbers(count: number, seed: number, scale = 1): Float32Array {
 const f32 = (data: Float32Array, shape: number[]) => Tensor.from(data, shape);
 const array = (tensor: Tensor) => Array.from(tensor.toArray() as Float32Array);
 
-/** Rows of logits, hidden · weightᵀ / T, as log probabilities in float64. */
+/** Rows of logits, hidden · headᵀ / T, as log probabilities in float64. */
 function logProbabilities(
   hidden: number[],
-  weight: number[],
+  head: number[],
   sizes: { h: number; v: number },
   temperature = 1,
 ) {
@@ -32,7 +32,7 @@ function logProbabilities(
   return Array.from({ length: hidden.length / h }, (_, row) => {
     const logits = Array.from({ length: v }, (_, token) => {
       let sum = 0;
-      for (let k = 0; k < h; k++) sum += hidden[row * h + k]! * weight[token * h + k]!;
+      for (let k = 0; k < h; k++) sum += hidden[row * h + k]! * head[token * h + k]!;
       return sum / temperature;
     });
     const largest = Math.max(...logits);
@@ -140,23 +140,23 @@ describe("linearTokenNll", () => {
   const h = 4;
   const v = 11;
   const hidden = numbers(rows * h, 1);
-  const weight = numbers(v * h, 2);
+  const head = numbers(v * h, 2);
   const targets = BigInt64Array.of(0n, 10n, 3n, 3n, 7n);
-  const weights = Float32Array.of(1, 0.5, 0, -2, 1);
+  const rowWeights = Float32Array.of(1, 0.5, 0, -2, 1);
   const losses = (hiddenValues: number[], weightValues: number[]) =>
     logProbabilities(hiddenValues, weightValues, { h, v }).map((row, i) => -row[Number(targets[i]!)]!);
   const objective = (hiddenValues: number[], weightValues: number[]) =>
-    losses(hiddenValues, weightValues).reduce((sum, loss, i) => sum + loss * weights[i]!, 0);
+    losses(hiddenValues, weightValues).reduce((sum, loss, i) => sum + loss * rowWeights[i]!, 0);
 
   it("gives -log p and the gradients of the weighted sum", () => {
     const result = ops.linearTokenNll({
       hidden: f32(hidden, [rows, h]),
-      weight: f32(weight, [v, h]),
+      head: f32(head, [v, h]),
       targets: Tensor.from(targets, [rows]),
-      weights: f32(weights, [rows]),
+      rowWeights: f32(rowWeights, [rows]),
     });
-    const [x, w] = [Array.from(hidden), Array.from(weight)];
-    const expected = losses(x, w).map((loss, i) => (weights[i] === 0 ? 0 : loss));
+    const [x, w] = [Array.from(hidden), Array.from(head)];
+    const expected = losses(x, w).map((loss, i) => (rowWeights[i] === 0 ? 0 : loss));
     expectClose(array(result.losses), expected);
     expectClose(
       array(result.gradHidden),
@@ -164,39 +164,41 @@ describe("linearTokenNll", () => {
       1e-4,
     );
     expectClose(
-      array(result.gradWeight),
+      array(result.gradHead),
       numericGradient(w, (at) => objective(x, at)),
       1e-4,
     );
-    expect(result.gradWeight.shape).toEqual([v, h]);
+    expect(result.gradHead.shape).toEqual([v, h]);
   });
 
   it("takes bfloat16 and keeps the matrix's gradient in float32", () => {
     const result = ops.linearTokenNll({
       hidden: Tensor.from(hidden, [rows, h], { dtype: "bfloat16" }),
-      weight: Tensor.from(weight, [v, h], { dtype: "bfloat16" }),
+      head: Tensor.from(head, [v, h], { dtype: "bfloat16" }),
       targets: Tensor.from(targets, [rows]),
-      weights: f32(weights, [rows]),
+      rowWeights: f32(rowWeights, [rows]),
     });
     expect(result.gradHidden.dtype).toBe("bfloat16");
-    expect(result.gradWeight.dtype).toBe("float32");
-    const expected = losses(Array.from(hidden), Array.from(weight)).map((x, i) => (weights[i] === 0 ? 0 : x));
+    expect(result.gradHead.dtype).toBe("float32");
+    const expected = losses(Array.from(hidden), Array.from(head)).map((x, i) =>
+      rowWeights[i] === 0 ? 0 : x,
+    );
     expectClose(array(result.losses), expected, 0.05);
   });
 
   it("names what does not fit", () => {
     const good = {
       hidden: f32(hidden, [rows, h]),
-      weight: f32(weight, [v, h]),
+      head: f32(head, [v, h]),
       targets: Tensor.from(targets, [rows]),
-      weights: f32(weights, [rows]),
+      rowWeights: f32(rowWeights, [rows]),
     };
     const code = (changes: object) => codeOf(() => ops.linearTokenNll({ ...good, ...changes }));
     expect(code({})).toBe("no error");
     expect(code({ hidden: f32(hidden, [rows * h]) })).toBe("ERR_SHAPE");
-    expect(code({ weight: f32(weight, [h, v]) })).toBe("ERR_SHAPE");
+    expect(code({ head: f32(head, [h, v]) })).toBe("ERR_SHAPE");
     expect(code({ targets: Tensor.from(targets.slice(1), [rows - 1]) })).toBe("ERR_SHAPE");
-    expect(code({ weights: f32(weights, [rows, 1]) })).toBe("ERR_SHAPE");
+    expect(code({ rowWeights: f32(rowWeights, [rows, 1]) })).toBe("ERR_SHAPE");
     expect(
       code({
         targets: Tensor.from(
@@ -207,8 +209,8 @@ describe("linearTokenNll", () => {
     ).toBe("ERR_INDEX");
     expect(
       code({
-        weights: f32(
-          weights.map(() => Number.NaN),
+        rowWeights: f32(
+          rowWeights.map(() => Number.NaN),
           [rows],
         ),
       }),
@@ -221,8 +223,8 @@ describe("linearTokenNll", () => {
     expect(code({ withEntropies: 1 })).toBe("ERR_VALUE");
     expect(code({ withGradient: "no" })).toBe("ERR_VALUE");
     expect(code({ workspaceBytes: -1 })).toBe("ERR_VALUE");
-    expect(code({ gradWeight: f32(weight, [h, v]) })).toBe("ERR_SHAPE");
-    expect(code({ gradWeight: Tensor.from(weight, [v, h], { dtype: "bfloat16" }) })).toBe("ERR_VALUE");
+    expect(code({ gradHead: f32(head, [h, v]) })).toBe("ERR_SHAPE");
+    expect(code({ gradHead: Tensor.from(head, [v, h], { dtype: "bfloat16" }) })).toBe("ERR_VALUE");
     expect(() => ops.linearTokenNll({ ...good, labelSmoothing: 0.1 } as never)).toThrow(
       /linearTokenNll has no "labelSmoothing"/,
     );
@@ -244,16 +246,16 @@ describe("linearTokenNll", () => {
     const losses = (x: number[], w: number[]) =>
       parts(x, w).map((part) => part.nll + zLoss * part.logSum ** 2 - entropyCoefficient * part.entropy);
     const objective = (x: number[], w: number[]) =>
-      losses(x, w).reduce((sum, loss, i) => sum + loss * weights[i]!, 0);
+      losses(x, w).reduce((sum, loss, i) => sum + loss * rowWeights[i]!, 0);
     const result = ops.linearTokenNll({
       hidden: f32(hidden, [rows, h]),
-      weight: f32(weight, [v, h]),
+      head: f32(head, [v, h]),
       targets: Tensor.from(targets, [rows]),
-      weights: f32(weights, [rows]),
+      rowWeights: f32(rowWeights, [rows]),
       ...{ zLoss, entropyCoefficient, temperature, withEntropies: true },
     });
-    const [x, w] = [Array.from(hidden), Array.from(weight)];
-    const used = (values: number[]) => values.map((value, i) => (weights[i] === 0 ? 0 : value));
+    const [x, w] = [Array.from(hidden), Array.from(head)];
+    const used = (values: number[]) => values.map((value, i) => (rowWeights[i] === 0 ? 0 : value));
     expectClose(array(result.losses), used(losses(x, w)));
     expectClose(array(result.entropies!), used(parts(x, w).map((part) => part.entropy)));
     expectClose(array(result.logProbs), used(parts(x, w).map((part) => -part.nll)));
@@ -263,7 +265,7 @@ describe("linearTokenNll", () => {
       2e-4,
     );
     expectClose(
-      array(result.gradWeight),
+      array(result.gradHead),
       numericGradient(w, (at) => objective(x, at)),
       2e-4,
     );
@@ -272,22 +274,22 @@ describe("linearTokenNll", () => {
   it("adds the matrix's gradient into a tensor of the caller's, or leaves gradients out", () => {
     const inputs = {
       hidden: f32(hidden, [rows, h]),
-      weight: f32(weight, [v, h]),
+      head: f32(head, [v, h]),
       targets: Tensor.from(targets, [rows]),
-      weights: f32(weights, [rows]),
+      rowWeights: f32(rowWeights, [rows]),
     };
-    const once = array(ops.linearTokenNll(inputs).gradWeight);
-    const gradWeight = f32(new Float32Array(v * h).fill(1), [v, h]);
-    expect(ops.linearTokenNll({ ...inputs, gradWeight }).gradWeight).toBe(gradWeight);
-    ops.linearTokenNll({ ...inputs, gradWeight });
+    const once = array(ops.linearTokenNll(inputs).gradHead);
+    const gradHead = f32(new Float32Array(v * h).fill(1), [v, h]);
+    expect(ops.linearTokenNll({ ...inputs, gradHead }).gradHead).toBe(gradHead);
+    ops.linearTokenNll({ ...inputs, gradHead });
     expectClose(
-      array(gradWeight),
+      array(gradHead),
       once.map((x) => 1 + 2 * x),
     );
-    const without = ops.linearTokenNll({ ...inputs, gradWeight, withGradient: false });
+    const without = ops.linearTokenNll({ ...inputs, gradHead, withGradient: false });
     expect(Object.keys(without).sort()).toEqual(["logProbs", "losses"]);
     expectClose(
-      array(gradWeight),
+      array(gradHead),
       once.map((x) => 1 + 2 * x),
     );
   });
@@ -297,15 +299,15 @@ describe("linearTokenLogProbs", () => {
   const [rows, h, v] = [4, 3, 7];
   const inputs = () => ({
     hidden: f32(numbers(rows * h, 5), [rows, h]),
-    weight: f32(numbers(v * h, 6), [v, h]),
+    head: f32(numbers(v * h, 6), [v, h]),
     targets: Tensor.from(BigInt64Array.of(6n, 0n, 2n, 2n), [rows]),
   });
 
   it("gives log probabilities, and the gradients of a loss whose gradient at them is given", () => {
     const plain = ops.linearTokenLogProbs({ ...inputs(), withEntropies: true });
     expect(Object.keys(plain).sort()).toEqual(["entropies", "logProbs"]);
-    const weights = f32(new Float32Array(rows).fill(1), [rows]);
-    const nll = ops.linearTokenNll({ ...inputs(), weights });
+    const rowWeights = f32(new Float32Array(rows).fill(1), [rows]);
+    const nll = ops.linearTokenNll({ ...inputs(), rowWeights });
     expectClose(
       array(plain.logProbs),
       array(nll.losses).map((x) => -x),
@@ -314,14 +316,14 @@ describe("linearTokenLogProbs", () => {
     const gradLogProbs = f32(new Float32Array(rows).fill(-1), [rows]);
     const back = ops.linearTokenLogProbs({ ...inputs(), gradLogProbs });
     expectClose(array(back.gradHidden), array(nll.gradHidden));
-    expectClose(array(back.gradWeight), array(nll.gradWeight));
+    expectClose(array(back.gradHead), array(nll.gradHead));
     // A gradient of 0 is not a mask: the log probability is there all the same.
     const zero = ops.linearTokenLogProbs({ ...inputs(), gradLogProbs: f32(new Float32Array(rows), [rows]) });
     expectClose(array(zero.logProbs), array(plain.logProbs));
     expect(array(zero.gradHidden).every((x) => x === 0)).toBe(true);
     const masked = ops.linearTokenLogProbs({
       ...inputs(),
-      weights: f32(Float32Array.of(1, 0, 1, 1), [rows]),
+      rowWeights: f32(Float32Array.of(1, 0, 1, 1), [rows]),
     });
     expect(array(masked.logProbs)[1]).toBe(0);
   });
@@ -338,11 +340,11 @@ describe("linearTokenLogProbs", () => {
 describe("linearTokenSurrogate", () => {
   const [rows, h, v] = [6, 4, 9];
   const hidden = numbers(rows * h, 7);
-  const weight = numbers(v * h, 8);
+  const head = numbers(v * h, 8);
   const targets = BigInt64Array.of(1n, 8n, 0n, 4n, 4n, 3n);
-  const weights = Float32Array.of(1, 0.5, 1, 0, 2, 1);
+  const rowWeights = Float32Array.of(1, 0.5, 1, 0, 2, 1);
   const advantages = Float32Array.of(1, 1, -1, 1, -0.5, 0.25);
-  const current = logProbabilities(Array.from(hidden), Array.from(weight), { h, v }).map(
+  const current = logProbabilities(Array.from(hidden), Array.from(head), { h, v }).map(
     (row, i) => row[Number(targets[i]!)]!,
   );
   // Ratios of e^0.5, e^-0.5, e^-0.5, …: over, free (the advantage is positive), under, masked, free, free.
@@ -350,9 +352,9 @@ describe("linearTokenSurrogate", () => {
   const referenceLogProbs = Float32Array.from([0.2, 0, -0.3, 0, 1, -1], (d, i) => current[i]! + d);
   const inputs = () => ({
     hidden: f32(hidden, [rows, h]),
-    weight: f32(weight, [v, h]),
+    head: f32(head, [v, h]),
     targets: Tensor.from(targets, [rows]),
-    weights: f32(weights, [rows]),
+    rowWeights: f32(rowWeights, [rows]),
     oldLogProbs: f32(oldLogProbs, [rows]),
     advantages: f32(advantages, [rows]),
   });
@@ -372,17 +374,17 @@ describe("linearTokenSurrogate", () => {
       ...settings,
       referenceLogProbs: f32(referenceLogProbs, [rows]),
     });
-    const [x, w] = [Array.from(hidden), Array.from(weight)];
+    const [x, w] = [Array.from(hidden), Array.from(head)];
     const objective = (a: number[], b: number[]) =>
-      losses(a, b).reduce((sum, loss, i) => sum + loss * weights[i]!, 0);
+      losses(a, b).reduce((sum, loss, i) => sum + loss * rowWeights[i]!, 0);
     expectClose(
       array(result.losses),
-      losses(x, w).map((loss, i) => (weights[i] === 0 ? 0 : loss)),
+      losses(x, w).map((loss, i) => (rowWeights[i] === 0 ? 0 : loss)),
     );
     expect(Array.from(result.clipped.toArray() as Int32Array)).toEqual([1, 0, -1, 0, 0, 0]);
     expectClose(
       array(result.ratios),
-      current.map((logProb, i) => (weights[i] === 0 ? 0 : Math.exp(logProb - oldLogProbs[i]!))),
+      current.map((logProb, i) => (rowWeights[i] === 0 ? 0 : Math.exp(logProb - oldLogProbs[i]!))),
     );
     expectClose(
       array(result.gradHidden),
@@ -390,7 +392,7 @@ describe("linearTokenSurrogate", () => {
       2e-4,
     );
     expectClose(
-      array(result.gradWeight),
+      array(result.gradHead),
       numericGradient(w, (at) => objective(x, at)),
       2e-4,
     );
@@ -414,23 +416,23 @@ describe("linearTokenKl", () => {
   const teacher = { h: 6, v: 9 };
   const data = {
     studentHidden: numbers(rows * student.h, 1),
-    studentWeight: numbers(student.v * student.h, 2),
+    studentHead: numbers(student.v * student.h, 2),
     teacherHidden: numbers(rows * teacher.h, 3),
-    teacherWeight: numbers(teacher.v * teacher.h, 4),
-    weights: Float32Array.of(1, 0, 2.5),
+    teacherHead: numbers(teacher.v * teacher.h, 4),
+    rowWeights: Float32Array.of(1, 0, 2.5),
   };
   const inputs = () => ({
     studentHidden: f32(data.studentHidden, [rows, student.h]),
-    studentWeight: f32(data.studentWeight, [student.v, student.h]),
+    studentHead: f32(data.studentHead, [student.v, student.h]),
     teacherHidden: f32(data.teacherHidden, [rows, teacher.h]),
-    teacherWeight: f32(data.teacherWeight, [teacher.v, teacher.h]),
-    weights: f32(data.weights, [rows]),
+    teacherHead: f32(data.teacherHead, [teacher.v, teacher.h]),
+    rowWeights: f32(data.rowWeights, [rows]),
   });
   const kl = (x: number[], w: number[], temperature: number) => {
     const q = logProbabilities(x, w, student, temperature);
     const p = logProbabilities(
       Array.from(data.teacherHidden),
-      Array.from(data.teacherWeight),
+      Array.from(data.teacherHead),
       teacher,
       temperature,
     );
@@ -439,12 +441,12 @@ describe("linearTokenKl", () => {
 
   it.each([1, 0.7])("gives the KL and the student's gradients at temperature %d", (temperature) => {
     const result = ops.linearTokenKl({ ...inputs(), temperature });
-    const [x, w] = [Array.from(data.studentHidden), Array.from(data.studentWeight)];
-    const objective = (hidden: number[], weight: number[]) =>
-      kl(hidden, weight, temperature).reduce((sum, loss, i) => sum + loss * data.weights[i]!, 0);
+    const [x, w] = [Array.from(data.studentHidden), Array.from(data.studentHead)];
+    const objective = (hidden: number[], head: number[]) =>
+      kl(hidden, head, temperature).reduce((sum, loss, i) => sum + loss * data.rowWeights[i]!, 0);
     expectClose(
       array(result.losses),
-      kl(x, w, temperature).map((loss, i) => (data.weights[i] === 0 ? 0 : loss)),
+      kl(x, w, temperature).map((loss, i) => (data.rowWeights[i] === 0 ? 0 : loss)),
     );
     expectClose(
       array(result.gradHidden),
@@ -452,7 +454,7 @@ describe("linearTokenKl", () => {
       2e-4,
     );
     expectClose(
-      array(result.gradWeight),
+      array(result.gradHead),
       numericGradient(w, (at) => objective(x, at)),
       2e-4,
     );
@@ -470,17 +472,17 @@ describe("linearTokenKl", () => {
     },
   ])("gives the divergence $divergence and the student's gradients", ({ divergence, of }) => {
     const result = ops.linearTokenKl({ ...inputs(), divergence });
-    const [x, w] = [Array.from(data.studentHidden), Array.from(data.studentWeight)];
-    const p = logProbabilities(Array.from(data.teacherHidden), Array.from(data.teacherWeight), teacher);
-    const losses = (hidden: number[], weight: number[]) =>
-      logProbabilities(hidden, weight, student).map((row, i) =>
+    const [x, w] = [Array.from(data.studentHidden), Array.from(data.studentHead)];
+    const p = logProbabilities(Array.from(data.teacherHidden), Array.from(data.teacherHead), teacher);
+    const losses = (hidden: number[], head: number[]) =>
+      logProbabilities(hidden, head, student).map((row, i) =>
         row.reduce((sum, q, token) => sum + of(p[i]![token]!, q), 0),
       );
-    const objective = (hidden: number[], weight: number[]) =>
-      losses(hidden, weight).reduce((sum, loss, i) => sum + loss * data.weights[i]!, 0);
+    const objective = (hidden: number[], head: number[]) =>
+      losses(hidden, head).reduce((sum, loss, i) => sum + loss * data.rowWeights[i]!, 0);
     expectClose(
       array(result.losses),
-      losses(x, w).map((loss, i) => (data.weights[i] === 0 ? 0 : loss)),
+      losses(x, w).map((loss, i) => (data.rowWeights[i] === 0 ? 0 : loss)),
     );
     expectClose(
       array(result.gradHidden),
@@ -488,7 +490,7 @@ describe("linearTokenKl", () => {
       2e-4,
     );
     expectClose(
-      array(result.gradWeight),
+      array(result.gradHead),
       numericGradient(w, (at) => objective(x, at)),
       2e-4,
     );
@@ -506,17 +508,17 @@ describe("linearTokenKl", () => {
     for (const [i, loss] of few!.entries()) expect(loss).toBeLessThanOrEqual(full![i]! + 1e-6);
     expectClose(all!, full!);
     const targets = Tensor.from(BigInt64Array.of(1n, 2n, 8n), [rows]);
-    const { studentHidden: hidden, studentWeight: weight, weights } = inputs();
+    const { studentHidden: hidden, studentHead: head, rowWeights } = inputs();
     const sampled = ops.linearTokenKl({ ...inputs(), support: "sampled", targets });
-    const nll = ops.linearTokenNll({ hidden, weight, targets, weights });
+    const nll = ops.linearTokenNll({ hidden, head, targets, rowWeights });
     expectClose(array(sampled.losses), array(nll.losses));
-    expectClose(array(sampled.gradWeight), array(nll.gradWeight));
+    expectClose(array(sampled.gradHead), array(nll.gradHead));
   });
 
   it("names what does not fit", () => {
     const code = (changes: object) => codeOf(() => ops.linearTokenKl({ ...inputs(), ...changes }));
     expect(code({})).toBe("no error");
-    expect(code({ teacherWeight: f32(numbers(48, 1), [8, 6]) })).toBe("ERR_SHAPE");
+    expect(code({ teacherHead: f32(numbers(48, 1), [8, 6]) })).toBe("ERR_SHAPE");
     expect(code({ teacherHidden: f32(numbers(12, 1), [2, 6]) })).toBe("ERR_SHAPE");
     expect(code({ support: "sampled" })).toBe("ERR_VALUE");
     expect(code({ support: { topK: 0 } })).toBe("ERR_VALUE");
@@ -535,7 +537,7 @@ describe("linearTokenKl", () => {
 });
 
 describe("ema", () => {
-  it("moves targets by tau, in place, mixed types in one call", () => {
+  it("moves targets by τ, in place, mixed types in one call", () => {
     const target = [f32(Float32Array.of(1, 2, 3), [3]), f32(Float32Array.of(0), [1])];
     const online = [
       f32(Float32Array.of(2, 2, -1), [3]),

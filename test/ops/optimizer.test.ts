@@ -81,7 +81,7 @@ describe("adamw", () => {
     const [m, v] = [tensors(0, 0), tensors(0, 0)];
     for (let step = 1; step <= 3; step++) {
       const inputs = { parameters, masters, m, v, step, ...settings, gradients: tensors(9) };
-      ops.adamw({ ...inputs, ema: { target, tau: 0.1, shadow } });
+      ops.adamw({ ...inputs, ema: { target, targetRate: 0.1, shadow } });
       for (const [i, row] of arrays(masters).entries()) {
         for (const [j, w] of row.entries()) expected[i]![j]! += 0.1 * (w - expected[i]![j]!);
       }
@@ -102,7 +102,7 @@ describe("adamw", () => {
   it("skips a step whose gradient is not finite, and changes nothing", () => {
     for (const bad of [Number.NaN, Number.POSITIVE_INFINITY]) {
       const all = { parameters: tensors(1), m: tensors(2), v: tensors(3) };
-      const ema = { target: tensors(4), tau: 0.5, shadow: rounded(tensors(5)) };
+      const ema = { target: tensors(4), targetRate: 0.5, shadow: rounded(tensors(5)) };
       const lists = () => [...Object.values(all), ema.target, ema.shadow].map(arrays);
       const before = lists();
       const gradients = tensors(9);
@@ -144,12 +144,12 @@ describe("adamw", () => {
     expect(code({ weightDecay: Number.POSITIVE_INFINITY })).toBe("ERR_VALUE");
     expect(code({ maxGradNorm: Number.NaN })).toBe("ERR_VALUE");
     expect(code({ momentum: 0.9 })).toBe("ERR_VALUE");
-    expect(code({ ema: { target: tensors(1), tau: 0.5 } })).toBe("no error");
-    expect(code({ ema: { target: tensors(1), tau: 2 } })).toBe("ERR_VALUE");
-    expect(code({ ema: { target: tensors(1), tau: 0.5, decay: 1 } })).toBe("ERR_VALUE");
-    expect(code({ ema: { target: [], tau: 0.5 } })).toBe("ERR_SHAPE");
-    expect(code({ ema: { target: rounded(tensors(1)), tau: 0.5 } })).toBe("ERR_SHAPE");
-    expect(code({ ema: { target: tensors(1), tau: 0.5, shadow: [] } })).toBe("ERR_SHAPE");
+    expect(code({ ema: { target: tensors(1), targetRate: 0.5 } })).toBe("no error");
+    expect(code({ ema: { target: tensors(1), targetRate: 2 } })).toBe("ERR_VALUE");
+    expect(code({ ema: { target: tensors(1), targetRate: 0.5, decay: 1 } })).toBe("ERR_VALUE");
+    expect(code({ ema: { target: [], targetRate: 0.5 } })).toBe("ERR_SHAPE");
+    expect(code({ ema: { target: rounded(tensors(1)), targetRate: 0.5 } })).toBe("ERR_SHAPE");
+    expect(code({ ema: { target: tensors(1), targetRate: 0.5, shadow: [] } })).toBe("ERR_SHAPE");
     const gone = tensors(1);
     gone[0]!.dispose();
     expect(code({ gradients: gone })).toBe("ERR_DISPOSED");

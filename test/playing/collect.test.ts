@@ -11,7 +11,7 @@ import { succeeded, type Trajectory, transitionsOf } from "../../lib/episodes/tr
 import { RecordWriter } from "../../lib/files/records.ts";
 import { type CollectOptions, collectTrajectories } from "../../lib/playing/collect.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
-import { inTime } from "../../lib/playing/timeout.ts";
+import { withTimeout } from "../../lib/playing/timeout.ts";
 import { actionGrammar } from "../../lib/prompts/policy.ts";
 import type { ChatService } from "../../lib/services/chat-service.ts";
 import { openService } from "../../lib/services/open-service.ts";
@@ -258,7 +258,7 @@ describe("stopping", () => {
   test("a signal that has fired already is noticed", async () => {
     const asked = vi.fn(() => new Promise(() => {}));
     const signal = AbortSignal.abort();
-    await expect(inTime(asked, { signal })).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    await expect(withTimeout(asked, { signal })).rejects.toMatchObject({ code: "ERR_ABORTED" });
     expect(asked).not.toHaveBeenCalled();
   });
 
@@ -356,7 +356,7 @@ describe("faults are the episode's own", () => {
       prompt.includes("wants map") ? "?" : reply(prompt, ...rest),
     );
     const episodes = ["key", "lamp", "map"].map((word, id) => ({ id, task: { word } }));
-    const played = await play({ model, environment, episodes, malformedLimit: 1 });
+    const played = await play({ model, environment, episodes, maxMalformed: 1 });
     expect(played.map(({ outcome }) => outcome)).toEqual(["service-fault", "environment-fault", "malformed"]);
   });
 });
@@ -403,7 +403,7 @@ describe("an episode that is cut short", () => {
 
   test.each([
     ["malformed", writing("?"), {}, [0, 0, -9]],
-    ["malformed", writing(act("soap"), "?"), { malformedLimit: 1 }, [-1, -8]],
+    ["malformed", writing(act("soap"), "?"), { maxMalformed: 1 }, [-1, -8]],
     ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, -7]],
     ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -6]],
   ] as const)(

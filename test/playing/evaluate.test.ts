@@ -4,7 +4,7 @@ import { figuresOf, summarize } from "../../lib/episodes/figures.ts";
 import { toRecord } from "../../lib/episodes/records.ts";
 import type { Trajectory } from "../../lib/episodes/trajectory.ts";
 import { evaluate } from "../../lib/playing/evaluate.ts";
-import { idlePlayer } from "../../lib/playing/noop-player.ts";
+import { noopPlayer } from "../../lib/playing/noop-player.ts";
 import { wilsonInterval } from "../../lib/statistics/intervals.ts";
 import { passHatK } from "../../lib/statistics/pass-k.ts";
 import { errandEnvironment } from "../support/errand.ts";
@@ -179,7 +179,7 @@ describe("the agent that does nothing", () => {
           : { text: "nothing" };
       const environment = { ...errandEnvironment(), actionFormat: format, idle };
       const actions = watched(environment);
-      const model = idlePlayer(environment);
+      const model = noopPlayer(environment);
       const tasks = [{ word: "key" }];
       const { success, trajectories, tokens } = await evaluate({ ...settings, model, environment, tasks });
       expect([success.estimate, tokens]).toEqual([0, 0]);
@@ -190,6 +190,6 @@ describe("the agent that does nothing", () => {
   );
 
   test("is refused where nobody says what that is", () => {
-    expect(() => idlePlayer(errandEnvironment())).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));
+    expect(() => noopPlayer(errandEnvironment())).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
 });

@@ -44,7 +44,7 @@ test("a checkpoint, and that it is the latest, are on disk before an older one i
     description: {},
     keepCheckpoints: 1,
   });
-  const replay = new ReplayBuffer({ capacity: 2, alpha: 1, beta: 0, seed: 0 });
+  const replay = new ReplayBuffer({ capacity: 2, priorityExponent: 1, importanceExponent: 0, seed: 0 });
   const checkpoint = { state: {}, model: new ScriptedModel(() => ""), replay };
   await run.checkpoint(checkpoint, true);
   done.length = 0;

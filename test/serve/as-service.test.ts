@@ -23,7 +23,7 @@ async function play(limits: Partial<ServiceOptions>) {
     await wait(30);
     return generate(...call);
   };
-  server = await serve({ learner: model, name: "oracle", port: 0, mostWaiting: 4 });
+  server = await serve({ learner: model, name: "oracle", port: 0, maxWaiting: 4 });
   const environment = twentyQuestions({
     turns: 2,
     oracle: { model: "oracle", baseURL: `${server.url}/v1`, ...limits },

@@ -620,7 +620,7 @@ describe("a server", () => {
   });
 
   it("asks clients to come back when too many texts are waiting", async () => {
-    const { client, model, server } = await start(() => "Hi", { mostWaiting: 2 });
+    const { client, model, server } = await start(() => "Hi", { maxWaiting: 2 });
     const gate = closedGate(model);
     const waiting = client.chat.completions.create({ ...hello, n: 2 });
     await expect.poll(() => gate.waiting).toBe(1);
@@ -639,7 +639,7 @@ describe("a server", () => {
   });
 
   it("refuses more texts at once than it could ever write", async () => {
-    const { client, model } = await start(() => "Hi", { mostWaiting: 2 });
+    const { client, model } = await start(() => "Hi", { maxWaiting: 2 });
     await expect(client.chat.completions.create({ ...hello, n: 3 })).rejects.toMatchObject({ status: 400 });
     expect(model.calls).toEqual([]);
   });

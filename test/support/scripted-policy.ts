@@ -13,7 +13,7 @@ import type {
   SurrogateOptions,
   SurrogateResult,
   SurrogateText,
-  Which,
+  WeightSet,
 } from "../../lib/model/language-model.ts";
 import { ScriptedModel } from "./scripted-model.ts";
 
@@ -48,7 +48,7 @@ export class ScriptedPolicy extends ScriptedModel implements PolicyGradientModel
 
   override async logProbs(
     texts: readonly ScoredText[],
-    { weights = "online" }: { weights?: Which | "reference"; temperature?: number } = {},
+    { weights = "online" }: { weights?: WeightSet | "reference"; temperature?: number } = {},
   ): Promise<Float32Array[]> {
     this.before("logProbs");
     if (weights === "reference" && this.reference === undefined) throw new Error("There is no reference.");

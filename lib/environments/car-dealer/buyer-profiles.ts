@@ -4,7 +4,7 @@
  */
 
 import { streams, uniform } from "../../base/random.ts";
-import { type Car, features, inventories, mostDiscount, type Split } from "./inventory.ts";
+import { type Car, features, inventories, maxDiscount, type Split } from "./inventory.ts";
 
 export interface BuyerKind {
   /** What of the ideal car a car must have. */
@@ -18,26 +18,26 @@ export interface BuyerKind {
   /** Replies of the dealer after which the buyer leaves. */
   patience?: number;
   /** Leaves when more different cars than these were offered. */
-  mostCars?: number;
+  maxCars?: number;
   /** Takes no car below this share of the budget. */
   least?: number;
 }
 
 /** The most that any buyer pays, in budgets. */
-export const mostOverBudget = 1.1;
+export const maxOverBudget = 1.1;
 export const slightlyOverBudget = 1.05;
 const smallestDiscount = 0.01;
 
 const knownKinds: readonly BuyerKind[] = [
   { needs: { brand: true, type: true, features: 0 }, most: slightlyOverBudget, bargains: true },
   { needs: { brand: false, type: false, features: 1 }, most: 1, patience: 6 },
-  { needs: { brand: true, type: true, features: 0 }, most: mostOverBudget, distrustful: true },
+  { needs: { brand: true, type: true, features: 0 }, most: maxOverBudget, distrustful: true },
 ];
 
 const testKinds: readonly BuyerKind[] = [
-  { needs: { brand: true, type: false, features: 0 }, most: mostOverBudget, patience: 6 },
+  { needs: { brand: true, type: false, features: 0 }, most: maxOverBudget, patience: 6 },
   { needs: { brand: false, type: false, features: 2 }, most: 1, distrustful: true },
-  { needs: { brand: false, type: true, features: 0 }, most: 1, least: 0.8, mostCars: 3, patience: 8 },
+  { needs: { brand: false, type: true, features: 0 }, most: 1, least: 0.8, maxCars: 3, patience: 8 },
 ];
 
 export interface Buyer extends BuyerKind {
@@ -77,18 +77,18 @@ export function objection(buyer: Buyer, { car, price }: Offer, firstCar: number)
   if (car.marketPrice < (buyer.least ?? 0) * buyer.budget) return "too cheap a car";
   if (buyer.distrustful && car.id === firstCar) return "first car";
   if (price > car.marketPrice) return "above market price";
-  if (price > mostPaid(buyer)) return "over budget";
+  if (price > maxPrice(buyer)) return "over budget";
   if (buyer.bargains && price > (1 - smallestDiscount) * car.marketPrice) return "no discount";
   return undefined;
 }
 
 /** Whole dollars. */
-export function mostPaid(buyer: Buyer): number {
+export function maxPrice(buyer: Buyer): number {
   return Math.round(buyer.most * buyer.budget);
 }
 
 export function allowedDiscount({ car, price }: Offer): boolean {
-  return price >= (1 - mostDiscount) * car.marketPrice;
+  return price >= (1 - maxDiscount) * car.marketPrice;
 }
 
 /** The reward of a sale: (purchase cost)² / (budget × market price). HOPE, appendix D. */
@@ -101,7 +101,7 @@ export function bestSale(buyer: Buyer, cars: readonly Car[]): Offer | undefined 
   let best: Offer | undefined;
   for (const car of cars) {
     const asked = buyer.bargains ? Math.floor((1 - smallestDiscount) * car.marketPrice) : car.marketPrice;
-    const offer = { car, price: Math.min(asked, mostPaid(buyer)) };
+    const offer = { car, price: Math.min(asked, maxPrice(buyer)) };
     if (objection(buyer, offer, Number.NaN) !== undefined || !allowedDiscount(offer)) continue;
     if (best === undefined || saleReward(buyer, offer) > saleReward(buyer, best)) best = offer;
   }

@@ -5,7 +5,7 @@
 
 import { streams, uniform } from "../../base/random.ts";
 import type { Action, Demonstration, Episode, StepResult } from "../../contract/environment.ts";
-import { judged } from "../judged-action.ts";
+import { judgedAction } from "../judged-action.ts";
 import { call, respond, scriptedDealer } from "./dealer.ts";
 
 /** @param start opens the same episode every time */
@@ -23,8 +23,8 @@ export async function demonstrate(start: () => Promise<Episode>, seed: number): 
     turns.push({
       action,
       judged: [
-        judged(action, expectation(action), result),
-        { ...judged(poor.action, poor.future, beside), advice: poor.advice, better: action },
+        judgedAction(action, expectation(action), result),
+        { ...judgedAction(poor.action, poor.future, beside), advice: poor.advice, better: action },
       ],
       observation: result.observation,
     });

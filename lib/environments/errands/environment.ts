@@ -12,7 +12,7 @@ import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { streams, uniform } from "../../base/random.ts";
 import type { Action, Environment, Episode, ResetOptions, StepResult } from "../../contract/environment.ts";
-import { checkSplit, driver, episodeOver } from "../single-episode.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { demonstrate } from "./demonstrate.ts";
 import {
   deskText,
@@ -139,6 +139,6 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
       const thing = thingIn(observation[0]?.content ?? "");
       return thing === undefined ? undefined : { ...action, text: thing };
     },
-    ...driver("errands", start),
+    ...singleEpisode("errands", start),
   };
 }

@@ -18,7 +18,7 @@ import type {
   ResetOptions,
   StepResult,
 } from "../../contract/environment.ts";
-import { checkSplit, driver, episodeOver } from "../single-episode.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { hasBox } from "./extract.ts";
 import { gradeEpisode } from "./grade.ts";
 import { ownProblems } from "./problems.ts";
@@ -124,7 +124,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     },
     taskId: (task) => task.id,
     start,
-    ...driver("math", start),
+    ...singleEpisode("math", start),
   };
 }
 

@@ -22,7 +22,7 @@ import type {
   StepResult,
   ToolSchema,
 } from "../../contract/environment.ts";
-import { checkSplit, driver, episodeOver } from "../single-episode.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import type { Database, DatabaseState } from "./database.ts";
 import { type Domain, domainNames, openDomain, transferTool } from "./domain.ts";
 import { openUser, type UserOption } from "./open-user.ts";
@@ -94,7 +94,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     });
   }
 
-  const driven = driver("tauBench", start);
+  const driven = singleEpisode("tauBench", start);
   return {
     name: "tauBench",
     actionFormat,

@@ -80,7 +80,7 @@ export interface RetailSynthesis {
 export type Rejection = "does not fit the records" | "is there already" | Fault;
 
 /** How often a scenario is drawn, for each that is wanted, before it is given up. */
-const mostDraws = 100;
+const maxDraws = 100;
 
 /** Most instructions that are being rewritten at once. */
 const rewritesAtOnce = 16;
@@ -182,7 +182,7 @@ function drawScenarios(
   const drafts = new Map<string, Draft>();
   for (let i = 0; drafts.size < count; i++) {
     throwIfAborted(signal);
-    if (customers.length === 0 || i === mostDraws * count) {
+    if (customers.length === 0 || i === maxDraws * count) {
       throw new NlacError(
         "ERR_VALUE",
         `${customers.length} customers gave ${drafts.size} of ${count} different scenarios; ask for fewer.`,

@@ -24,7 +24,7 @@ import type {
 } from "../../contract/environment.ts";
 import type { ChatService } from "../../services/chat-service.ts";
 import { openService, type ServiceSource } from "../../services/open-service.ts";
-import { checkSplit, driver, episodeOver } from "../single-episode.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { Names, type Word } from "./names.ts";
 import { type Oracle, scriptedOracle, serviceOracle } from "./oracle.ts";
@@ -158,7 +158,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     };
   }
 
-  const driven = driver("twentyQuestions", start);
+  const driven = singleEpisode("twentyQuestions", start);
   return {
     name: "twentyQuestions",
     actionFormat: "text",

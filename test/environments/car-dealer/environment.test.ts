@@ -152,8 +152,8 @@ describe("the buyers", () => {
 
   it("of validation are of the training's kinds, those of the test of others", () => {
     const kinds = (split: Split) => {
-      const all = buyers[split].map(({ needs, most, bargains, distrustful, patience, mostCars, least }) =>
-        JSON.stringify({ needs, most, bargains, distrustful, patience, mostCars, least }),
+      const all = buyers[split].map(({ needs, most, bargains, distrustful, patience, maxCars, least }) =>
+        JSON.stringify({ needs, most, bargains, distrustful, patience, maxCars, least }),
       );
       return [...new Set(all)];
     };

@@ -1,6 +1,6 @@
 import { EventEmitter } from "node:events";
 import { expect, it, vi } from "vitest";
-import { gradeEpisode, gradeMath, mostWaiting } from "../../../lib/environments/math/grade.ts";
+import { gradeEpisode, gradeMath, maxWaiting } from "../../../lib/environments/math/grade.ts";
 import { judge } from "../../../lib/environments/math/judge.ts";
 
 vi.mock("../../../lib/environments/math/judge.ts", { spy: true });
@@ -22,7 +22,7 @@ vi.mock("node:worker_threads", () => ({
 
 it("takes so many questions at once that need the thread, refuses more, and takes others when those are judged", async () => {
   const ask = () => gradeMath("\\sqrt{8}", "2\\sqrt{2}");
-  const first = Array.from({ length: mostWaiting }, ask);
+  const first = Array.from({ length: maxWaiting }, ask);
   for (let i = 0; i < 3; i++)
     await expect(ask()).rejects.toMatchObject({ code: "ERR_BUSY", message: expect.stringContaining("4096") });
   const read = vi.mocked(judge).mock.calls.length;
@@ -31,5 +31,5 @@ it("takes so many questions at once that need the thread, refuses more, and take
   const episode = gradeEpisode("\\sqrt{8}", "2\\sqrt{2}"); // is never refused
   await first[1];
   const next = ask();
-  expect(await Promise.all([...first, next, episode])).toEqual(Array(mostWaiting + 2).fill(true));
+  expect(await Promise.all([...first, next, episode])).toEqual(Array(maxWaiting + 2).fill(true));
 });

@@ -4,7 +4,11 @@ import type { Message } from "../../../lib/contract/environment.ts";
 import { openUser } from "../../../lib/environments/tau-bench/open-user.ts";
 import type { TauBenchTask } from "../../../lib/environments/tau-bench/tasks.ts";
 import { stopWord } from "../../../lib/environments/tau-bench/user.ts";
-import { inFirstPerson, mostTurns, scriptedUser } from "../../../lib/environments/tau-bench/user-scripted.ts";
+import {
+  inFirstPerson,
+  maxAgentTurns,
+  scriptedUser,
+} from "../../../lib/environments/tau-bench/user-scripted.ts";
 import {
   type SimulatedUserOptions,
   simulatedUser,
@@ -443,6 +447,6 @@ describe("the scripted user", () => {
     const conversation = await start(task.instruction);
     const heard: string[] = [];
     while (heard.at(-1) !== stopWord) heard.push(await conversation.respond("Let me look."));
-    expect(heard.length).toBe(mostTurns);
+    expect(heard.length).toBe(maxAgentTurns);
   });
 });

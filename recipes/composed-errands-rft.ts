@@ -1,13 +1,13 @@
 /**
- * Rejection fine-tuning in the place of NLAC in composed-errands.ts: the same model, errands and warm-up. With
- * `imitate=hindsight` it imitates what the desk says.
+ * Rejection fine-tuning instead of NLAC in composed-errands.ts: the same model, errands and
+ * warm-up. With `imitate=hindsight` it imitates the actions that the desk names.
  */
 import { defineRecipe } from "nlac";
 import composed from "./composed-errands.ts";
 
 export default defineRecipe({
   name: "composed-errands-rft",
-  description: "SmolLM2-135M imitates its own successes on errands and is tested on held-out ones",
+  description: "rejection fine-tuning of SmolLM2-135M on errands, tested on held-out ones",
   model: composed.model,
   environment: composed.environment,
   warmup: composed.warmup,

@@ -1,14 +1,13 @@
 /**
- * NLAC on a real language model, judged on tasks that it never trained on: SmolLM2-135M-Instruct runs errands whose
- * orders follow from the parts of their names, 60 kinds to train on and 30 held out. The warm-up shows the forms on
- * made-up orders, which say nothing of the real ones.
+ * NLAC on a real language model, tested on tasks that it did not train on: SmolLM2-135M-Instruct on
+ * errands whose orders follow from the parts of their names, 60 kinds for training and 30 held out.
+ * The warm-up teaches the output formats on synthetic orders that are unrelated to the real ones.
  */
 import { defineRecipe } from "nlac";
 
 export default defineRecipe({
   name: "composed-errands",
-  description:
-    "SmolLM2-135M learns errands by NLAC and is tested on held-out ones; for a GPU, hours on a CPU",
+  description: "NLAC on errands with SmolLM2-135M, tested on held-out ones; for a GPU, or hours on a CPU",
   model: "SmolLM2-135M-Instruct",
   environment: { name: "errands", options: { composed: true, moves: 5 } },
   warmup: { steps: 60, batchSize: 8, learningRate: 3e-4, episodes: 120 },

@@ -1,12 +1,13 @@
 /**
- * Whether the Bellman backup in words assigns credit: errands with nine dead ends, ten worlds, and
- * controls that would end as high as NLAC if it did not. Each seed has a world of its own.
+ * Does the Bellman backup in words assign credit? Errands with nine dead ends, ten worlds, and
+ * controls that would reach NLAC's success rate if it did not. Each seed has its own world.
  *
- * - `none` takes away the bootstrapped future, `shuffled` gives each target the outcome of another
- *   transition, `rehearsal` trains the critic on the made-up labelled texts alone.
- * - `rft-rehearsal` gives the same labelled texts to a method of the reward alone.
- * - `hindsight-episode` imitates by a line of code that reads all that NLAC's backup can read, the
- *   dead end named at the end included.
+ * - `none` has no bootstrapped future. `shuffled` gives each target the outcome of another
+ *   transition. `rehearsal` trains the critic only on the labelled synthetic samples.
+ * - `rft-rehearsal` adds the same labelled samples to a method that otherwise learns from the
+ *   reward alone.
+ * - `hindsight-episode` imitates with a line of code that reads everything NLAC's backup can read,
+ *   including the dead end named at the end.
  * - `…-unnamed`: the end of a lost errand does not name the dead end.
  */
 import { defineComparison } from "nlac";
@@ -17,10 +18,10 @@ const unnamed = { options: { namesDeadEnd: false } };
 export default defineComparison({
   name: "causal-controls",
   description:
-    "what the bootstrapped future is worth on errands with dead ends, beside seven controls: ten worlds, on the CPU",
+    "the effect of the bootstrapped future on errands with dead ends, against seven controls: ten worlds, on the CPU",
   notes: [
-    "Every seed has a world (hidden orders and dead ends) of its own; all runs share one base model.",
-    "All but hindsight-episode rehearse 8 labelled texts of made-up errands an update.",
+    "Every seed has its own world (hidden orders and dead ends); all runs share one base model.",
+    "All except hindsight-episode rehearse 8 labelled samples of synthetic errands per update.",
     cost,
   ],
   environmentSteps: 2000,

@@ -1,7 +1,7 @@
 /**
- * Where language feedback pays: errands whose desk explains a refusal always, half of the time, or
- * never, in five worlds. The methods of the reward alone get more environment steps, so that they
- * find enough successes to learn from: 12,000 for RFT, 50,000 for GRPO and PPO.
+ * When does language feedback help? Errands whose desk explains a refusal always, half of the time,
+ * or never, in five worlds. The methods that learn from the reward alone get more environment
+ * steps, so that they find enough successes: 12,000 for RFT, 50,000 for GRPO and PPO.
  */
 import { defineComparison } from "nlac";
 import { cost } from "./_notes.ts";
@@ -21,10 +21,10 @@ const methods = [
 
 export default defineComparison({
   name: "feedback",
-  description: "NLAC, RFT, GRPO and PPO where the desk explains always, half of the time, never: five worlds",
+  description: "NLAC, RFT, GRPO and PPO if the desk explains always, half of the time or never: five worlds",
   notes: [
-    "Every seed has a world (hidden orders) of its own; all runs share one base model, which does not know them.",
-    "NLAC rehearses 8 labelled texts of made-up errands an update; the others learn from the reward alone.",
+    "Every seed has its own world (hidden orders); all runs share one base model, which does not know them.",
+    "NLAC rehearses 8 labelled samples of synthetic errands per update; the others learn from the reward alone.",
     cost,
   ],
   environmentSteps: 4000,

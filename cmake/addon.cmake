@@ -49,3 +49,5 @@ target_link_libraries(nlac_addon PRIVATE nlac_learner)
 target_precompile_headers(nlac_addon REUSE_FROM nlac_pch)
 # The static libraries' symbols stay inside: only Node's registration functions are exported.
 target_link_options(nlac_addon PRIVATE "-Wl,--exclude-libs,ALL")
+# Node unloads an addon when the last Worker that loaded it ends; the exit handler of binding/worker.cc must stay.
+target_link_options(nlac_addon PRIVATE "-Wl,-z,nodelete")

@@ -996,6 +996,25 @@ describe("processes and threads", () => {
     expect(await inChild(body)).toMatchObject({ code: 0, stdout: "ended\n" });
   });
 
+  it("a process in which only Workers load nlac ends without a fault, one after another too", async () => {
+    const script = `
+      import { Worker } from "node:worker_threads";
+      const source = "(" + (async (root) => {
+        const { createJiti } = require("jiti");
+        const { PrioritizedSampler } = await createJiti(root + "x.js").import("./lib/replay/sampler.ts");
+        const sampler = new PrioritizedSampler({ capacity: 1 });
+        sampler.set(Int32Array.of(0), Float32Array.of(1));
+        console.log(sampler.sample(2).indices.length);
+        sampler.dispose();
+      }) + ")(" + ${JSON.stringify(JSON.stringify(root))} + ")";
+      for (let i = 0; i < 2; i++) {
+        const worker = new Worker(source, { eval: true, execArgv: [] });
+        await new Promise((resolve, reject) => worker.once("exit", resolve).once("error", reject));
+      }`;
+    const ended = promisify(execFile)(process.execPath, ["--input-type=module", "-e", script], { cwd: root });
+    await expect(ended).resolves.toMatchObject({ stdout: "2\n2\n", stderr: "" });
+  });
+
   it("a learner that is garbage gives its thread back", async () => {
     const body = `
       const threads = async () => (await import("node:fs")).readdirSync("/proc/self/task").length;

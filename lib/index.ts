@@ -19,10 +19,12 @@ export {
 } from "./algorithms/react.ts";
 export { type RftConfig, type RftConfigInput, type RftOptions, trainRft } from "./algorithms/rft.ts";
 export { type SacConfig, type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac.ts";
+export { type ErrorCode, NlacError } from "./base/errors.ts";
 export { type Comparison, type ComparisonInput, defineComparison } from "./compare/comparison.ts";
+export type { Progress } from "./display/progress.ts";
 export * from "./environments/index.ts";
-export { type ErrorCode, NlacError } from "./errors.ts";
-export type { Grammar } from "./grammar.ts";
+export { type EpisodeFigures, type Figures, figuresOf } from "./episodes/figures.ts";
+export type { Outcome, Trajectory, Transition, Turn } from "./episodes/trajectory.ts";
 export {
   type AdapterOptions,
   type CreateOptions,
@@ -31,7 +33,8 @@ export {
   type LearnerOptions,
   type ModelInfo,
   type ResumeOptions,
-} from "./learner.ts";
+} from "./learner/learner.ts";
+export type { Grammar } from "./model/grammar.ts";
 export type {
   DistilledText,
   Divergence,
@@ -48,8 +51,8 @@ export type {
   SurrogateResult,
   SurrogateText,
   TokenKlOptions,
-  Which,
-} from "./model.ts";
+  WeightSet,
+} from "./model/language-model.ts";
 export {
   type AdamWInputs,
   type DType,
@@ -68,31 +71,17 @@ export {
   type TensorData,
   type TensorOptions,
   type TokenLogProbs,
-} from "./ops.ts";
-export { defineRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
+} from "./ops/ops.ts";
+export type { Player } from "./playing/batches.ts";
+export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./playing/collect.ts";
+export { type EvaluateOptions, type Evaluation, evaluate } from "./playing/evaluate.ts";
+export { noopPlayer } from "./playing/noop-player.ts";
+export { servicePlayer } from "./playing/service-player.ts";
+export { defineRecipe, type Recipe, type RecipeInput } from "./recipe/recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
-export type { Player } from "./rollout/batches.ts";
-export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./rollout/collect.ts";
-export {
-  type EpisodeFigures,
-  type EvaluateOptions,
-  type Evaluation,
-  evaluate,
-  type Figures,
-  figuresOf,
-} from "./rollout/evaluate.ts";
-export { idlePlayer } from "./rollout/idle-player.ts";
-export { passHatK, type TaskTrials } from "./rollout/pass-k.ts";
-export { servicePlayer } from "./rollout/service-player.ts";
-export type { Outcome, Trajectory, Transition, Turn } from "./rollout/trajectory.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
-export {
-  type MemoryRun,
-  memoryRun,
-  type Progress,
-  type TrainingResult,
-  type TrainingRun,
-} from "./run/training-run.ts";
+export { type MemoryRun, memoryRun, type TrainingResult, type TrainingRun } from "./run/training-run.ts";
+export { passHatK, type TaskTrials } from "./statistics/pass-k.ts";
 export {
   Conversation,
   type ConversationJson,

@@ -52,7 +52,7 @@ async function main() {
   if (values.help) return console.log(HELP);
   const { buildNative } = await importLib("native/build");
   const { requireLibtorch } = await importLib("native/libtorch");
-  const { stderrReporter } = await importLib("native/report");
+  const { stderrReporter } = await importLib("display/reporter");
 
   const cuda = values.cuda || values["cuda-objects"];
   const plain = values.sanitize !== undefined || values.fuzz;

@@ -5,31 +5,22 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
-// From the ground up. A file may import its own layer and those above it in this list.
+// From the ground up. A file may import its own room and the rooms of the layers before it. Rooms that share a
+// layer do not import each other.
 const LAYERS = [
-  ["dtype.ts", "errors.ts", "load-module.ts", "random.ts", "version.ts", "write-atomically.ts"],
-  ["native"],
-  [
-    "environments",
-    "prompts",
-    "replay",
-    "rollout",
-    "run",
-    "tokens",
-    "model.ts",
-    "models.ts",
-    "hub.ts",
-    "checks.ts",
-    "grammar.ts",
-    "statistics.ts",
-    "learner.ts",
-    "tensor.ts",
-    "ops.ts",
-  ],
+  ["base"],
+  ["contract", "display", "files", "statistics"],
+  ["native", "tokens"],
+  ["hub", "ops"],
+  ["model"],
+  ["episodes", "learner", "prompts"],
+  ["replay", "services"],
+  ["environments", "playing", "run", "serve"],
+  ["roles"],
+  ["training"],
   ["algorithms"],
-  ["recipe.ts", "estimate"],
-  ["serve"],
-  ["bench"],
+  ["recipe"],
+  ["estimate", "bench"],
   ["compare"],
   ["report"],
   ["cli", "index.ts"],
@@ -39,7 +30,8 @@ const LAYERS = [
 export function checkLayers(root) {
   const faults = [];
   const lib = join(root, "lib");
-  const layer = (file) => LAYERS.findIndex((names) => names.includes(relative(lib, file).split("/")[0]));
+  const room = (file) => relative(lib, file).split("/")[0];
+  const layer = (file) => LAYERS.findIndex((rooms) => rooms.includes(room(file)));
   const graph = new Map();
   for (const file of walk(lib, /\.ts$/)) {
     const name = relative(root, file);
@@ -51,6 +43,8 @@ export function checkLayers(root) {
       const to = relative(root, target);
       if (!existsSync(target)) faults.push(`${name}: imports ${to}, which does not exist`);
       if (layer(target) > layer(file)) faults.push(`${name}: imports ${to}, a layer above its own`);
+      if (layer(target) === layer(file) && room(target) !== room(file))
+        faults.push(`${name}: imports ${to}, another room of its layer`);
       if (name.startsWith("lib/algorithms/") && to.startsWith("lib/algorithms/"))
         faults.push(`${name}: an algorithm imports another (${to})`);
       if (!typeOnly) values.push(target);

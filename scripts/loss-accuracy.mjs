@@ -24,7 +24,7 @@ const given = {
   studentMatrix: spread(2, vocabulary * width, 7.5 / Math.sqrt(width)),
   teacher: spread(3, rows * width, 1),
   teacherMatrix: spread(4, vocabulary * width, 7.5 / Math.sqrt(width)),
-  weights: Float32Array.from({ length: rows }, (_, i) => (i % 7 === 3 ? 0 : (1 + (i % 3)) / rows)),
+  rowWeights: Float32Array.from({ length: rows }, (_, i) => (i % 7 === 3 ? 0 : (1 + (i % 3)) / rows)),
   targets: BigInt64Array.from({ length: rows }, (_, i) => BigInt((i * 7919) % vocabulary)),
   advantages: spread(5, rows, 2),
   oldNoise: spread(6, rows, 0.5),
@@ -138,21 +138,21 @@ function towards(p, q) {
   return q.map((lq, j) => Math.exp(lq) - Math.exp(p[j]));
 }
 
-function ofTargets({ student, studentMatrix, targets, weights }) {
-  return { hidden: student, weight: studentMatrix, targets, weights, temperature };
+function ofTargets({ student, studentMatrix, targets, rowWeights }) {
+  return { hidden: student, head: studentMatrix, targets, rowWeights, temperature };
 }
 
-function ofTeacher({ student, studentMatrix, teacher, teacherMatrix, weights }) {
+function ofTeacher({ student, studentMatrix, teacher, teacherMatrix, rowWeights }) {
   const hidden = { studentHidden: student, teacherHidden: teacher };
-  return { ...hidden, studentWeight: studentMatrix, teacherWeight: teacherMatrix, weights, temperature };
+  return { ...hidden, studentHead: studentMatrix, teacherHead: teacherMatrix, rowWeights, temperature };
 }
 
 /** Rows of {loss, gradient at the hidden states, at the matrix} in float64, summed as the weights say. */
 function reference(loss, { student, studentMatrix }, rowsOf) {
   const results = { losses: new Float64Array(rows), gradHidden: new Float64Array(rows * width) };
-  const gradWeight = new Float64Array(vocabulary * width);
+  const gradHead = new Float64Array(vocabulary * width);
   for (let row = 0; row < rows; row++) {
-    const weight = given.weights[row];
+    const weight = given.rowWeights[row];
     if (weight === 0) continue;
     const [value, slopes] = loss.of(rowsOf[row]);
     results.losses[row] = value;
@@ -160,11 +160,11 @@ function reference(loss, { student, studentMatrix }, rowsOf) {
       const slope = (weight * slopes[token]) / temperature;
       for (let k = 0; k < width; k++) {
         results.gradHidden[row * width + k] += slope * studentMatrix[token * width + k];
-        gradWeight[token * width + k] += slope * student[row * width + k];
+        gradHead[token * width + k] += slope * student[row * width + k];
       }
     }
   }
-  return { ...results, gradWeight };
+  return { ...results, gradHead };
 }
 
 const norm = (values) => Math.sqrt(total(values, (value) => value ** 2));
@@ -177,7 +177,7 @@ function measure(dtype) {
     studentMatrix: tensor(given.studentMatrix, [vocabulary, width], { dtype }),
     teacher: tensor(given.teacher, [rows, width], { dtype }),
     teacherMatrix: tensor(given.teacherMatrix, [vocabulary, width], { dtype }),
-    weights: tensor(given.weights, [rows]),
+    rowWeights: tensor(given.rowWeights, [rows]),
     targets: tensor(given.targets, [rows]),
     advantages: tensor(given.advantages, [rows]),
   };
@@ -206,7 +206,7 @@ function measure(dtype) {
     return [
       Math.max(...away(actual.losses, expected.losses).map(Math.abs)),
       norm(away(actual.gradHidden, expected.gradHidden)) / norm(expected.gradHidden),
-      norm(away(actual.gradWeight, expected.gradWeight)) / norm(expected.gradWeight),
+      norm(away(actual.gradHead, expected.gradHead)) / norm(expected.gradHead),
     ];
   });
 }

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { write } from "./native/helpers.ts";
+import { write } from "./support/files-and-servers.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 

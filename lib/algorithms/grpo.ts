@@ -28,39 +28,12 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
-import type { PolicyGradientModel, SurrogateText } from "../model.ts";
-import {
-  collectEpisodes,
-  completionMetrics,
-  deviation,
-  type EpisodeText,
-  episodeTexts,
-  minibatch,
-  restoreRound,
-  stepsOf,
-  unconstrained,
-  updatesPerRound,
-} from "../rollout/episodes.ts";
-import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { inGroups, mean } from "../rollout/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
-import { requireTasks } from "../rollout/requirements.ts";
-import { scheduledStep } from "../rollout/step.ts";
-import {
-  perSample,
-  restoreScores,
-  type SavedScores,
-  type Scores,
-  saveScores,
-  scoreEpisodes,
-  surrogateMetrics,
-} from "../rollout/surrogate.ts";
-import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
-import { episodeSample } from "../run/samples.ts";
-import { scheduleConfig } from "../run/schedule.ts";
+import { checkConfig } from "../base/checks.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
+import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
 import {
   type Counters,
   endIteration,
@@ -72,6 +45,32 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { deviation, mean } from "../statistics/mean.ts";
+import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
+import { inGroups } from "../training/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { requireTasks } from "../training/requirements.ts";
+import {
+  collectEpisodes,
+  completionMetrics,
+  minibatch,
+  restoreRound,
+  stepsOf,
+  unconstrained,
+  updatesPerRound,
+} from "../training/rounds.ts";
+import { episodeSample } from "../training/samples.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep } from "../training/step.ts";
+import {
+  perSample,
+  restoreScores,
+  type SavedScores,
+  type Scores,
+  saveScores,
+  scoreEpisodes,
+  surrogateMetrics,
+} from "../training/surrogate.ts";
 
 const count = z.int().min(1);
 const decay = z.number().min(0).lt(1);
@@ -267,7 +266,7 @@ function groupsOf(trajectories: readonly Trajectory[], size: number): Trajectory
 }
 
 /** What keeps a group of equal rewards from a division by 0. */
-const leastDeviation = 1e-4;
+const minDeviation = 1e-4;
 
 /** Advantages of a group's rewards; 0 where there is nothing to compare with. */
 export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["advantage"]): number[] {
@@ -276,7 +275,7 @@ export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["ad
   const average = mean(rewards);
   // The others' mean is (n · average - R) / (n - 1).
   const scale = {
-    std: 1 / (deviation(rewards) + leastDeviation),
+    std: 1 / (deviation(rewards) + minDeviation),
     "mean-only": 1,
     "leave-one-out": n / (n - 1),
   };

@@ -28,27 +28,18 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
-import type { LanguageModel, ScoredText } from "../model.ts";
-import { derivedSeed, permutation, streams } from "../random.ts";
+import { checkConfig } from "../base/checks.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, permutation, streams } from "../base/random.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
+import { readRecorded } from "../episodes/records.ts";
+import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
+import type { LanguageModel, ScoredText } from "../model/language-model.ts";
 import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
-import { diagnose, diagnosticsConfig } from "../rollout/diagnose.ts";
-import { playEpisodes, stepsOf } from "../rollout/episodes.ts";
-import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { inGroups, mean, supportOf } from "../rollout/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
-import { refine, refinementMetrics } from "../rollout/refine.ts";
-import { rehearse } from "../rollout/rehearsal.ts";
-import { requireForm, requireTasks } from "../rollout/requirements.ts";
-import { Roles, requireWords, rolesConfig } from "../rollout/roles.ts";
-import { scheduledStep } from "../rollout/step.ts";
-import { targetMetrics, writeTargets } from "../rollout/targets.ts";
-import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../rollout/trajectory.ts";
-import { readRecorded } from "../run/episodes.ts";
-import { sampleRecord } from "../run/samples.ts";
-import { scheduleConfig } from "../run/schedule.ts";
+import { refine, refinementMetrics } from "../roles/refine.ts";
+import { RoleWriter, requireWords, rolesConfig } from "../roles/role-writer.ts";
+import { targetMetrics, writeTargets } from "../roles/targets.ts";
 import {
   type Counters,
   endIteration,
@@ -61,6 +52,16 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { mean } from "../statistics/mean.ts";
+import { diagnose, diagnosticsConfig } from "../training/diagnose.ts";
+import { inGroups, supportOf } from "../training/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { rehearse } from "../training/rehearsal.ts";
+import { requireForm, requireTasks } from "../training/requirements.ts";
+import { playEpisodes, stepsOf } from "../training/rounds.ts";
+import { sampleRecord } from "../training/samples.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep } from "../training/step.ts";
 
 const count = z.int().min(1);
 const decay = z.number().min(0).lt(1);
@@ -87,7 +88,7 @@ const fields = z.strictObject({
    * written freely. Default false. Paper: not mentioned.
    */
   constrainActions: z.boolean().default(false),
-  /** k, m, how the texts of each role are written, and which of them are trained on: rollout/roles.ts. */
+  /** k, m, how the texts of each role are written, and which of them are trained on: roles/role-writer.ts. */
   ...rolesConfig.shape,
   /** τ: the share of θ that θ̄ takes over when it moves; 1 copies θ, 0 never moves. Paper: 0.005. */
   targetRate: z.number().min(0).max(1).default(0.005),
@@ -215,8 +216,8 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     config.episodesPerIteration > 0 || config.rehearsal > 0 ? await requireTasks(environment, "train") : [];
   const replay = new ReplayBuffer({
     capacity: config.replayCapacity,
-    alpha: config.priorityExponent,
-    beta: config.importanceExponent,
+    priorityExponent: config.priorityExponent,
+    importanceExponent: config.importanceExponent,
     seed: config.seed,
   });
   const saved = await run.restore();
@@ -352,13 +353,13 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   state.drawn ??= replay.sample(config.batchSize);
   const { indices, weights } = state.drawn;
   const transitions = replay.get(indices);
-  const roles = new Roles(model, environment, config, state.updates, run.signal);
+  const writer = new RoleWriter(model, environment, config, state.updates, run.signal);
   const started = performance.now();
   const shuffleSeed = derivedSeed(config.seed, streams.shuffle, state.updates);
   const outcomes = config.shuffleOutcomes ? withShuffledOutcomes(transitions, shuffleSeed) : transitions;
-  const targets = await writeTargets(roles, outcomes);
+  const targets = await writeTargets(writer, outcomes);
   const targeted = performance.now();
-  const refined = await refine(roles, transitions);
+  const refined = await refine(writer, transitions);
   const generated = performance.now();
 
   // θ ← θ - λ1 ∇L1.
@@ -377,7 +378,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   const refining = refinementMetrics(refined);
   const l1Tokens = losses.reduce((sum, loss) => sum + loss.length, 0);
   const metrics: Record<string, number> = {
-    ...roles.metrics(),
+    ...writer.metrics(),
     ...replay.metrics(state.drawn, state.episodes),
     ...refining,
     ...targetMetrics(targets),
@@ -435,7 +436,7 @@ async function step<Task>(
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  const own = { ...config, learningRate, state: moments, targetRate };
+  const own = { ...config, learningRate, moments, targetRate };
   // Each loss counts its own skipped steps: good ones of the other do not make up for them.
   const counters = { ...state, skippedInARow: state.skipped[loss] };
   const taken = await scheduledStep(model, own, counters, config.updatesPerIteration);

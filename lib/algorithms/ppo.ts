@@ -22,39 +22,12 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
-import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model.ts";
-import {
-  collectEpisodes,
-  completionMetrics,
-  deviation,
-  type EpisodeText,
-  episodeTexts,
-  minibatch,
-  restoreRound,
-  stepsOf,
-  unconstrained,
-  updatesPerRound,
-} from "../rollout/episodes.ts";
-import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { inGroups, mean } from "../rollout/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
-import { requireTasks } from "../rollout/requirements.ts";
-import { scheduledStep } from "../rollout/step.ts";
-import {
-  perSample,
-  restoreScores,
-  type SavedScores,
-  type Scores,
-  saveScores,
-  scoreEpisodes,
-  surrogateMetrics,
-} from "../rollout/surrogate.ts";
-import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
-import { episodeSample } from "../run/samples.ts";
-import { scheduleConfig } from "../run/schedule.ts";
+import { checkConfig } from "../base/checks.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
+import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model/language-model.ts";
 import {
   type Counters,
   endIteration,
@@ -66,6 +39,32 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { deviation, mean } from "../statistics/mean.ts";
+import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
+import { inGroups } from "../training/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { requireTasks } from "../training/requirements.ts";
+import {
+  collectEpisodes,
+  completionMetrics,
+  minibatch,
+  restoreRound,
+  stepsOf,
+  unconstrained,
+  updatesPerRound,
+} from "../training/rounds.ts";
+import { episodeSample } from "../training/samples.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep } from "../training/step.ts";
+import {
+  perSample,
+  restoreScores,
+  type SavedScores,
+  type Scores,
+  saveScores,
+  scoreEpisodes,
+  surrogateMetrics,
+} from "../training/surrogate.ts";
 
 const count = z.int().min(1);
 const share = z.number().min(0).max(1);
@@ -311,9 +310,7 @@ function estimate(
   const advantages = all.flatMap(({ chain }) => chain.advantages);
   // One advantage alone has no deviation.
   const [centre, scale] =
-    whiten && advantages.length > 1
-      ? [mean(advantages), 1 / (deviation(advantages) + leastDeviation)]
-      : [0, 1];
+    whiten && advantages.length > 1 ? [mean(advantages), 1 / (deviation(advantages) + minDeviation)] : [0, 1];
   return all.map(({ texts, chain }) => {
     const whitened = chain.advantages.map((advantage) => (advantage - centre) * scale);
     let t = 0;
@@ -329,7 +326,7 @@ function estimate(
 }
 
 /** What keeps advantages that are all the same from a division by 0. */
-const leastDeviation = 1e-8;
+const minDeviation = 1e-8;
 
 /**
  * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions

@@ -12,14 +12,15 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
-import type { Which } from "../model.ts";
-import { permutation, streams } from "../random.ts";
-import type { Player } from "../rollout/batches.ts";
-import { type EpisodeFigures, type Evaluation, evaluate } from "../rollout/evaluate.ts";
-import type { Trajectory } from "../rollout/trajectory.ts";
+import { checkConfig } from "../base/checks.ts";
+import { NlacError } from "../base/errors.ts";
+import { permutation, streams } from "../base/random.ts";
+import type { Environment } from "../contract/environment.ts";
+import type { EpisodeFigures } from "../episodes/figures.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
+import type { WeightSet } from "../model/language-model.ts";
+import type { Player } from "../playing/batches.ts";
+import { type Evaluation, evaluate } from "../playing/evaluate.ts";
 
 const count = z.int().min(1);
 
@@ -59,7 +60,7 @@ export interface ReactOptions<Task> {
   environment: Environment<Task>;
   config?: ReactConfigInput;
   /** Of a learner's. Default "online". */
-  weights?: Which;
+  weights?: WeightSet;
   /** Episodes that were played before under the same configuration; they are not played again. */
   played?: readonly EpisodeFigures[];
   signal?: AbortSignal;

@@ -20,28 +20,20 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
-import type { LanguageModel } from "../model.ts";
-import { actionTokens } from "../prompts/policy.ts";
-import { derivedSeed, streams, uniform } from "../random.ts";
-import { collectEpisodes, stepsOf } from "../rollout/episodes.ts";
-import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { inGroups, mean } from "../rollout/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
-import { rehearse } from "../rollout/rehearsal.ts";
-import { requireForm, requireHindsight, requireTasks } from "../rollout/requirements.ts";
-import { scheduledStep } from "../rollout/step.ts";
+import { checkConfig } from "../base/checks.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams, uniform } from "../base/random.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
 import {
   isFaulty,
   succeeded,
   type Trajectory,
   type Transition,
   transitionsOf,
-} from "../rollout/trajectory.ts";
-import { actionSample } from "../run/samples.ts";
-import { scheduleConfig } from "../run/schedule.ts";
+} from "../episodes/trajectory.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { actionTokens } from "../prompts/policy.ts";
 import {
   type Counters,
   endIteration,
@@ -54,6 +46,15 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { mean } from "../statistics/mean.ts";
+import { inGroups } from "../training/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { rehearse } from "../training/rehearsal.ts";
+import { requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
+import { collectEpisodes, stepsOf } from "../training/rounds.ts";
+import { actionSample } from "../training/samples.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep } from "../training/step.ts";
 
 const count = z.int().min(1);
 const decay = z.number().min(0).lt(1);

@@ -28,26 +28,13 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../checks.ts";
-import type { Environment } from "../environments/contract.ts";
-import { throwIfAborted } from "../errors.ts";
-import type { SoftQModel, SoftQResult, SoftQText } from "../model.ts";
-import { derivedSeed, streams, uniform } from "../random.ts";
-import {
-  collectEpisodes,
-  type EpisodeText,
-  episodeTexts,
-  stepsOf,
-  unconstrained,
-} from "../rollout/episodes.ts";
-import { rolloutMetrics } from "../rollout/evaluate.ts";
-import { inGroups } from "../rollout/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../rollout/periodic.ts";
-import { requireTasks } from "../rollout/requirements.ts";
-import { scheduledStep } from "../rollout/step.ts";
-import { isFaulty, type Trajectory } from "../rollout/trajectory.ts";
-import { episodeSample } from "../run/samples.ts";
-import { scheduleConfig } from "../run/schedule.ts";
+import { checkConfig } from "../base/checks.ts";
+import { throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams, uniform } from "../base/random.ts";
+import type { Environment } from "../contract/environment.ts";
+import { rolloutMetrics } from "../episodes/figures.ts";
+import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
+import type { SoftQModel, SoftQResult, SoftQText } from "../model/language-model.ts";
 import {
   type Counters,
   endIteration,
@@ -60,6 +47,14 @@ import {
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
+import { inGroups } from "../training/losses.ts";
+import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { requireTasks } from "../training/requirements.ts";
+import { collectEpisodes, stepsOf, unconstrained } from "../training/rounds.ts";
+import { episodeSample } from "../training/samples.ts";
+import { scheduleConfig } from "../training/schedule.ts";
+import { scheduledStep } from "../training/step.ts";
 
 const count = z.int().min(1);
 const coefficient = z.number().min(0);

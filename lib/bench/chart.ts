@@ -1,10 +1,10 @@
 /** A report as an SVG chart: bars of the medians, a whisker over the quartiles. Light and dark as the viewer is. */
 
-import { formatBytes } from "../native/report.ts";
+import { formatBytes } from "../display/reporter.ts";
+import { escaped, round, text } from "../display/svg.ts";
 import { formatFigure, formatSpeedup, formatTime } from "./format.ts";
 import { isQuiet, nameOf } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
-import { escaped, round, text } from "./svg.ts";
 
 // Pixels.
 const width = 960;

@@ -1,6 +1,6 @@
 /** Whether a process grows with the requests it has answered. */
 
-import { quantile } from "../statistics.ts";
+import { quantile } from "../statistics/resampling.ts";
 
 /** Memory after so many requests. */
 export interface MemorySample {
@@ -48,6 +48,6 @@ export function growthPerRequest(samples: readonly MemorySample[]): number {
 }
 
 /** What growth may be over so many requests: few requests tell a leak from habits only where it is large. */
-export function mostGrowth(requests: number, { leak, allowance }: GrowthBound): number {
+export function maxGrowth(requests: number, { leak, allowance }: GrowthBound): number {
   return Math.max(leak, allowance / ((1 - settling) * requests));
 }

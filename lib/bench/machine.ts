@@ -5,9 +5,9 @@ import { existsSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
+import { version } from "../base/version.ts";
 import { addonDigest, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
-import { version } from "../version.ts";
 
 export interface Machine {
   cpu: string;

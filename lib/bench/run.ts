@@ -8,7 +8,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { finished, type Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 import { cacheRoot, packageRoot } from "../native/paths.ts";
 import { formatFigure, isExceeded } from "./format.ts";
 import { describeMachine, describeSource, type Machine, type Source } from "./machine.ts";

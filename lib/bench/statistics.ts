@@ -1,6 +1,6 @@
 /** What is said of a row's samples. Medians and quartiles, as a busy moment shows in a mean. */
 
-import { quantile } from "../statistics.ts";
+import { quantile } from "../statistics/resampling.ts";
 
 export interface Statistics {
   samples: number;

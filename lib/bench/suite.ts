@@ -1,6 +1,6 @@
 /** What a benchmark is: suites of cases, and in a case rows that do the same work on the same inputs. */
 
-import type { ErrorCode } from "../errors.ts";
+import type { ErrorCode } from "../base/errors.ts";
 
 /** How often a trial calls what it measures. */
 export interface Timing {

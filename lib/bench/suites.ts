@@ -1,6 +1,6 @@
 /** Every suite, by name. */
 
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 import type { Suite } from "./suite.ts";
 import { adamw } from "./suites/adamw.ts";
 import { ema } from "./suites/ema.ts";

@@ -1,6 +1,6 @@
 /** A case for the terminal: a table, and bars of the medians below it. */
 
-import { formatBytes } from "../native/report.ts";
+import { formatBytes } from "../display/reporter.ts";
 import {
   formatFigure,
   formatPercent,
@@ -21,7 +21,7 @@ export interface Style {
 
 const gap = "  ";
 /** Columns that a bar needs to show anything. */
-const leastBar = 24;
+const minBar = 24;
 /** Columns of a median behind a bar: " 1234 ms" at most. */
 const labelWidth = 8;
 
@@ -44,7 +44,7 @@ export function renderCase(result: CaseResult, style: Style): string {
   const table = tableOf(result);
   const measured = rows.filter(({ time }) => time !== null);
   // Bars stand beside the table where that leaves them room, else below it.
-  const beside = style.columns - table.width - gap.length >= leastBar;
+  const beside = style.columns - table.width - gap.length >= minBar;
   const room = style.columns - gap.length - (beside ? table.width : table.names + labelWidth);
   const bars = measured.length > 1 ? barsOf(rows, room) : [];
   const lines = rows.map((row, i) => {

@@ -6,9 +6,9 @@
 import { writeFileSync } from "node:fs";
 import { types } from "node:util";
 import { Bench } from "tinybench";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import { version } from "../base/version.ts";
 import { loadAddon } from "../native/load.ts";
-import { version } from "../version.ts";
 import { measurePeakMemory } from "./memory.ts";
 import type { Job, Outcome, Subject } from "./suite.ts";
 import { suiteNamed } from "./suites.ts";

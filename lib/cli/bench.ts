@@ -3,16 +3,16 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
+import { NlacError } from "../base/errors.ts";
 import { renderSvg } from "../bench/chart.ts";
 import { isCheckout, nameOf } from "../bench/machine.ts";
 import { exceeded, type Report, runSuite } from "../bench/run.ts";
 import { suiteNamed, suites } from "../bench/suites.ts";
 import { renderCase, renderHeading, type Style } from "../bench/table.ts";
-import { NlacError } from "../errors.ts";
+import { stderrReporter } from "../display/reporter.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
 import { threadCount, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
-import { stderrReporter } from "../native/report.ts";
-import { writeAtomically } from "../write-atomically.ts";
 import { wholeNumber } from "./options.ts";
 import { wrap } from "./wrap.ts";
 

@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { z } from "zod";
+import { NlacError } from "../base/errors.ts";
 import {
   type Comparison,
   loadComparison,
@@ -17,10 +18,9 @@ import type { Axis } from "../compare/runs.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../compare/schedule.ts";
 import { explanations, methodTable, nameOf, notes, renderText } from "../compare/table.ts";
 import { writeImages, writeReport } from "../compare/write.ts";
-import { NlacError } from "../errors.ts";
+import { onDisk, readJson, requireEmpty } from "../files/files.ts";
 import { threadCount } from "../native/load.ts";
 import { lock } from "../run/directory.ts";
-import { onDisk, readJson, requireEmpty } from "../run/files.ts";
 import { collect, oneOf, wholeNumber } from "./options.ts";
 
 interface CompareFlags {

@@ -5,9 +5,11 @@ import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import type { Command } from "commander";
-import { fastestDtype } from "../dtype.ts";
-import { NlacError } from "../errors.ts";
-import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../models.ts";
+import { fastestDtype } from "../base/dtype.ts";
+import { NlacError } from "../base/errors.ts";
+import { version } from "../base/version.ts";
+import { formatBytes } from "../display/reporter.ts";
+import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../hub/models.ts";
 import { findTools, installCommand, isStaleBuild } from "../native/build.ts";
 import {
   describeRejected,
@@ -19,8 +21,6 @@ import {
 import { findAddon, hasNvidiaDriver, threadCount, type Variant } from "../native/load.ts";
 import { cacheRoot, type Env, packageRoot } from "../native/paths.ts";
 import { probeAddon } from "../native/probe.ts";
-import { formatBytes } from "../native/report.ts";
-import { version } from "../version.ts";
 
 export interface Check {
   name: string;

@@ -1,17 +1,17 @@
 /** What `nlac train --dry-run` prints: the resolved recipe, and what it will take. */
 
 import { existsSync } from "node:fs";
+import { NlacError } from "../base/errors.ts";
 import { formatPercent, threeDigits } from "../bench/format.ts";
+import { formatBytes } from "../display/reporter.ts";
 import { openEnvironment } from "../environments/registry.ts";
-import { NlacError } from "../errors.ts";
 import { gpuReached } from "../estimate/devices.ts";
 import { candidates, type Estimate, estimate, type Fit } from "../estimate/estimate.ts";
 import { type Memory, total } from "../estimate/memory.ts";
 import { seconds } from "../estimate/time.ts";
-import { parseHubName } from "../hub.ts";
-import { KNOWN_MODELS, shippedModel } from "../models.ts";
-import { formatBytes } from "../native/report.ts";
-import type { Recipe } from "../recipe.ts";
+import { parseHubName } from "../hub/hugging-face.ts";
+import { KNOWN_MODELS, shippedModel } from "../hub/models.ts";
+import type { Recipe } from "../recipe/recipe.ts";
 import { wrap } from "./wrap.ts";
 
 export interface DryRun {

@@ -5,34 +5,34 @@ import { dirname } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { type NlacConfig, parseConfig } from "../algorithms/nlac.ts";
 import { evaluateReact, reactConfig } from "../algorithms/react.ts";
-import type { Environment, Usage } from "../environments/contract.ts";
+import { isBudgetSpent, NlacError } from "../base/errors.ts";
+import type { Environment, Usage } from "../contract/environment.ts";
+import { formatFigure, TerminalProgress } from "../display/progress.ts";
 import { environmentNames, environmentPath, openEnvironment } from "../environments/registry.ts";
-import { type ChatService, chatService, type Price } from "../environments/service.ts";
-import { isBudgetSpent, NlacError } from "../errors.ts";
-import type { Learner } from "../learner.ts";
-import type { Support } from "../model.ts";
-import type { Recipe } from "../recipe.ts";
-import { figureTable, type Measured } from "../report/figures.ts";
-import { renderEpisodes } from "../report/page.ts";
-import type { Player } from "../rollout/batches.ts";
-import { criticLoss } from "../rollout/critic-loss.ts";
-import { diagnose } from "../rollout/diagnose.ts";
-import { type EpisodeFigures, figuresOf, summarize } from "../rollout/evaluate.ts";
-import { idlePlayer } from "../rollout/idle-player.ts";
-import type { Interval } from "../rollout/intervals.ts";
-import { servicePlayer } from "../rollout/service-player.ts";
+import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
+import { latestEpisodes, readEpisodes, toRecord } from "../episodes/records.ts";
 import {
   isFaulty,
   succeeded,
   type Trajectory,
   type Transition,
   transitionsOfAll,
-} from "../rollout/trajectory.ts";
-import { latestEpisodes, readEpisodes, toRecord } from "../run/episodes.ts";
-import { onDisk } from "../run/files.ts";
-import { formatFigure, TerminalProgress } from "../run/progress.ts";
-import { RecordWriter } from "../run/records.ts";
-import { writeAtomically } from "../write-atomically.ts";
+} from "../episodes/trajectory.ts";
+import { onDisk } from "../files/files.ts";
+import { RecordWriter } from "../files/records.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import type { Learner } from "../learner/learner.ts";
+import type { Support } from "../model/language-model.ts";
+import type { Player } from "../playing/batches.ts";
+import { noopPlayer } from "../playing/noop-player.ts";
+import { servicePlayer } from "../playing/service-player.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { figureTable, type Measured } from "../report/figures.ts";
+import { renderEpisodes } from "../report/page.ts";
+import { type ChatService, chatService, type Price } from "../services/chat-service.ts";
+import type { Interval } from "../statistics/intervals.ts";
+import { criticLoss } from "../training/critic-loss.ts";
+import { diagnose } from "../training/diagnose.ts";
 import { type ModelFlags, openModel, recipeIfRun } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { stoppable } from "./stop.ts";
@@ -222,7 +222,7 @@ async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
       "ERR_VALUE",
       `--budget-tokens, --budget-cost and --price are for ${servicePrefix}MODEL.`,
     );
-  if (runOrModel === doNothing) return { player: idlePlayer };
+  if (runOrModel === doNothing) return { player: noopPlayer };
   if (isService) {
     const service = chatService({
       model: runOrModel.slice(servicePrefix.length),
@@ -295,7 +295,7 @@ async function evaluatePlay(
   const diagnosed = flags.diagnose ? { ...criticConfig(agent.recipe, "--diagnose"), seed } : undefined;
   const model = agent.player(environment);
   const withFloor = flags.floor ?? (environment.idle !== undefined && environment.usage === undefined);
-  const idle = withFloor && player !== doNothing ? idlePlayer(environment) : undefined;
+  const idle = withFloor && player !== doNothing ? noopPlayer(environment) : undefined;
   const played = flags.resume ? playedBefore(flags.record!) : [];
   const finished: Trajectory[] = [];
   let stopped = true;

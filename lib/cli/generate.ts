@@ -1,7 +1,7 @@
 /** `nlac generate`: one reply of a model, as it is written. */
 
 import type { Command } from "commander";
-import type { Message } from "../environments/contract.ts";
+import type { Message } from "../contract/environment.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 

@@ -4,8 +4,8 @@
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Command, CommanderError } from "commander";
-import { fromFileSystem, NlacError } from "../errors.ts";
-import { version } from "../version.ts";
+import { fromFileSystem, NlacError } from "../base/errors.ts";
+import { version } from "../base/version.ts";
 import { fitted } from "./wrap.ts";
 
 type Register = (program: Command) => void;

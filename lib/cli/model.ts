@@ -2,9 +2,9 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { DTypeOption } from "../dtype.ts";
-import { Learner } from "../learner.ts";
-import { parseRecipe, type Recipe } from "../recipe.ts";
+import type { DTypeOption } from "../base/dtype.ts";
+import { Learner } from "../learner/learner.ts";
+import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory, readDescription } from "../run/directory.ts";
 
 export interface ModelFlags {

@@ -1,7 +1,7 @@
 /** Parsers for option values, with messages a person can act on. */
 
 import { type Command, InvalidArgumentError } from "commander";
-import { dtypeOptions } from "../dtype.ts";
+import { dtypeOptions } from "../base/dtype.ts";
 
 export function wholeNumber(minimum: number): (text: string) => number {
   return (text) => {

@@ -7,14 +7,14 @@ import {
   type Message,
   type Observation,
   type ToolSchema,
-} from "../environments/contract.ts";
+} from "../contract/environment.ts";
+import { formatFigure } from "../display/progress.ts";
+import { succeeded } from "../episodes/trajectory.ts";
+import { costOfLeaving } from "../playing/collect.ts";
+import { withTimeout } from "../playing/timeout.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";
-import { costOfLeaving } from "../rollout/collect.ts";
-import { inTime } from "../rollout/in-time.ts";
-import { succeeded } from "../rollout/trajectory.ts";
-import { formatFigure } from "../run/progress.ts";
 import type { Person } from "./person.ts";
 import { fitted } from "./wrap.ts";
 
@@ -28,7 +28,7 @@ export async function playYourself(
   { seed, person }: { seed: number; person: Person },
 ): Promise<void> {
   const { signal } = person;
-  const episode = await inTime(() => environment.start(task, { seed, signal }), { signal });
+  const episode = await withTimeout(() => environment.start(task, { seed, signal }), { signal });
   try {
     const { observation } = episode;
     for (const message of observation.messages) show(`${messageText(message)}\n`);
@@ -42,7 +42,7 @@ export async function playYourself(
         if (!signal.aborted) show(`Left at turn ${turn}. The task was ${environment.taskId(task)}.`);
         return;
       }
-      const result = await inTime(() => episode.step(action), { signal });
+      const result = await withTimeout(() => episode.step(action), { signal });
       reward += result.reward;
       for (const message of result.observation) show(`\n${messageText(message)}`);
       const last = isOver(result) || turn === environment.maxTurns;

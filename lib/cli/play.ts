@@ -1,14 +1,17 @@
 /** `nlac play`: watch a model play an episode, answer it in the environment's place, or play in the model's place. */
 
 import type { Command } from "commander";
-import { type Environment, type Episode, isOver } from "../environments/contract.ts";
+import { NlacError } from "../base/errors.ts";
+import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { type Environment, type Episode, isOver } from "../contract/environment.ts";
+import { formatFigure } from "../display/progress.ts";
 import {
   environmentNames,
   environmentPath,
   namesEnvironment,
   openEnvironment,
 } from "../environments/registry.ts";
-import { NlacError } from "../errors.ts";
+import { costOfLeaving } from "../playing/collect.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import {
   actionSummary,
@@ -17,9 +20,6 @@ import {
   policyMessages,
   unreadableMessage,
 } from "../prompts/policy.ts";
-import { derivedSeed, streams, uniform } from "../random.ts";
-import { costOfLeaving } from "../rollout/collect.ts";
-import { formatFigure } from "../run/progress.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { Person } from "./person.ts";

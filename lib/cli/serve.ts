@@ -15,7 +15,7 @@ interface ServeFlags extends ModelFlags {
   token?: string;
   weights: "online" | "target";
   record?: string;
-  mostWaiting: number;
+  maxWaiting: number;
 }
 
 export function registerServe(program: Command): void {
@@ -34,7 +34,7 @@ export function registerServe(program: Command): void {
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
     .option("--record <file>", "append every rewarded episode to a file that training can learn from")
     .option(
-      "--most-waiting <number>",
+      "--max-waiting <number>",
       "texts at once, beyond which clients are asked to come back",
       wholeNumber(1),
       256,
@@ -64,14 +64,14 @@ after its last answer, and ends.`,
 }
 
 async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
-  const { host, port, weights, mostWaiting, record } = flags;
+  const { host, port, weights, maxWaiting, record } = flags;
   const token = flags.token ?? process.env.NLAC_SERVE_TOKEN;
   const note = (line: string) => void process.stderr.write(`${line}\n`);
   const { learner } = await openModel(runOrModel, flags);
   try {
     const name = flags.name ?? basename(resolve(runOrModel)).replace(/\.gguf$/, "");
     const server = await serve({
-      ...{ learner, name, host, port, weights, mostWaiting, log: note },
+      ...{ learner, name, host, port, weights, maxWaiting, log: note },
       ...(token === undefined ? {} : { token }),
       ...(record === undefined ? {} : { record }),
     });

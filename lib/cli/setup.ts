@@ -1,8 +1,8 @@
 /** `nlac setup`: everything the machine needs, in one command. */
 
 import type { Command } from "commander";
-import { NlacError } from "../errors.ts";
-import { formatBytes, stderrReporter } from "../native/report.ts";
+import { NlacError } from "../base/errors.ts";
+import { formatBytes, stderrReporter } from "../display/reporter.ts";
 import { setup } from "../native/setup.ts";
 
 interface SetupFlags {

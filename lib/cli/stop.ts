@@ -1,6 +1,6 @@
 /** Ctrl-C and SIGTERM as a signal for what can stop in good order. */
 
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /**
  * Does `work`, whose signal the first Ctrl-C or SIGTERM fires; the second ends the process at once.

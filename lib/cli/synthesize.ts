@@ -3,7 +3,8 @@
 import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
-import type { ServiceSource } from "../environments/services.ts";
+import { NlacError } from "../base/errors.ts";
+import { stderrReporter } from "../display/reporter.ts";
 import {
   type RetailSynthesis,
   type SynthesizeRetailOptions,
@@ -11,10 +12,9 @@ import {
   type TauBenchTaskRecord,
 } from "../environments/tau-bench/synthesize.ts";
 import { readTasks } from "../environments/tau-bench/tasks.ts";
-import { NlacError } from "../errors.ts";
-import { stderrReporter } from "../native/report.ts";
-import { onDisk } from "../run/files.ts";
-import { writeAtomically } from "../write-atomically.ts";
+import { onDisk } from "../files/files.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import type { ServiceSource } from "../services/open-service.ts";
 import { collect, jsonObject, wholeNumber } from "./options.ts";
 
 interface SynthesizeFlags {

@@ -8,20 +8,17 @@ import { trainNlac } from "../algorithms/nlac.ts";
 import { trainPpo } from "../algorithms/ppo.ts";
 import { trainRft } from "../algorithms/rft.ts";
 import { trainSac } from "../algorithms/sac.ts";
+import { NlacError } from "../base/errors.ts";
+import { version } from "../base/version.ts";
 import { describeBuild } from "../bench/machine.ts";
-import type { Environment } from "../environments/contract.ts";
+import type { Environment } from "../contract/environment.ts";
+import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
-import { NlacError } from "../errors.ts";
-import { Learner, type LearnerOptions, resolveDtype } from "../learner.ts";
-import { loadRecipe, type Recipe } from "../recipe.ts";
-import {
-  requireDemonstrations,
-  requireForm,
-  requireHindsight,
-  requireTasks,
-} from "../rollout/requirements.ts";
-import { requireWords } from "../rollout/roles.ts";
-import { warmUp } from "../rollout/warmup.ts";
+import { onDisk } from "../files/files.ts";
+import { readRecords } from "../files/records.ts";
+import { Learner, type LearnerOptions, resolveDtype } from "../learner/learner.ts";
+import { loadRecipe, type Recipe } from "../recipe/recipe.ts";
+import { requireWords } from "../roles/role-writer.ts";
 import {
   learnerDirectory,
   lock,
@@ -30,12 +27,15 @@ import {
   RunDirectory,
   requireNewRun,
 } from "../run/directory.ts";
-import { onDisk } from "../run/files.ts";
-import { formatFigure, formatSeconds, TerminalProgress } from "../run/progress.ts";
-import { readRecords } from "../run/records.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
-import { version } from "../version.ts";
+import {
+  requireDemonstrations,
+  requireForm,
+  requireHindsight,
+  requireTasks,
+} from "../training/requirements.ts";
+import { warmUp } from "../training/warmup.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
 import { baseOf, recipeOf } from "./model.ts";
 import { collect } from "./options.ts";

@@ -6,18 +6,18 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import { formatFigure } from "../display/progress.ts";
+import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
+import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
+import { onDisk } from "../files/files.ts";
+import { readRecords } from "../files/records.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
 import { figureTable } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
-import { type EpisodeFigures, figuresOf, summarize } from "../rollout/evaluate.ts";
-import { grouped } from "../rollout/intervals.ts";
 import { type MetricsRow, readDescription } from "../run/directory.ts";
-import { type EpisodeRecord, readEpisodeRecords } from "../run/episodes.ts";
-import { onDisk } from "../run/files.ts";
-import { formatFigure } from "../run/progress.ts";
-import { readRecords } from "../run/records.ts";
 import type { SampleRecord } from "../run/training-run.ts";
-import { writeAtomically } from "../write-atomically.ts";
+import { grouped } from "../statistics/intervals.ts";
 import { wholeNumber } from "./options.ts";
 
 interface ViewFlags {

@@ -3,8 +3,8 @@
  * interval, a thin line one run. Lines are named where they end. Light and dark as the viewer is.
  */
 
-import { escaped, round, text } from "../bench/svg.ts";
-import { coverage } from "../statistics.ts";
+import { escaped, round, text } from "../display/svg.ts";
+import { coverage } from "../statistics/resampling.ts";
 import { mostStepsOf } from "./comparison.ts";
 import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
@@ -13,7 +13,7 @@ import type { Axis } from "./runs.ts";
 import { axisNames, formatCount, formatShare } from "./table.ts";
 
 // Pixels.
-const leastWidth = 960;
+const minWidth = 960;
 const height = 560;
 const plot = { left: 64, right: 716, top: 116, bottom: 468 };
 const labelsAt = 742;
@@ -78,7 +78,7 @@ export function renderCurves(report: Report, axis: Axis = "steps"): string {
       ? "success when evaluated"
       : `success of training episodes, mean of the last ${100 * smoothing} % of the steps`;
   const named = labels(methods, comparison.seeds.length, axis, x, y);
-  const width = Math.ceil(Math.max(leastWidth, named.right + margin));
+  const width = Math.ceil(Math.max(minWidth, named.right + margin));
   const shapes = [
     `<clipPath id="plot-${axis}"><rect x="${plot.left}" y="${plot.top - 2}" width="${plot.right - plot.left + 2}" height="${plot.bottom - plot.top + 4}"/></clipPath>`,
     text(margin, 44, "title", comparison.name),

@@ -7,8 +7,8 @@ import { existsSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { NlacError } from "../errors.ts";
-import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe.ts";
+import { NlacError } from "../base/errors.ts";
+import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
 
 /** Fields of a recipe as its file has them: { config: { batchSize: 8 } } changes this one and leaves the others. */
 const changes = z.record(z.string(), z.unknown()).default({});

@@ -5,7 +5,7 @@
 
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { formatSeconds, type ProgressStream } from "../run/progress.ts";
+import { formatSeconds, type ProgressStream } from "../display/progress.ts";
 import { smoothing } from "./report.ts";
 import { readFigures, smoothed } from "./runs.ts";
 import type { ComparedRun } from "./schedule.ts";

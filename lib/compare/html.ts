@@ -1,6 +1,6 @@
 /** What nlac's pages share: one file each, of one look, that loads nothing. */
 
-import { escaped } from "../bench/svg.ts";
+import { escaped } from "../display/svg.ts";
 import { fontFamily, inThemes, themes } from "./image.ts";
 
 const sharedCss = [

@@ -1,6 +1,6 @@
 /** What the drawings of a comparison share. */
 
-import { escaped } from "../bench/svg.ts";
+import { escaped } from "../display/svg.ts";
 
 /** Names without quotes: what draws PNGs reads lists of them only so. The last ones are what Linux machines have. */
 export const fontFamily =

@@ -1,6 +1,6 @@
 /** A report as one self-contained HTML page: nothing is loaded, and nothing in it runs. */
 
-import { escaped } from "../bench/svg.ts";
+import { escaped } from "../display/svg.ts";
 import { renderCurves } from "./chart.ts";
 import { htmlPage, pageStyles } from "./html.ts";
 import type { Report } from "./report.ts";

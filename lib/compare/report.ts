@@ -1,9 +1,10 @@
 /** What a comparison came to: every method's figures at the same number of environment steps, and every run's. */
 
 import { describeSource, type Source } from "../bench/machine.ts";
-import type { Interval } from "../rollout/intervals.ts";
-import { mean } from "../rollout/losses.ts";
-import { bootstrap, type PermutationTest, permutationTest } from "../statistics.ts";
+import { interquartileMean, median, probabilityOfImprovement } from "../statistics/few-runs.ts";
+import type { Interval } from "../statistics/intervals.ts";
+import { mean } from "../statistics/mean.ts";
+import { bootstrap, type PermutationTest, permutationTest } from "../statistics/resampling.ts";
 import { type Comparison, stepsOf } from "./comparison.ts";
 import {
   type Axis,
@@ -16,7 +17,6 @@ import {
   valueAt,
 } from "./runs.ts";
 import type { ComparedRun, RunState } from "./schedule.ts";
-import { interquartileMean, median, probabilityOfImprovement } from "./statistics.ts";
 
 /** What stands for success: the same for all methods. */
 export type Measure = "evaluated" | "collected";

@@ -7,9 +7,9 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import type { Build } from "../bench/machine.ts";
-import { mean } from "../rollout/losses.ts";
+import { readRecords } from "../files/records.ts";
 import { type MetricsRow, readDescription } from "../run/directory.ts";
-import { readRecords } from "../run/records.ts";
+import { mean } from "../statistics/mean.ts";
 
 /**
  * What a curve may be drawn against: environment steps, tokens that the model wrote, tokens of a

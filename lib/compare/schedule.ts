@@ -9,11 +9,11 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { NlacError } from "../errors.ts";
-import { parseRecipe, type Recipe } from "../recipe.ts";
+import { NlacError } from "../base/errors.ts";
+import { onDisk, readJson } from "../files/files.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { lock, readDescription, withoutKeys } from "../run/directory.ts";
-import { onDisk, readJson } from "../run/files.ts";
-import { writeAtomically } from "../write-atomically.ts";
 import type { PlannedRun } from "./comparison.ts";
 
 /** How the last process of a run ended, and what all of its processes took. */

@@ -1,6 +1,6 @@
 /** The methods' table as SVG, for where neither Markdown nor HTML can be shown. */
 
-import { round, text } from "../bench/svg.ts";
+import { round, text } from "../display/svg.ts";
 import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { Report } from "./report.ts";
 import { explanations, methodTable, notes } from "./table.ts";

@@ -1,9 +1,9 @@
 /** A report as rows of text: for the terminal, for Markdown, and for what draws tables. */
 
-import { formatBytes } from "../native/report.ts";
-import type { Interval } from "../rollout/intervals.ts";
-import { formatSeconds } from "../run/progress.ts";
-import { coverage, type PermutationTest } from "../statistics.ts";
+import { formatSeconds } from "../display/progress.ts";
+import { formatBytes } from "../display/reporter.ts";
+import type { Interval } from "../statistics/intervals.ts";
+import { coverage, type PermutationTest } from "../statistics/resampling.ts";
 import { stepsOf } from "./comparison.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
 import type { Axis } from "./runs.ts";

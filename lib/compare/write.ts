@@ -1,7 +1,7 @@
 /** What a comparison leaves in its directory beside the runs. */
 
 import { join } from "node:path";
-import { writeAtomically } from "../write-atomically.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
 import { renderCurves } from "./chart.ts";
 import { renderPage } from "./page.ts";
 import type { Report } from "./report.ts";

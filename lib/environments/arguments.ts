@@ -6,7 +6,7 @@
 import { createContext, Script } from "node:vm";
 import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /** What is wrong with the arguments of a call; undefined where nothing is. Reads them and changes nothing. */
 export type CheckArguments = (args: Record<string, unknown>) => string | undefined;
@@ -14,7 +14,7 @@ export type CheckArguments = (args: Record<string, unknown>) => string | undefin
 /** Deepest nesting of a schema. */
 const maxDepth = 64;
 /** Problems that an agent is told at once. */
-const mostTold = 5;
+const maxTold = 5;
 /** Milliseconds that checking arguments may take: patterns can backtrack without end. */
 const checking = 1000;
 /** Milliseconds that compiling a schema may take, once a tool: on a busy machine the first one needs more than a second. */
@@ -78,8 +78,8 @@ function inTime<T>(timeout: number, work: () => T): T {
 
 function describe(errors: readonly ErrorObject[]): string {
   const told = [...new Set(errors.map(problem))];
-  const rest = told.length - mostTold;
-  return told.slice(0, mostTold).join("; ") + (rest > 0 ? `; and ${rest} more` : "");
+  const rest = told.length - maxTold;
+  return told.slice(0, maxTold).join("; ") + (rest > 0 ? `; and ${rest} more` : "");
 }
 
 /** `arguments.items[0] must be string` */

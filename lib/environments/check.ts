@@ -1,11 +1,10 @@
 /**
- * Plays an environment without a model and reports what breaks the contract (contract.ts): for tests of environments, one's
+ * Plays an environment without a model and reports what breaks the contract (contract/environment.ts): for tests of environments, one's
  * own included, and for `nlac env check`.
  */
 
 import { isDeepStrictEqual } from "node:util";
-import { NlacError } from "../errors.ts";
-import { compileArguments } from "./arguments.ts";
+import { NlacError } from "../base/errors.ts";
 import {
   type Action,
   type Environment,
@@ -15,7 +14,8 @@ import {
   type Observation,
   type StepResult,
   type ToolSchema,
-} from "./contract.ts";
+} from "../contract/environment.ts";
+import { compileArguments } from "./arguments.ts";
 import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
 /** What the agent does, given the task's messages and what came since. */

@@ -4,10 +4,10 @@
  * tool-episode.ts.
  */
 
-import { checkKeys } from "../checks.ts";
-import { NlacError, throwIfAborted } from "../errors.ts";
-import type { Action, Demonstration, Environment, ResetOptions } from "./contract.ts";
-import { driver } from "./driver.ts";
+import { checkKeys } from "../base/checks.ts";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
+import type { Action, Demonstration, Environment, ResetOptions } from "../contract/environment.ts";
+import { singleEpisode } from "./single-episode.ts";
 import type { Tool, ToolContext } from "./tool.ts";
 import { offered, owning, ToolEpisode } from "./tool-episode.ts";
 
@@ -154,7 +154,7 @@ export function defineEnvironment<Task, State>(
     }
   }
 
-  const driving = driver(name, start);
+  const driving = singleEpisode(name, start);
   return {
     name,
     actionFormat,

@@ -10,11 +10,6 @@ import { twentyQuestions } from "./twenty-questions/index.ts";
 
 export const environments = { twentyQuestions, math, errands, tauBench, recorded, guessMyCity, carDealer };
 
-export { callAction } from "../prompts/calls.ts";
-export { type AiTool, aiTools } from "./adapters/ai.ts";
-export { type McpClient, type McpSource, type McpTools, mcpTools } from "./adapters/mcp.ts";
-export { type CarDealerOptions, type CarDealerTask, scriptedDealer } from "./car-dealer/index.ts";
-export { type CheckOptions, checkEnvironment, type ScriptedPolicy } from "./check.ts";
 export type {
   Action,
   Environment,
@@ -25,7 +20,29 @@ export type {
   StepResult,
   ToolSchema,
   Usage,
-} from "./contract.ts";
+} from "../contract/environment.ts";
+export { callAction } from "../prompts/calls.ts";
+export {
+  type ChatService,
+  type CompletionOptions,
+  type CompletionSettings,
+  chatService,
+  type Price,
+  type ServiceOptions,
+} from "../services/chat-service.ts";
+export type { Budget } from "../services/limits.ts";
+export type { LocalServiceOptions } from "../services/local.ts";
+export {
+  openService,
+  type RecordingOptions,
+  type RecordOption,
+  type Script,
+  type ServiceSource,
+} from "../services/open-service.ts";
+export { type AiTool, aiTools } from "./adapters/ai.ts";
+export { type McpClient, type McpSource, type McpTools, mcpTools } from "./adapters/mcp.ts";
+export { type CarDealerOptions, type CarDealerTask, scriptedDealer } from "./car-dealer/index.ts";
+export { type CheckOptions, checkEnvironment, type ScriptedPolicy } from "./check.ts";
 export { type DemonstratedTurn, defineEnvironment, type EnvironmentDefinition } from "./define.ts";
 export {
   type ErrandPolicy,
@@ -42,23 +59,6 @@ export {
   type GuessMyCityTask,
 } from "./guess-my-city/index.ts";
 export { gradeMath, type MathOptions, type MathProblem } from "./math/index.ts";
-export {
-  type ChatService,
-  type CompletionOptions,
-  type CompletionSettings,
-  chatService,
-  type Price,
-  type ServiceOptions,
-} from "./service.ts";
-export type { Budget } from "./service-limits.ts";
-export type { LocalServiceOptions } from "./service-local.ts";
-export {
-  openService,
-  type RecordingOptions,
-  type RecordOption,
-  type Script,
-  type ServiceSource,
-} from "./services.ts";
 export {
   type Conversation as TauBenchConversation,
   type ConversationOptions as TauBenchConversationOptions,

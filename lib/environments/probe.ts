@@ -3,10 +3,10 @@
  * schemas, good and bad, and says something. What it does is a function of the seed.
  */
 
+import { streams, uniform } from "../base/random.ts";
+import type { Action, Observation, ToolSchema } from "../contract/environment.ts";
 import { callAction } from "../prompts/calls.ts";
-import { streams, uniform } from "../random.ts";
 import { compileArguments } from "./arguments.ts";
-import type { Action, Observation, ToolSchema } from "./contract.ts";
 
 /** A number in [0, 1). */
 type Random = () => number;

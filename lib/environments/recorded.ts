@@ -3,8 +3,8 @@
  * behind `nlac serve` say. It has no tasks, and nothing can be played in it.
  */
 
-import { NlacError } from "../errors.ts";
-import type { Environment } from "./contract.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Environment } from "../contract/environment.ts";
 
 export interface RecordedOptions {
   /** How the actions of the recorded episodes were written. Default "call", as `nlac serve` has them. */

@@ -2,9 +2,9 @@
 
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import { NlacError } from "../errors.ts";
-import { loadModule } from "../load-module.ts";
-import type { Environment } from "./contract.ts";
+import { NlacError } from "../base/errors.ts";
+import { loadModule } from "../base/load-module.ts";
+import type { Environment } from "../contract/environment.ts";
 import { environments } from "./index.ts";
 
 export const environmentNames = Object.keys(environments);

@@ -1,10 +1,10 @@
 /** An episode of an environment of tools: turns, calls, refusals, what is said, and the time that all of it may take. */
 
 import { z } from "zod";
-import { NlacError, throwIfAborted } from "../errors.ts";
-import type { Action, Episode, Message, Observation } from "./contract.ts";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
+import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
 import type { EnvironmentDefinition, Made } from "./define.ts";
-import { episodeOver } from "./driver.ts";
+import { episodeOver } from "./single-episode.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./tool.ts";
 
 /** The tools of an episode by their names, `respond` among them where a person is spoken to by a call. */

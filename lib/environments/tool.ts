@@ -1,10 +1,10 @@
 /** A tool of one's own: a function that the agent may call, with what is checked and bounded about its calls. */
 
 import { z } from "zod";
-import { checkKeys } from "../checks.ts";
-import { NlacError } from "../errors.ts";
+import { checkKeys } from "../base/checks.ts";
+import { NlacError } from "../base/errors.ts";
+import type { ToolSchema } from "../contract/environment.ts";
 import { type CheckArguments, compileArguments, place } from "./arguments.ts";
-import type { ToolSchema } from "./contract.ts";
 
 /** What a tool, or the person who is spoken to, knows of the episode. */
 export interface ToolContext<State = unknown, Task = unknown> {

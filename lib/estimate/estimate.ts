@@ -3,7 +3,7 @@
  * shape and the recipe; docs/paper-recipes.md says how, and how far it can be believed.
  */
 
-import { applyChange, parseRecipe, type Recipe } from "../recipe.ts";
+import { applyChange, parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { type Device, gpus, thisMachine } from "./devices.ts";
 import { type Memory, memoryOf } from "./memory.ts";
 import { findShape, type ModelShape, parameterCount } from "./shape.ts";

@@ -3,8 +3,8 @@
  * native/core/model/decoder.cc for what a pass keeps, native/core/generate for caches.
  */
 
-import { estimatedDtype } from "../dtype.ts";
-import type { Recipe } from "../recipe.ts";
+import { estimatedDtype } from "../base/dtype.ts";
+import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import {
   adapterCount,

@@ -2,10 +2,10 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { NlacError } from "../errors.ts";
-import type { AdapterOptions } from "../learner.ts";
-import { shippedModel } from "../models.ts";
-import type { Recipe } from "../recipe.ts";
+import { NlacError } from "../base/errors.ts";
+import { shippedModel } from "../hub/models.ts";
+import type { AdapterOptions } from "../learner/learner.ts";
+import type { Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory } from "../run/directory.ts";
 
 export interface ModelShape {

@@ -3,8 +3,8 @@
  * backwards; writing waits for memory, which gives up all weights and all caches for each further token.
  */
 
-import { estimatedDtype } from "../dtype.ts";
-import type { Recipe } from "../recipe.ts";
+import { estimatedDtype } from "../base/dtype.ts";
+import type { Recipe } from "../recipe/recipe.ts";
 import type { Device } from "./devices.ts";
 import { cacheBytesPerToken, cacheCapacity, matrixBytes } from "./memory.ts";
 import { adapterCount, layerMatrices, type ModelShape, parameterCount, queryWidth } from "./shape.ts";

@@ -2,8 +2,8 @@
 
 import type { NlacConfig } from "../algorithms/nlac.ts";
 import type { SacConfig } from "../algorithms/sac.ts";
-import type { Recipe } from "../recipe.ts";
-import { type EpochConfig, updatesPerRound } from "../rollout/episodes.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { type EpochConfig, updatesPerRound } from "../training/rounds.ts";
 import type { ModelShape } from "./shape.ts";
 
 /** Tokens of a text. */
@@ -162,7 +162,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
     critique: Math.min(thought + expected.critique, limits.critique),
   };
   const { opening, observation, critique, request, turns } = lengths;
-  const action = answerOf(lengths.action, lengths);
+  const action = answerTokens(lengths.action, lengths);
   // The state of a transition: on the average, half of the other turns are behind it.
   const state = Math.min(opening + ((turns - 1) / 2) * (action + observation), limits.prompt);
   const texts: Texts = { lengths, limits, state, context: maxPositions };
@@ -187,7 +187,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
 }
 
 /** What of a text the history keeps. */
-function answerOf(written: number, { thought }: TextLengths): number {
+function answerTokens(written: number, { thought }: TextLengths): number {
   return Math.max(0, written - thought);
 }
 
@@ -246,7 +246,7 @@ function writing(
   more: Pick<Writing, "texts"> & Partial<Writing>,
 ): Writing {
   const written = isAction(what) ? lengths.action : lengths.critique;
-  // What roles other than the policy read is bounded by the context alone (lib/rollout/roles.ts).
+  // What roles other than the policy read is bounded by the context alone (lib/roles/role-writer.ts).
   const longest = what === "actions" || what === "attempts" ? limits.prompt : context - 1;
   const held = (tokens: number) => Math.min(tokens, longest);
   return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
@@ -271,7 +271,7 @@ function pass(
 function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const { lengths, state } = texts;
   const { observation, request, turns } = lengths;
-  const [action, critique] = [answerOf(lengths.action, lengths), answerOf(lengths.critique, lengths)];
+  const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const batch = { texts: config.batchSize };
 
   // A single step has no future to foresee: its score stands in the place of one.
@@ -305,11 +305,11 @@ function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   };
 }
 
-/** lib/rollout/futures.ts: d' of `count` transitions. */
+/** lib/roles/futures.ts: d' of `count` transitions. */
 function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { observation, request } = lengths;
-  const action = answerOf(lengths.action, lengths);
+  const action = answerTokens(lengths.action, lengths);
   const batch = { texts: count };
   const next = state + action + observation;
   if (config.bootstrap !== "successor")
@@ -320,11 +320,11 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   ];
 }
 
-/** lib/rollout/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
+/** lib/roles/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
 function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { request, turns } = lengths;
-  const [action, critique] = [answerOf(lengths.action, lengths), answerOf(lengths.critique, lengths)];
+  const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const batch = { texts: count };
   const calls: Writing[] = [];
   if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
@@ -356,12 +356,12 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   return calls;
 }
 
-/** lib/rollout/diagnose.ts: recorded actions judged and refined, their futures, and episodes that go on from there. */
+/** lib/training/diagnose.ts: recorded actions judged and refined, their futures, and episodes that go on from there. */
 function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   const { every, transitions, branches } = config.diagnostics;
   if (every === 0) return resting.diagnosis;
   const { opening, observation, turns } = texts.lengths;
-  const action = answerOf(texts.lengths.action, texts.lengths);
+  const action = answerTokens(texts.lengths.action, texts.lengths);
   const count = Math.min(transitions, config.episodesPerIteration * turns);
   const refinements = Math.max(1, config.refinements);
   const calls = refineCalls({ ...config, attempt: "stored", refinements }, texts, count);

@@ -1,8 +1,8 @@
 /** The addon's surface, as native/binding implements it. Everything else reaches C++ through these types. */
 
-import type { InstructionSet } from "../dtype.ts";
+import type { InstructionSet } from "../base/dtype.ts";
 
-export type Which = "online" | "target";
+export type WeightSet = "online" | "target";
 
 export interface NativeAdapterOptions {
   rank: number;
@@ -166,19 +166,19 @@ export interface NativeLearner {
   info(): NativeModelInfo;
   generate(
     requests: NativeGenerateRequest[],
-    which: Which,
+    which: WeightSet,
     onToken: ((request: number, token: number) => void) | undefined,
   ): NativeGeneration;
   /** The bytes each id decodes to, and which ids no grammar may use; needed once before stop strings or grammars are used. */
   setTokenBytes(bytes: Uint8Array[], controls: Int32Array): void;
   logProbs(
     texts: NativeScoredText[],
-    which: Which | "reference",
+    which: WeightSet | "reference",
     temperature: number,
   ): Promise<Float32Array[]>;
   values(texts: NativeScoredText[]): Promise<Float32Array[]>;
   /** Logits of every sequence, [time × vocab] float32, row-major. */
-  logits(sequences: Int32Array[], which: Which): Promise<Float32Array[]>;
+  logits(sequences: Int32Array[], which: WeightSet): Promise<Float32Array[]>;
   tokenNll(texts: NativeScoredText[], withGradient: boolean): Promise<Float32Array[]>;
   tokenKl(
     texts: NativeDistilledText[],

@@ -4,10 +4,10 @@ import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism, freemem } from "node:os";
 import { join } from "node:path";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import { type Reporter, silent } from "../display/reporter.ts";
 import { withLock } from "./lock.ts";
 import { type Env, packageRoot } from "./paths.ts";
-import { type Reporter, silent } from "./report.ts";
 
 export interface BuildOptions {
   /** The folder below build/: "cpu", "cuda", "sanitize-thread", "fuzz". */

@@ -20,7 +20,7 @@ import { dirname } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rootCertificates } from "node:tls";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 export interface DownloadOptions {
   url: string;

@@ -18,11 +18,11 @@ import {
 } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import { formatBytes, type Reporter, silent } from "../display/reporter.ts";
 import { download, fetchText, hashFile, redact } from "./download.ts";
 import { withLock } from "./lock.ts";
 import { cacheRoot, type Env } from "./paths.ts";
-import { formatBytes, type Reporter, silent } from "./report.ts";
 import { unzip } from "./unzip.ts";
 import { WHEEL_ABI, WHEEL_GLIBC_MINOR, WHEEL_PYTHON, type Wheel } from "./wheels.ts";
 

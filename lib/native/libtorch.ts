@@ -6,7 +6,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 import { cacheRoot, type Env, packageRoot } from "./paths.ts";
 
 export const TORCH_VERSION = "2.11.0";

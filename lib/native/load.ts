@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 import type { Addon } from "./addon.ts";
 import { findLibtorch, type Libtorch, requireLibtorch } from "./libtorch.ts";
 import { type Env, packageRoot } from "./paths.ts";

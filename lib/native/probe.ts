@@ -2,7 +2,7 @@
 
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
-import type { InstructionSet } from "../dtype.ts";
+import type { InstructionSet } from "../base/dtype.ts";
 import type { Libtorch } from "./libtorch.ts";
 import { type Installation, openmpRuntimes } from "./load.ts";
 

@@ -2,7 +2,8 @@
 
 import { existsSync, lstatSync, mkdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import { formatBytes, type Reporter, silent } from "../display/reporter.ts";
 import { buildNative, isStaleBuild } from "./build.ts";
 import { type Installer, installWheels, missingWheels, totalBytes } from "./install.ts";
 import {
@@ -15,7 +16,6 @@ import {
 } from "./libtorch.ts";
 import { findAddon, type Variant } from "./load.ts";
 import { type Env, packageRoot } from "./paths.ts";
-import { formatBytes, type Reporter, silent } from "./report.ts";
 import { CUDA_COMPILER_WHEELS, CUDA_RUN_WHEELS, TORCH_WHEELS, type Wheel } from "./wheels.ts";
 
 export interface SetupOptions {

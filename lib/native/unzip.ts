@@ -4,7 +4,7 @@ import { createWriteStream, mkdirSync } from "node:fs";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
 import { pipeline } from "node:stream/promises";
 import yauzl, { type Entry } from "yauzl";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 const FILE_TYPE = 0o170000;
 const LINK = 0o120000;

@@ -3,7 +3,7 @@
  * (the bootstrapped future), and joins both into the evaluation that the critic should have given.
  */
 
-import type { Message } from "../environments/contract.ts";
+import type { Message } from "../contract/environment.ts";
 import { actionFreeNotes, correctnessForm, optimalityForm } from "./forms.ts";
 import type { ActionFormat } from "./policy.ts";
 

@@ -3,9 +3,9 @@
  * what stands around it, and in what the arguments are called.
  */
 
-import type { Action, ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
-import { alone, type Grammar, grammarText } from "../grammar.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Action, ToolSchema } from "../contract/environment.ts";
+import { alone, type Grammar, grammarText } from "../model/grammar.ts";
 import { malformed, type Parsed } from "./parsing.ts";
 
 type Call = Required<Pick<Action, "text" | "tool">>;

@@ -4,10 +4,10 @@
  * output of the policy, token for token.
  */
 
-import type { Action, Environment, Message, Observation, ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
-import type { Grammar } from "../grammar.ts";
-import type { LanguageModel } from "../model.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Action, Environment, Message, Observation, ToolSchema } from "../contract/environment.ts";
+import type { Grammar } from "../model/grammar.ts";
+import type { LanguageModel } from "../model/language-model.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { argumentsText, callGrammar, parseCall, parseCallTurn } from "./calls.ts";
 import { malformed, type Parsed, sections } from "./parsing.ts";

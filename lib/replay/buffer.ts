@@ -6,20 +6,20 @@
 
 import { join } from "node:path";
 import { z } from "zod";
-import { NlacError } from "../errors.ts";
-import { mean } from "../rollout/losses.ts";
-import type { Transition } from "../rollout/trajectory.ts";
-import { readJson } from "../run/files.ts";
-import { writeAtomically } from "../write-atomically.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Transition } from "../episodes/trajectory.ts";
+import { readJson } from "../files/files.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { mean } from "../statistics/mean.ts";
 import { PrioritizedSampler } from "./sampler.ts";
 
 export interface ReplayBufferOptions {
   /** Transitions kept; the oldest are overwritten. */
   capacity: number;
   /** Exponent of the priorities; 0 samples uniformly. */
-  alpha: number;
+  priorityExponent: number;
   /** Exponent of the importance weights; 0 leaves them at 1. */
-  beta: number;
+  importanceExponent: number;
   seed: number;
 }
 
@@ -36,7 +36,7 @@ export interface ReplaySample {
  * The least priority of a transition that was drawn: what has nothing to teach now, or no target,
  * may have later.
  */
-const leastPriority = 1e-6;
+const minPriority = 1e-6;
 
 /** Of a new transition where no other has one. */
 const firstPriority = 1;
@@ -50,9 +50,14 @@ export class ReplayBuffer {
   readonly #sampler: PrioritizedSampler;
   #added = 0;
 
-  constructor(options: ReplayBufferOptions) {
-    this.capacity = options.capacity;
-    this.#sampler = new PrioritizedSampler(options);
+  constructor({ capacity, priorityExponent, importanceExponent, seed }: ReplayBufferOptions) {
+    this.capacity = capacity;
+    this.#sampler = new PrioritizedSampler({
+      capacity,
+      alpha: priorityExponent,
+      beta: importanceExponent,
+      seed,
+    });
   }
 
   /** Transitions held now. */
@@ -102,7 +107,7 @@ export class ReplayBuffer {
    * that is NaN, infinite or negative.
    */
   setPriority(index: number, priority: number): void {
-    const least = priority >= 0 ? Math.max(priority, leastPriority) : priority;
+    const least = priority >= 0 ? Math.max(priority, minPriority) : priority;
     this.#sampler.set(Int32Array.of(index), Float32Array.of(least));
   }
 

@@ -4,9 +4,10 @@
  * typed arrays given, and arrays to write `into`, they make no new ones.
  */
 
-import { callNative, checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../checks.ts";
-import { NlacError } from "../errors.ts";
+import { checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../base/checks.ts";
+import { NlacError } from "../base/errors.ts";
 import type { NativeSampler } from "../native/addon.ts";
+import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";
 
 export interface SamplerOptions {

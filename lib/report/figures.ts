@@ -1,9 +1,9 @@
 /** What there is to say of played episodes, line by line: for the terminal's table and the page. */
 
-import type { Usage } from "../environments/contract.ts";
-import type { Figures } from "../rollout/evaluate.ts";
-import type { Interval } from "../rollout/intervals.ts";
-import { formatFigure } from "../run/progress.ts";
+import type { Usage } from "../contract/environment.ts";
+import { formatFigure } from "../display/progress.ts";
+import type { Figures } from "../episodes/figures.ts";
+import type { Interval } from "../statistics/intervals.ts";
 
 /** Episodes' figures, and what is known of how they came about. */
 export interface Measured {

@@ -5,13 +5,13 @@
  */
 
 import { createHash } from "node:crypto";
-import { escaped, round } from "../bench/svg.ts";
+import { version } from "../base/version.ts";
 import { htmlPage, pageStyles } from "../compare/html.ts";
 import { inThemes, themes } from "../compare/image.ts";
-import { isFaulty, succeeded } from "../rollout/trajectory.ts";
-import type { EpisodeRecord } from "../run/episodes.ts";
-import { formatFigure } from "../run/progress.ts";
-import { version } from "../version.ts";
+import { formatFigure } from "../display/progress.ts";
+import { escaped, round } from "../display/svg.ts";
+import type { EpisodeRecord } from "../episodes/records.ts";
+import { isFaulty, succeeded } from "../episodes/trajectory.ts";
 import { type FigureLine, figureLines, headline, type Measured } from "./figures.ts";
 import { script } from "./script.ts";
 

@@ -29,15 +29,16 @@ import {
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
-import { fromFileSystem, NlacError } from "../errors.ts";
-import type { LanguageModel } from "../model.ts";
-import type { Trajectory } from "../rollout/trajectory.ts";
-import { writeAtomically } from "../write-atomically.ts";
-import { readEpisodes, toRecord } from "./episodes.ts";
-import { onDisk, readJson, requireEmpty } from "./files.ts";
-import { RecordWriter } from "./records.ts";
+import { fromFileSystem, NlacError } from "../base/errors.ts";
+import type { Progress } from "../display/progress.ts";
+import { readEpisodes, toRecord } from "../episodes/records.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
+import { onDisk, readJson, requireEmpty } from "../files/files.ts";
+import { RecordWriter } from "../files/records.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import type { LanguageModel } from "../model/language-model.ts";
 import { EventWriter } from "./tensorboard.ts";
-import type { Checkpoint, Progress, SampleRecord, TrainingRun } from "./training-run.ts";
+import type { Checkpoint, SampleRecord, TrainingRun } from "./training-run.ts";
 
 export interface MetricsRow {
   step: number;

@@ -3,10 +3,11 @@
  * `memoryRun` serves library use and tests; run/directory.ts writes everything to disk.
  */
 
-import { isBudgetSpent, NlacError } from "../errors.ts";
-import type { LanguageModel } from "../model.ts";
+import { isBudgetSpent, NlacError } from "../base/errors.ts";
+import { type Progress, silentProgress } from "../display/progress.ts";
+import type { Trajectory } from "../episodes/trajectory.ts";
+import type { LanguageModel } from "../model/language-model.ts";
 import type { ReplayBuffer } from "../replay/buffer.ts";
-import type { Trajectory } from "../rollout/trajectory.ts";
 
 /** One training sample with all of its texts, for the record and for `nlac view`. */
 export interface SampleRecord {
@@ -138,17 +139,6 @@ export function trainingResult(
   return { updates, episodes, environmentSteps, stopped };
 }
 
-export interface Progress {
-  /** Begins a phase of `total` steps. */
-  phase(name: string, total: number): void;
-  /** `done` of the phase's steps are over; `tokens` have been read or written since the last call. */
-  advance(done: number, tokens?: number): void;
-  /** Figures worth showing, replacing earlier ones of the same name. */
-  show(figures: Record<string, number>): void;
-  /** How much of the whole training is over, 0 to 1, for the time that remains. */
-  overall(fraction: number): void;
-}
-
 export interface TrainingRun {
   /** Fires when the run is to stop: the algorithm rolls back to its last boundary, checkpoints and returns. */
   readonly signal: AbortSignal;
@@ -169,9 +159,6 @@ export interface TrainingRun {
   /** Saves unless it is too early since the last save; `force` always saves. */
   checkpoint(checkpoint: Checkpoint, force: boolean): Promise<void>;
 }
-
-/** Tells nobody. */
-export const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
 
 /** Keeps everything in memory. */
 export interface MemoryRun extends TrainingRun {

@@ -2,14 +2,14 @@
 
 import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
-import type { Generation } from "../model.ts";
+import type { Generation } from "../model/language-model.ts";
 import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import type { ServedModel } from "./conversations.ts";
 import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 
 /** What the model said, as the client will repeat it. */
-export function answerOf({ text }: Generation, calls: boolean): Said {
+export function replyOf({ text }: Generation, calls: boolean): Said {
   const parsed = calls ? parseCallTurn(withoutThought(text)) : undefined;
   if (!parsed?.ok || parsed.action.tool === undefined) return { role: "assistant", content: text };
   const { thought = "", tool } = parsed.action;

@@ -5,8 +5,8 @@
  */
 
 import { createHash } from "node:crypto";
-import type { Message, ToolSchema } from "../environments/contract.ts";
-import type { Learner } from "../learner.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
+import type { Learner } from "../learner/learner.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Said } from "./protocol.ts";
 
@@ -38,16 +38,16 @@ export function nameAfter(name: string, said: Said): string {
 
 export class Conversations {
   readonly #model: ServedModel;
-  readonly #mostTokens: number;
+  readonly #maxHeldTokens: number;
   /** By their names, least recently used first. */
   readonly #kept = new Map<string, Conversation>();
   #tokens = 0;
   #readsTools: boolean | undefined;
 
-  /** @param mostTokens ids that the kept conversations may have together */
-  constructor(model: ServedModel, mostTokens: number) {
+  /** @param maxHeldTokens ids that the kept conversations may have together */
+  constructor(model: ServedModel, maxHeldTokens: number) {
     this.#model = model;
-    this.#mostTokens = mostTokens;
+    this.#maxHeldTokens = maxHeldTokens;
   }
 
   /**
@@ -90,7 +90,7 @@ export class Conversations {
     this.#kept.delete(name);
     this.#kept.set(name, conversation);
     for (const [oldest, { length }] of this.#kept) {
-      if (this.#tokens <= this.#mostTokens || oldest === name) break;
+      if (this.#tokens <= this.#maxHeldTokens || oldest === name) break;
       this.#kept.delete(oldest);
       this.#tokens -= length;
     }

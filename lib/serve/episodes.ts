@@ -5,12 +5,12 @@
 
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
-import { isOver, type Message } from "../environments/contract.ts";
-import type { Generation } from "../model.ts";
+import { isOver, type Message } from "../contract/environment.ts";
+import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
+import { RecordWriter } from "../files/records.ts";
+import type { Generation } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction } from "../prompts/policy.ts";
-import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../run/episodes.ts";
-import { RecordWriter } from "../run/records.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Held } from "./conversations.ts";
 import { badRequest, RequestError, type Said } from "./protocol.ts";
@@ -61,8 +61,8 @@ export interface ServedTurn {
 
 export class Episodes {
   readonly #writer: RecordWriter;
-  readonly #mostTokens: number;
-  readonly #mostEpisodes: number;
+  readonly #maxHeldTokens: number;
+  readonly #maxEpisodes: number;
   /** By their names; the one that was answered last is the last. */
   readonly #open = new Map<string, OpenEpisode>();
   /** Ids of their conversations together. */
@@ -78,16 +78,16 @@ export class Episodes {
 
   /**
    * @param path a new file, or one that is to grow
-   * @param mostTokens ids that open episodes may have together; beyond, the one that was answered longest ago is forgotten
-   * @param mostEpisodes open ones, and names of earlier ones, that are remembered
+   * @param maxHeldTokens ids that open episodes may have together; beyond, the one that was answered longest ago is forgotten
+   * @param maxEpisodes open ones, and names of earlier ones, that are remembered
    * @throws NlacError ERR_RUN for a file that holds something else or is damaged, ERR_IO
    */
-  constructor(path: string, mostTokens: number, mostEpisodes: number = 10_000) {
+  constructor(path: string, maxHeldTokens: number, maxEpisodes: number = 10_000) {
     if (existsSync(path))
       for (const { id } of readEpisodeRecords(path)) this.#next = Math.max(this.#next, id + 1);
     this.#writer = RecordWriter.resume(path);
-    this.#mostTokens = mostTokens;
-    this.#mostEpisodes = mostEpisodes;
+    this.#maxHeldTokens = maxHeldTokens;
+    this.#maxEpisodes = maxEpisodes;
   }
 
   /**
@@ -245,12 +245,12 @@ export class Episodes {
   #end(name: string, episode: OpenEpisode): void {
     this.#remove(name, episode);
     this.#closed.add(name);
-    if (this.#closed.size > this.#mostEpisodes) this.#closed.delete(this.#closed.values().next().value!);
+    if (this.#closed.size > this.#maxEpisodes) this.#closed.delete(this.#closed.values().next().value!);
   }
 
   #forgetOldest(latest: string): void {
     for (const [name, episode] of this.#open) {
-      const room = this.#open.size <= this.#mostEpisodes && this.#tokens <= this.#mostTokens;
+      const room = this.#open.size <= this.#maxEpisodes && this.#tokens <= this.#maxHeldTokens;
       if (room || name === latest) return;
       this.#end(name, episode);
       this.forgotten++;

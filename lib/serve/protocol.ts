@@ -4,10 +4,10 @@
  */
 
 import { z } from "zod";
-import type { ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
-import type { Grammar } from "../grammar.ts";
-import type { GenerateRequest } from "../model.ts";
+import { NlacError } from "../base/errors.ts";
+import type { ToolSchema } from "../contract/environment.ts";
+import type { Grammar } from "../model/grammar.ts";
+import type { GenerateRequest } from "../model/language-model.ts";
 
 /** An answer of another status than 200. */
 export class RequestError extends Error {

@@ -5,7 +5,7 @@
  *   POST /v1/chat/completions, /v1/completions
  *   POST /v1/episodes/{id}/reward              with a recording
  *
- * Requests are generated together; beyond `mostWaiting` texts a client is asked to come back.
+ * Requests are generated together; beyond `maxWaiting` texts a client is asked to come back.
  */
 
 import { createHash, timingSafeEqual } from "node:crypto";
@@ -15,13 +15,13 @@ import { type ServerType, serve as serveHttp } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
-import type { ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
-import { type Grammar, grammarText } from "../grammar.ts";
-import type { GenerateRequest, Generation, Which } from "../model.ts";
+import { NlacError } from "../base/errors.ts";
+import type { ToolSchema } from "../contract/environment.ts";
+import { type Grammar, grammarText } from "../model/grammar.ts";
+import type { GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
 import { type CallForm, callGrammar } from "../prompts/calls.ts";
 import type { Conversation } from "../tokens/conversation.ts";
-import { answerOf, chatChoice, completionChoice, usage } from "./answers.ts";
+import { chatChoice, completionChoice, replyOf, usage } from "./answers.ts";
 import { Conversations, nameAfter, namesOf, type ServedModel } from "./conversations.ts";
 import { Episodes } from "./episodes.ts";
 import {
@@ -52,13 +52,13 @@ export interface ServeOptions {
   port?: number;
   /** What clients must send as their API key. */
   token?: string;
-  weights?: Which;
+  weights?: WeightSet;
   /** Texts being written or waiting, beyond which a request is answered with 429. Default 256. */
-  mostWaiting?: number;
+  maxWaiting?: number;
   /** A file to which rewarded episodes are appended. */
   record?: string;
   /** Ids that remembered conversations may have together, and those of open episodes. Default 4,000,000. */
-  mostTokens?: number;
+  maxHeldTokens?: number;
   /** Called for what an operator should know. */
   log?: (line: string) => void;
 }
@@ -77,7 +77,7 @@ export interface Server {
 
 /** Seconds after which a client is asked to come back. */
 const retryAfter = 1;
-const largestBody = 16 * 2 ** 20;
+const maxBodyBytes = 16 * 2 ** 20;
 const episodeHeader = "x-episode-id";
 
 /** Starts to listen. Throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use. */
@@ -144,9 +144,9 @@ class Service {
 
   constructor(options: ServeOptions) {
     this.#options = options;
-    const { learner, record, mostTokens = 4_000_000 } = options;
-    this.#conversations = new Conversations(learner, mostTokens);
-    this.#episodes = record === undefined ? undefined : new Episodes(record, mostTokens);
+    const { learner, record, maxHeldTokens = 4_000_000 } = options;
+    this.#conversations = new Conversations(learner, maxHeldTokens);
+    this.#episodes = record === undefined ? undefined : new Episodes(record, maxHeldTokens);
     this.#routes();
   }
 
@@ -200,10 +200,10 @@ class Service {
       throw new RequestError(
         413,
         "invalid_request_error",
-        `A request may have ${largestBody} bytes at most.`,
+        `A request may have ${maxBodyBytes} bytes at most.`,
       );
     };
-    app.use("/v1/*", bodyLimit({ maxSize: largestBody, onError: tooLarge }));
+    app.use("/v1/*", bodyLimit({ maxSize: maxBodyBytes, onError: tooLarge }));
     const model = {
       id: name,
       object: "model",
@@ -245,12 +245,12 @@ class Service {
    * never be room for them, 503 where the server is being stopped.
    */
   #generate(c: Context, requests: readonly GenerateRequest[], onToken?: OnToken): Promise<Generation[]> {
-    const { learner, weights = "online", mostWaiting = 256 } = this.#options;
+    const { learner, weights = "online", maxWaiting = 256 } = this.#options;
     if (this.#draining)
       throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
-    if (requests.length > mostWaiting)
-      throw badRequest(`${requests.length} texts are asked for at once; ${mostWaiting} are the most.`);
-    if (this.#texts + requests.length > mostWaiting) {
+    if (requests.length > maxWaiting)
+      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`);
+    if (this.#texts + requests.length > maxWaiting) {
       c.header("retry-after", String(retryAfter));
       const message = `${this.#texts} texts are being written or waiting; come back later.`;
       throw new RequestError(429, "rate_limit_error", message, "queue_full");
@@ -334,10 +334,10 @@ class Service {
 
     /** An answer that is whole: remembered, and recorded. */
     const finish = (generation: Generation) => {
-      const read = answerOf(generation, calls);
+      const read = replyOf(generation, calls);
       // A value of the format may look like a call.
       const isValue = formatOf(request) !== undefined && !tools.some(({ name }) => name === read.call?.name);
-      const said = isValue ? answerOf(generation, false) : read;
+      const said = isValue ? replyOf(generation, false) : read;
       const [kept] = this.#conversations.kept([said]);
       const key = nameAfter(asked, kept!);
       const conversation = opened.fork().appendGeneration(generation);

@@ -3,7 +3,7 @@
  * that was learned earliest is joined first, until no pair is known.
  */
 
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /** Vocabularies spell bytes as printable characters: byte → character. */
 const byteCharacters: readonly string[] = (() => {
@@ -70,8 +70,8 @@ export interface BytePairOptions {
 }
 
 /** Words longer than this are rare and long; remembering them would only cost memory. */
-const longestRemembered = 64;
-const mostRemembered = 1 << 16;
+const maxRememberedLength = 64;
+const maxRemembered = 1 << 16;
 const positions = 2 ** 32;
 
 /** Turns one pre-token at a time into ids. Remembers frequent words. */
@@ -127,8 +127,8 @@ export class BytePairEncoder {
     }
     const ids = this.#encode(word);
     for (const id of ids) out.push(id);
-    if (word.length > longestRemembered) return;
-    if (this.#remembered.size >= mostRemembered) this.#remembered.clear();
+    if (word.length > maxRememberedLength) return;
+    if (this.#remembered.size >= maxRemembered) this.#remembered.clear();
     this.#remembered.set(word, ids);
   }
 

@@ -5,8 +5,8 @@
  * where the template drops it from the history.
  */
 
-import type { Message, ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
 import { keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -209,7 +209,7 @@ export class Conversation {
    * The ids that `appendGeneration` appends of a sampled turn; none of one that was cut off while
    * it reasoned.
    */
-  answerOf({ tokens }: SampledTurn): number[] {
+  withoutReasoning({ tokens }: SampledTurn): number[] {
     const { template, tokenizer } = this.#context;
     if (template.reasoning === undefined) return [...tokens];
     const { head, from } = keptOf(tokenizer, tokens, template.reasoning);

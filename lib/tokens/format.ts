@@ -1,6 +1,6 @@
 /** The shapes of tokenizer.json and tokenizer_config.json, as far as nlac reads them. */
 
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /** An entry matched in text before anything else, e.g. `<|im_end|>`. */
 export interface AddedToken {

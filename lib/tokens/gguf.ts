@@ -3,7 +3,7 @@
  * vocabulary and merges in full but names the pre-tokenizer only by a keyword.
  */
 
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 import { bytePairModel } from "./bpe.ts";
 import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
 

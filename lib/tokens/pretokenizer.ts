@@ -5,7 +5,7 @@
  */
 
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 
 /** Pieces of a text, in order. */
 export type PreTokenizer = (text: string) => string[];

@@ -8,8 +8,8 @@
  */
 
 import { Template } from "@huggingface/jinja";
-import type { Message, ToolSchema } from "../environments/contract.ts";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 

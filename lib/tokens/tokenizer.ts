@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
-import { NlacError } from "../errors.ts";
+import { NlacError } from "../base/errors.ts";
 import { BytePairEncoder, bytesOfToken } from "./bpe.ts";
 import {
   type AddedToken,

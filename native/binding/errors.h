@@ -9,7 +9,7 @@
 
 namespace nlac::binding {
 
-// What a promise is rejected with: a code of lib/errors.ts and a message.
+// What a promise is rejected with: a code of lib/base/errors.ts and a message.
 struct Failure {
   std::string code, message;
 };

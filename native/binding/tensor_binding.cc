@@ -1,4 +1,4 @@
-// NativeTensor and the operations on it (lib/ops.ts): the core's losses, AdamW and moving average without a
+// NativeTensor and the operations on it (lib/ops/ops.ts): the core's losses, AdamW and moving average without a
 // model, synchronous, for tests, benchmarks and other people's training loops.
 
 #include <torch/torch.h>

@@ -1,5 +1,5 @@
 // Errors of the core. Every failure a caller can cause is a nlac::Error with a stable code; the binding
-// turns it into the TypeScript error class of the same code (lib/errors.ts). Needs no torch.
+// turns it into the TypeScript error class of the same code (lib/base/errors.ts). Needs no torch.
 #pragma once
 
 #include <sstream>
@@ -11,7 +11,7 @@ namespace nlac {
 
 class Error : public std::runtime_error {
  public:
-  // `code` is one of the ERR_… names of lib/errors.ts and must be a string literal.
+  // `code` is one of the ERR_… names of lib/base/errors.ts and must be a string literal.
   Error(const char* code, const std::string& message) : std::runtime_error(message), code_(code) {}
   const char* code() const noexcept { return code_; }
 

@@ -12,7 +12,7 @@
 
 namespace {
 
-// Throws a JavaScript Error with a code of lib/errors.ts; returns nullptr for the caller to hand on.
+// Throws a JavaScript Error with a code of lib/base/errors.ts; returns nullptr for the caller to hand on.
 napi_value throw_coded(napi_env env, const char* code, const std::string& message) {
   napi_throw_error(env, code, message.c_str());
   return nullptr;

@@ -2,12 +2,12 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type NlacConfigInput, nlacConfig, parseConfig, trainNlac } from "../../lib/algorithms/nlac.ts";
+import { NlacError } from "../../lib/base/errors.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
-import { NlacError } from "../../lib/errors.ts";
-import type { DistilledText } from "../../lib/model.ts";
+import { toRecord } from "../../lib/episodes/records.ts";
+import { RecordWriter, readRecords } from "../../lib/files/records.ts";
+import type { DistilledText } from "../../lib/model/language-model.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
-import { toRecord } from "../../lib/run/episodes.ts";
-import { RecordWriter, readRecords } from "../../lib/run/records.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
@@ -697,9 +697,9 @@ describe("the order of an update", () => {
     for (const event of model.events)
       if (event.kind === "step") expect(event.options.betas).toEqual([0.9, 0.98]);
     expect(model.events.filter((event) => event.kind === "target")).toMatchObject([
-      { tau: 1 },
-      { tau: 0.25 },
-      { tau: 0.25 },
+      { targetRate: 1 },
+      { targetRate: 0.25 },
+      { targetRate: 0.25 },
     ]);
     const together = model.events.flatMap((event) =>
       event.kind === "step" ? [event.options.targetRate] : [],
@@ -715,7 +715,7 @@ describe("the order of an update", () => {
     for (const event of model.events) {
       if (event.kind === "step") steps++;
       if (event.kind === "target") {
-        expect(event.tau).toBe(1);
+        expect(event.targetRate).toBe(1);
         moves.push(steps / 2);
       }
     }
@@ -746,7 +746,7 @@ describe("the order of an update", () => {
     const states = async (optimizerState: "shared" | "separate") => {
       const model = script();
       await train(model, { optimizerState });
-      return model.events.flatMap((event) => (event.kind === "step" ? [event.options.state] : []));
+      return model.events.flatMap((event) => (event.kind === "step" ? [event.options.moments] : []));
     };
     expect(await states("shared")).toEqual(["", ""]);
     expect(await states("separate")).toEqual(["critic", "policy"]);
@@ -1134,7 +1134,7 @@ test("no iterations: nothing is played, and what came before is kept", async () 
   const model = script();
   const { result, run } = await train(model, { iterations: 0 });
   expect(result).toMatchObject({ updates: 0, episodes: 0, stopped: false });
-  expect(model.events).toEqual([{ kind: "target", tau: 1 }]);
+  expect(model.events).toEqual([{ kind: "target", targetRate: 1 }]);
   expect(run.checkpoints.length).toBeGreaterThan(0);
 });
 

@@ -1,10 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { generalizedAdvantages, type PpoConfigInput, ppoConfig, trainPpo } from "../../lib/algorithms/ppo.ts";
-import type { SurrogateText } from "../../lib/model.ts";
-import { uniform } from "../../lib/random.ts";
-import { deviation } from "../../lib/rollout/episodes.ts";
-import { mean } from "../../lib/rollout/losses.ts";
+import { uniform } from "../../lib/base/random.ts";
+import type { SurrogateText } from "../../lib/model/language-model.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
+import { deviation, mean } from "../../lib/statistics/mean.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 

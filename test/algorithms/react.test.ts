@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { evaluateReact, type ReactConfigInput } from "../../lib/algorithms/react.ts";
-import type { Environment } from "../../lib/environments/contract.ts";
-import { chatService } from "../../lib/environments/service.ts";
-import { servicePlayer } from "../../lib/rollout/service-player.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { servicePlayer } from "../../lib/playing/service-player.ts";
+import { chatService } from "../../lib/services/chat-service.ts";
 import { type Answer, type ChatRequest, type ChatServer, chatServer } from "../support/chat-server.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment } from "../support/errand.ts";

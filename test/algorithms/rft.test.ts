@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type RftConfigInput, rftConfig, trainRft } from "../../lib/algorithms/rft.ts";
-import type { Action, Message } from "../../lib/environments/contract.ts";
+import type { Action, Message } from "../../lib/contract/environment.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { parseAction } from "../../lib/prompts/policy.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";

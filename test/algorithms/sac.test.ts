@@ -1,10 +1,17 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { type SacConfigInput, sacConfig, trainSac, valuesAfter } from "../../lib/algorithms/sac.ts";
-import type { Environment } from "../../lib/environments/contract.ts";
-import { Learner } from "../../lib/learner.ts";
-import type { SoftQModel, SoftQOptions, SoftQResult, SoftQText, StepOptions } from "../../lib/model.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { silentProgress } from "../../lib/display/progress.ts";
+import { Learner } from "../../lib/learner/learner.ts";
+import type {
+  SoftQModel,
+  SoftQOptions,
+  SoftQResult,
+  SoftQText,
+  StepOptions,
+} from "../../lib/model/language-model.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
-import { type MemoryRun, memoryRun, silentProgress } from "../../lib/run/training-run.ts";
+import { type MemoryRun, memoryRun } from "../../lib/run/training-run.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { likeQwq } from "../support/reasoning-templates.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
@@ -188,10 +195,10 @@ describe("an update", () => {
       betas: [0.9, 0.98],
     });
     expect(model.events).toMatchObject([
-      { kind: "target", tau: 1 }, // θ̄ begins at θ
+      { kind: "target", targetRate: 1 }, // θ̄ begins at θ
       ...[1, 2, 3].flatMap(() => [
         { kind: "step", options: { learningRate: 1e-3, betas: [0.9, 0.98] } },
-        { kind: "target", tau: 0.25 },
+        { kind: "target", targetRate: 0.25 },
       ]),
     ]);
     const first = (steps: number) => calls.find((call) => call.steps === steps)!.options;

@@ -13,10 +13,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { Learner } from "../../lib/learner.ts";
+import type { EpisodeRecord } from "../../lib/episodes/records.ts";
+import { readRecords } from "../../lib/files/records.ts";
+import { Learner } from "../../lib/learner/learner.ts";
 import { unreadableMessage } from "../../lib/prompts/policy.ts";
-import type { EpisodeRecord } from "../../lib/run/episodes.ts";
-import { readRecords } from "../../lib/run/records.ts";
 import { nlac } from "../support/command-line.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 

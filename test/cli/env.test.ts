@@ -2,9 +2,9 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join, relative, resolve } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { NlacError } from "../../lib/base/errors.ts";
 import { openEnvironment } from "../../lib/environments/registry.ts";
-import { NlacError } from "../../lib/errors.ts";
-import { loadRecipe } from "../../lib/recipe.ts";
+import { loadRecipe } from "../../lib/recipe/recipe.ts";
 import { nlac } from "../support/command-line.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 

@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { Learner } from "../../lib/learner.ts";
+import { Learner } from "../../lib/learner/learner.ts";
 import { learnerDirectory } from "../../lib/run/directory.ts";
 import { nlac } from "../support/command-line.ts";
 

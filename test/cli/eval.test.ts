@@ -12,8 +12,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import type { EpisodeRecord } from "../../lib/run/episodes.ts";
-import { RecordWriter, readRecords } from "../../lib/run/records.ts";
+import type { EpisodeRecord } from "../../lib/episodes/records.ts";
+import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 import { type ChatServer, chatServer } from "../support/chat-server.ts";
 import { nlac } from "../support/command-line.ts";
 

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, describe, expect, test, vi } from "vitest";
 import { Person } from "../../lib/cli/person.ts";
 import { playYourself } from "../../lib/cli/play-yourself.ts";
-import type { Action, Environment, StepResult } from "../../lib/environments/contract.ts";
+import type { Action, Environment, StepResult } from "../../lib/contract/environment.ts";
 import { nlac } from "../support/command-line.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-play-"));

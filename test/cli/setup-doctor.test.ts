@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { cpuFeatures, type Diagnosis, diagnose, format } from "../../lib/cli/doctor.ts";
 import { main } from "../../lib/cli/main.ts";
 import { installCommand } from "../../lib/native/build.ts";
-import { fakeTorch, temporaryDirectory, write } from "../native/helpers.ts";
+import { fakeTorch, temporaryDirectory, write } from "../support/files-and-servers.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();

@@ -13,7 +13,7 @@ import {
   temporaryDirectory,
   versionPy,
   write,
-} from "../native/helpers.ts";
+} from "../support/files-and-servers.ts";
 
 function wheels(version = "2.11.0+cu130") {
   const member = (name: string) => ({ name, data: "elf" });

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { loadComparison, parseComparison, planRuns, stepsOf } from "../../lib/compare/comparison.ts";
-import { loadRecipe } from "../../lib/recipe.ts";
+import { loadRecipe } from "../../lib/recipe/recipe.ts";
 import { comparisonOf } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import type { PlannedRun } from "../../lib/compare/comparison.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../../lib/compare/schedule.ts";
-import { loadRecipe } from "../../lib/recipe.ts";
+import { loadRecipe } from "../../lib/recipe/recipe.ts";
 import { writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
+import { NlacError, throwIfAborted } from "../../lib/base/errors.ts";
+import type { Action, Environment, Episode, StepResult } from "../../lib/contract/environment.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
-import type { Action, Environment, Episode, StepResult } from "../../lib/environments/contract.ts";
-import { driver } from "../../lib/environments/driver.ts";
 import { environmentNames, makeEnvironment } from "../../lib/environments/registry.ts";
-import { NlacError, throwIfAborted } from "../../lib/errors.ts";
+import { singleEpisode } from "../../lib/environments/single-episode.ts";
 
 /** A two-turn environment; `fault` breaks one rule of it. */
 function sample(fault?: string): Environment<string> {
@@ -40,7 +40,7 @@ function sample(fault?: string): Environment<string> {
       fault === "splits overlap" ? ["same"] : fault === "no tasks" ? [] : [`${split} a`, `${split} b`],
     taskId: (task) => (fault === "ids clash" ? "id" : task),
     start,
-    ...driver("sample", start),
+    ...singleEpisode("sample", start),
   };
 }
 
@@ -122,7 +122,7 @@ function withTool(fault?: string): Environment<string> {
     tasks: async (split) => [split],
     taskId: (task) => task,
     start,
-    ...driver("tool", start),
+    ...singleEpisode("tool", start),
   };
 }
 
@@ -167,7 +167,9 @@ describe("checkEnvironment without a policy", () => {
         };
         return { observation: episode.observation, step, close: () => episode.close() };
       };
-      await checkEnvironment({ ...environment, start, ...driver("tool", start) }, undefined, { seed: 7 });
+      await checkEnvironment({ ...environment, start, ...singleEpisode("tool", start) }, undefined, {
+        seed: 7,
+      });
     }
     expect(seen[0]).toEqual(seen[1]);
     expect(seen[0]!.length).toBeGreaterThan(20);

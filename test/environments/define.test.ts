@@ -1,13 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import { NlacError } from "../../lib/base/errors.ts";
+import type { Action, Environment } from "../../lib/contract/environment.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
-import type { Action, Environment } from "../../lib/environments/contract.ts";
 import { defineEnvironment, type EnvironmentDefinition } from "../../lib/environments/define.ts";
 import { type ToolContext, ToolError, tool } from "../../lib/environments/tool.ts";
-import { NlacError } from "../../lib/errors.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { callAction } from "../../lib/prompts/calls.ts";
-import { collectTrajectories } from "../../lib/rollout/collect.ts";
 import { CallingModel } from "../support/calling-model.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
@@ -383,7 +383,7 @@ describe("faults are told apart in a trajectory", () => {
       maxActionTokens: 200,
       maxPromptTokens: 100_000,
       temperature: 0,
-      malformedLimit: 2,
+      maxMalformed: 2,
     });
     return trajectory!;
   }

@@ -3,7 +3,14 @@ import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { download } from "../../lib/native/download.ts";
-import { expectFailure, respondWithRange, serve, sha256, temporaryDirectory, write } from "./helpers.ts";
+import {
+  expectFailure,
+  respondWithRange,
+  serve,
+  sha256,
+  temporaryDirectory,
+  write,
+} from "../support/files-and-servers.ts";
 
 const data = randomBytes(300_000);
 

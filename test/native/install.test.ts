@@ -11,7 +11,7 @@ import {
   serve,
   temporaryDirectory,
   write,
-} from "./helpers.ts";
+} from "../support/files-and-servers.ts";
 
 const torch = fakeWheel("torch", "2.11.0", [{ name: "torch/lib/libtorch_cpu.so", data: "elf" }]);
 const runtime = fakeWheel("nvidia-cuda-runtime", "13.0.96", [

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { cachedLibtorch, findLibtorch, requireLibtorch } from "../../lib/native/libtorch.ts";
-import { fakeTorch, temporaryDirectory, versionPy, write } from "./helpers.ts";
+import { fakeTorch, temporaryDirectory, versionPy, write } from "../support/files-and-servers.ts";
 
 function places() {
   const root = temporaryDirectory();

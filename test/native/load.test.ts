@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { findAddon, openmpRuntimes, threadCount, variantOf } from "../../lib/native/load.ts";
 import { packageRoot } from "../../lib/native/paths.ts";
-import { temporaryDirectory, write } from "./helpers.ts";
+import { temporaryDirectory, write } from "../support/files-and-servers.ts";
 
 describe("the loader addon", () => {
   const file = join(packageRoot(), "build/cpu/nlac_loader.node");

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
 import { withLock } from "../../lib/native/lock.ts";
-import { temporaryDirectory, write } from "./helpers.ts";
+import { temporaryDirectory, write } from "../support/files-and-servers.ts";
 
 describe("withLock", () => {
   it("lets one holder in at a time, and says once that it waits", async () => {

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { memberPath, unzip } from "../../lib/native/unzip.ts";
-import { expectFailure, type Member, temporaryDirectory, write, zip } from "./helpers.ts";
+import { expectFailure, type Member, temporaryDirectory, write, zip } from "../support/files-and-servers.ts";
 
 async function unpack(members: Member[], cut = 0) {
   const root = temporaryDirectory();

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { afterAll, describe, expect, it } from "vitest";
-import type { Learner } from "../../lib/learner.ts";
+import type { Learner } from "../../lib/learner/learner.ts";
 import { actionGrammar, parseAction } from "../../lib/prompts/policy.ts";
 import { tinyConfig, tinyLearner } from "../support/tiny.ts";
 

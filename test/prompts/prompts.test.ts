@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import type { Message } from "../../lib/environments/contract.ts";
+import type { Message } from "../../lib/contract/environment.ts";
 import {
   futureRequest,
   observedTargetRequest,

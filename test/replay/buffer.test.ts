@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
+import type { Transition } from "../../lib/episodes/trajectory.ts";
 import { ReplayBuffer, type ReplayBufferOptions } from "../../lib/replay/buffer.ts";
-import type { Transition } from "../../lib/rollout/trajectory.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const buffers: ReplayBuffer[] = [];
@@ -10,7 +10,13 @@ afterEach(() => {
 });
 
 function empty(options: Partial<ReplayBufferOptions> = {}): ReplayBuffer {
-  const buffer = new ReplayBuffer({ capacity: 16, alpha: 1, beta: 0, seed: 3, ...options });
+  const buffer = new ReplayBuffer({
+    capacity: 16,
+    priorityExponent: 1,
+    importanceExponent: 0,
+    seed: 3,
+    ...options,
+  });
   buffers.push(buffer);
   return buffer;
 }
@@ -18,7 +24,10 @@ function empty(options: Partial<ReplayBufferOptions> = {}): ReplayBuffer {
 const transition = (trajectory: number) => ({ trajectory, turn: 0 }) as Transition;
 
 /** One transition of each of `episodes` episodes. */
-function filled(episodes: number, options: { alpha?: number; beta?: number } = {}): ReplayBuffer {
+function filled(
+  episodes: number,
+  options: { priorityExponent?: number; importanceExponent?: number } = {},
+): ReplayBuffer {
   const buffer = empty(options);
   for (let trajectory = 0; trajectory < episodes; trajectory++) buffer.add([transition(trajectory)]);
   return buffer;
@@ -28,8 +37,8 @@ const drawnEpisodes = (buffer: ReplayBuffer) =>
   new Set(buffer.get(buffer.sample(200).indices).map(({ trajectory }) => trajectory));
 
 describe("episodes that are retired", () => {
-  test.each([0, 0.1, 1])("are stored and not drawn any more, α = %f", (alpha) => {
-    const buffer = filled(5, { alpha });
+  test.each([0, 0.1, 1])("are stored and not drawn any more, α = %f", (priorityExponent) => {
+    const buffer = filled(5, { priorityExponent });
     expect(drawnEpisodes(buffer)).toEqual(new Set([0, 1, 2, 3, 4]));
     buffer.retire(3);
     expect(drawnEpisodes(buffer)).toEqual(new Set([3, 4]));
@@ -109,9 +118,9 @@ describe("what a draw tells of the sampling", () => {
   });
 
   test("uniform sampling draws from all, prioritized from as many as the entropy of P says", () => {
-    const uniform = filled(8, { alpha: 0 });
+    const uniform = filled(8, { priorityExponent: 0 });
     expect(uniform.metrics(uniform.sample(5), 8)["replay/effective"]).toBeCloseTo(8, 5);
-    const buffer = filled(3, { beta: 0.5 });
+    const buffer = filled(3, { importanceExponent: 0.5 });
     for (const [i, priority] of [2, 1, 1].entries()) buffer.setPriority(i, priority);
     const sample = buffer.sample(4096);
     const metrics = buffer.metrics(sample, 3);

@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { Script } from "node:vm";
 import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
+import { figuresOf, summarize } from "../../lib/episodes/figures.ts";
+import type { EpisodeRecord } from "../../lib/episodes/records.ts";
 import { renderEpisodes } from "../../lib/report/page.ts";
-import { figuresOf, summarize } from "../../lib/rollout/evaluate.ts";
-import type { EpisodeRecord } from "../../lib/run/episodes.ts";
 import { faultOf } from "../support/xml.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-page-"));

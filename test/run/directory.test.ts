@@ -12,9 +12,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { silentProgress } from "../../lib/display/progress.ts";
+import { readRecords } from "../../lib/files/records.ts";
 import { type MetricsRow, newestCheckpoint, RunDirectory, readDescription } from "../../lib/run/directory.ts";
-import { readRecords } from "../../lib/run/records.ts";
-import { silentProgress } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 

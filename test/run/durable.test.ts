@@ -3,9 +3,9 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { expect, test, vi } from "vitest";
+import { silentProgress } from "../../lib/display/progress.ts";
 import { ReplayBuffer } from "../../lib/replay/buffer.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
-import { silentProgress } from "../../lib/run/training-run.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 /** What a run did to the disk, in order: "sync PATH", "rename PATH", "remove PATH". */
@@ -44,7 +44,7 @@ test("a checkpoint, and that it is the latest, are on disk before an older one i
     description: {},
     keepCheckpoints: 1,
   });
-  const replay = new ReplayBuffer({ capacity: 2, alpha: 1, beta: 0, seed: 0 });
+  const replay = new ReplayBuffer({ capacity: 2, priorityExponent: 1, importanceExponent: 0, seed: 0 });
   const checkpoint = { state: {}, model: new ScriptedModel(() => ""), replay };
   await run.checkpoint(checkpoint, true);
   done.length = 0;

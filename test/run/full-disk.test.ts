@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, expect, test, vi } from "vitest";
-import { RecordWriter, readRecords } from "../../lib/run/records.ts";
+import { RecordWriter, readRecords } from "../../lib/files/records.ts";
 
 /** Bytes that the disk still takes. */
 const disk = vi.hoisted(() => ({ room: Number.POSITIVE_INFINITY }));

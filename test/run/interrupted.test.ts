@@ -5,10 +5,11 @@ import { afterAll, describe, expect, test } from "vitest";
 import { trainGrpo } from "../../lib/algorithms/grpo.ts";
 import { trainPpo } from "../../lib/algorithms/ppo.ts";
 import { trainRft } from "../../lib/algorithms/rft.ts";
-import { NlacError } from "../../lib/errors.ts";
+import { NlacError } from "../../lib/base/errors.ts";
+import { silentProgress } from "../../lib/display/progress.ts";
+import { readRecords } from "../../lib/files/records.ts";
 import { learnerDirectory, type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
-import { readRecords } from "../../lib/run/records.ts";
-import { silentProgress, type TrainingResult } from "../../lib/run/training-run.ts";
+import type { TrainingResult } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
 

@@ -5,9 +5,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, test } from "vitest";
-import { uniform } from "../../lib/random.ts";
+import { uniform } from "../../lib/base/random.ts";
+import { readRecords } from "../../lib/files/records.ts";
 import { type MetricsRow, newestCheckpoint } from "../../lib/run/directory.ts";
-import { readRecords } from "../../lib/run/records.ts";
 
 const child = fileURLToPath(new URL("../support/train-child.ts", import.meta.url));
 const root = mkdtempSync(join(tmpdir(), "nlac-resume-"));

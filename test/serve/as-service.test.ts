@@ -2,12 +2,12 @@
 
 import { setTimeout as wait } from "node:timers/promises";
 import { afterEach, describe, expect, it } from "vitest";
-import type { ServiceOptions } from "../../lib/environments/service.ts";
-import { openService } from "../../lib/environments/services.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
-import { evaluate } from "../../lib/rollout/evaluate.ts";
-import { servicePlayer } from "../../lib/rollout/service-player.ts";
+import { evaluate } from "../../lib/playing/evaluate.ts";
+import { servicePlayer } from "../../lib/playing/service-player.ts";
 import { type Server, serve } from "../../lib/serve/server.ts";
+import type { ServiceOptions } from "../../lib/services/chat-service.ts";
+import { openService } from "../../lib/services/open-service.ts";
 import { CallingModel } from "../support/calling-model.ts";
 
 let server: Server | undefined;
@@ -23,7 +23,7 @@ async function play(limits: Partial<ServiceOptions>) {
     await wait(30);
     return generate(...call);
   };
-  server = await serve({ learner: model, name: "oracle", port: 0, mostWaiting: 4 });
+  server = await serve({ learner: model, name: "oracle", port: 0, maxWaiting: 4 });
   const environment = twentyQuestions({
     turns: 2,
     oracle: { model: "oracle", baseURL: `${server.url}/v1`, ...limits },

@@ -4,11 +4,11 @@ import OpenAI from "openai";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { keepShelf } from "../../examples/ai-sdk-agent.ts";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { NlacError } from "../../lib/base/errors.ts";
 import { recorded } from "../../lib/environments/recorded.ts";
-import { NlacError } from "../../lib/errors.ts";
-import { Learner } from "../../lib/learner.ts";
-import { readEpisodeRecords, readEpisodes } from "../../lib/run/episodes.ts";
-import { RecordWriter } from "../../lib/run/records.ts";
+import { readEpisodeRecords, readEpisodes } from "../../lib/episodes/records.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { Learner } from "../../lib/learner/learner.ts";
 import { Episodes } from "../../lib/serve/episodes.ts";
 import { type ServeOptions, serve } from "../../lib/serve/server.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
@@ -267,7 +267,7 @@ describe("an open episode", () => {
       const file = join(directory, "episodes.jsonl");
       const model = same();
       // Room for both episodes, but not for what the conversations were after each of their turns.
-      const { client, reward } = await start(model, file, { mostTokens: 1500 });
+      const { client, reward } = await start(model, file, { maxHeldTokens: 1500 });
       const messages = [say("Task")];
       messages.push((await turn(client, messages, "slow")).said, say("more"));
       const busy = [say("Other")];
@@ -281,7 +281,7 @@ describe("an open episode", () => {
   it("is forgotten when there is no room, the one that was answered longest ago first, and its name refused", () =>
     inDirectory(async (directory) => {
       const notes: string[] = [];
-      const options = { mostTokens: 500, log: (line: string) => void notes.push(line) };
+      const options = { maxHeldTokens: 500, log: (line: string) => void notes.push(line) };
       const { client, reward, server } = await start(same(), join(directory, "episodes.jsonl"), options);
       const long = say("T".repeat(150));
       const old = await turn(client, [long], "old");

@@ -9,9 +9,9 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import OpenAI from "openai";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { type ServeOptions, type Server, serve } from "../../lib/serve/server.ts";
-import { expectFailure } from "../native/helpers.ts";
 import { CallingModel, callingTokenizer } from "../support/calling-model.ts";
 import { closedGate } from "../support/closed-gate.ts";
+import { expectFailure } from "../support/files-and-servers.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 import { logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
@@ -620,7 +620,7 @@ describe("a server", () => {
   });
 
   it("asks clients to come back when too many texts are waiting", async () => {
-    const { client, model, server } = await start(() => "Hi", { mostWaiting: 2 });
+    const { client, model, server } = await start(() => "Hi", { maxWaiting: 2 });
     const gate = closedGate(model);
     const waiting = client.chat.completions.create({ ...hello, n: 2 });
     await expect.poll(() => gate.waiting).toBe(1);
@@ -639,7 +639,7 @@ describe("a server", () => {
   });
 
   it("refuses more texts at once than it could ever write", async () => {
-    const { client, model } = await start(() => "Hi", { mostWaiting: 2 });
+    const { client, model } = await start(() => "Hi", { maxWaiting: 2 });
     await expect(client.chat.completions.create({ ...hello, n: 3 })).rejects.toMatchObject({ status: 400 });
     expect(model.calls).toEqual([]);
   });

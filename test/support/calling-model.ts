@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";

@@ -2,9 +2,9 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { uniform } from "../../lib/base/random.ts";
 import { type Comparison, type ComparisonInput, parseComparison } from "../../lib/compare/comparison.ts";
 import type { Outcome } from "../../lib/compare/schedule.ts";
-import { uniform } from "../../lib/random.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 

@@ -1,7 +1,7 @@
 /** A tiny environment for tests: say the hidden word. The desk answers every wrong word with the right one. */
 
-import type { Action, Environment, Episode, Message, StepResult } from "../../lib/environments/contract.ts";
-import { uniform } from "../../lib/random.ts";
+import { uniform } from "../../lib/base/random.ts";
+import type { Action, Environment, Episode, Message, StepResult } from "../../lib/contract/environment.ts";
 
 export interface Errand {
   word: string;

@@ -2,7 +2,7 @@
 
 import { createHash } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type Handler, respondWithRange, serve, sha256 } from "../native/helpers.ts";
+import { type Handler, respondWithRange, serve, sha256 } from "./files-and-servers.ts";
 
 export interface HubRepository {
   /** Files by path; those with `large` lie in the other host's storage, under their SHA-256. */

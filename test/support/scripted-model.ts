@@ -5,8 +5,8 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
-import { throwIfAborted } from "../../lib/errors.ts";
+import { throwIfAborted } from "../../lib/base/errors.ts";
+import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import type {
   DistilledText,
   GenerateOptions,
@@ -17,8 +17,8 @@ import type {
   StepOptions,
   StepResult,
   TokenKlOptions,
-  Which,
-} from "../../lib/model.ts";
+  WeightSet,
+} from "../../lib/model/language-model.ts";
 import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer, type TokenizerParts } from "../../lib/tokens/tokenizer.ts";
@@ -65,7 +65,7 @@ export const endOfTurn = 257;
 
 export interface ScriptedCall {
   prompt: string;
-  weights: Which;
+  weights: WeightSet;
   request: GenerateRequest;
 }
 
@@ -73,7 +73,7 @@ export type Event =
   | { kind: "kl"; texts: DistilledText[]; options: TokenKlOptions | undefined }
   | { kind: "nll"; texts: ScoredText[] }
   | { kind: "step"; options: StepOptions }
-  | { kind: "target"; tau: number }
+  | { kind: "target"; targetRate: number }
   | { kind: "discard" };
 
 export class ScriptedModel implements LanguageModel {
@@ -85,7 +85,7 @@ export class ScriptedModel implements LanguageModel {
   readonly calls: ScriptedCall[] = [];
   readonly events: Event[] = [];
   /** What the model says to a prompt. Without a stop id when it ends in "…": cut off by the limit. */
-  reply: (prompt: string, weights: Which, index: number, request: GenerateRequest) => string;
+  reply: (prompt: string, weights: WeightSet, index: number, request: GenerateRequest) => string;
   /** Per-token KL of a text; default 1. */
   kl: (text: DistilledText) => number = () => 1;
   /** Whether the next step is skipped. */
@@ -93,7 +93,7 @@ export class ScriptedModel implements LanguageModel {
 
   /** @param chatTemplate default: ChatML, which keeps reasoning in the history */
   constructor(
-    reply: (prompt: string, weights: Which, index: number, request: GenerateRequest) => string,
+    reply: (prompt: string, weights: WeightSet, index: number, request: GenerateRequest) => string,
     chatTemplate: string = this.tokenizer.chatTemplate!,
   ) {
     this.reply = reply;
@@ -176,8 +176,8 @@ export class ScriptedModel implements LanguageModel {
 
   async discardMoments(): Promise<void> {}
 
-  async updateTarget(tau: number): Promise<void> {
-    this.events.push({ kind: "target", tau });
+  async updateTarget(targetRate: number): Promise<void> {
+    this.events.push({ kind: "target", targetRate });
   }
 
   async targetDistance(): Promise<number> {

@@ -13,8 +13,8 @@ import type {
   SurrogateOptions,
   SurrogateResult,
   SurrogateText,
-  Which,
-} from "../../lib/model.ts";
+  WeightSet,
+} from "../../lib/model/language-model.ts";
 import { ScriptedModel } from "./scripted-model.ts";
 
 /** d log p / d theta of an id. */
@@ -48,7 +48,7 @@ export class ScriptedPolicy extends ScriptedModel implements PolicyGradientModel
 
   override async logProbs(
     texts: readonly ScoredText[],
-    { weights = "online" }: { weights?: Which | "reference"; temperature?: number } = {},
+    { weights = "online" }: { weights?: WeightSet | "reference"; temperature?: number } = {},
   ): Promise<Float32Array[]> {
     this.before("logProbs");
     if (weights === "reference" && this.reference === undefined) throw new Error("There is no reference.");

@@ -10,9 +10,9 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
-import { Learner } from "../../lib/learner.ts";
+import { silentProgress } from "../../lib/display/progress.ts";
+import { Learner } from "../../lib/learner/learner.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
-import { silentProgress } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "./errand.ts";
 import { tinyConfig, tinyLearner } from "./tiny.ts";
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
+import { servicePlayer } from "../../lib/playing/service-player.ts";
 import { actionTokens, parseAction, policyConversation } from "../../lib/prompts/policy.ts";
-import { servicePlayer } from "../../lib/rollout/service-player.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { fixtureJson, type TokenizerName, tokenizerNamed } from "./fixtures.ts";

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { Message, ToolSchema } from "../../lib/environments/contract.ts";
+import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
 import { Conversation, type ConversationJson } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Message } from "../../lib/environments/contract.ts";
+import type { Message } from "../../lib/contract/environment.ts";
 import { Conversation } from "../../lib/tokens/conversation.ts";
 import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { likeDeepSeek, likeQwq } from "../support/reasoning-templates.ts";
@@ -80,7 +80,7 @@ describe.each(families)("the history of a model whose template is like %s", (_, 
     expect(kept).toEqual(tokens.slice(-kept.length));
     expect(kept.slice(-answer.length - 1)).toEqual(tokens.slice(-answer.length - 1));
     expect(Array.from(last.logProbs!)).toEqual(Array.from(logProbs.slice(-kept.length)));
-    expect(conversation.answerOf({ tokens })).toEqual(
+    expect(conversation.withoutReasoning({ tokens })).toEqual(
       written.flatMap(({ start, end }) => conversation.tokens.slice(start, end)),
     );
   });
@@ -88,7 +88,7 @@ describe.each(families)("the history of a model whose template is like %s", (_, 
   it("has nothing of a turn that was cut off while it reasoned, and all of one that did not reason", () => {
     const open = () => Conversation.start(tokenizer, template, [user("Hi.")]);
     const cut = tokenizer.encodeTemplate(`${opened ? "" : "<think>\n"}It never`);
-    expect(open().answerOf({ tokens: cut })).toEqual([]);
+    expect(open().withoutReasoning({ tokens: cut })).toEqual([]);
     const empty = open().appendGeneration({ tokens: cut }).append(user("So?"));
     const said = (content: string) => rendered([user("Hi."), { role: "assistant", content }, user("So?")]);
     expect(empty.tokens).toEqual(said(""));
@@ -129,9 +129,9 @@ it("the ids that end a closing tag may go on with the answer", () => {
   const spelled = parts.encode("hm\n</think");
   const tokens = [...spelled, ...parts.encode(">\n\n"), ...parts.encode("Yes."), parts.eosTokenIds[0]!];
   expect(parts.decode([merged!]).startsWith(">")).toBe(true);
-  expect(parts.decode(conversation.answerOf({ tokens }))).toBe("Yes.<|im_end|>");
+  expect(parts.decode(conversation.withoutReasoning({ tokens }))).toBe("Yes.<|im_end|>");
   const inOne = parts.encode(">Yes");
-  expect(parts.decode(conversation.answerOf({ tokens: [...spelled, ...inOne, parts.eosTokenIds[0]!] }))).toBe(
-    "Yes<|im_end|>",
-  );
+  expect(
+    parts.decode(conversation.withoutReasoning({ tokens: [...spelled, ...inOne, parts.eosTokenIds[0]!] })),
+  ).toBe("Yes<|im_end|>");
 });

@@ -4,7 +4,7 @@
  * the weights once for all texts and each text's keys and values, as fast as a copy moves bytes.
  */
 
-import { Learner } from "../../learner.ts";
+import { Learner } from "../../learner/learner.ts";
 import { randomBits } from "../inputs.ts";
 import { countElements, modelShapes } from "../shapes.ts";
 import type { Case, Job, Subject } from "../suite.ts";

@@ -4,8 +4,8 @@
  * the next.
  */
 
-import { Learner } from "../../learner.ts";
-import { DEFAULT_MODEL, KNOWN_MODELS } from "../../models.ts";
+import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/models.ts";
+import { Learner } from "../../learner/learner.ts";
 import { type PromptParameters, prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 import { cudaCases, prepareCuda } from "./generation-cuda.ts";

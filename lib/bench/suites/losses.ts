@@ -3,7 +3,7 @@
  * rows, forward and backward, in one call. Weights are scaled so that logits have a standard deviation of about 2.5.
  */
 
-import { type LossTensors, ops, Tensor } from "../../ops.ts";
+import { type LossTensors, ops, Tensor } from "../../ops/ops.ts";
 import { randomBits, spreadTensor } from "../inputs.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 
@@ -79,7 +79,7 @@ export const losses: Suite = {
     const given = parameters as Parameters;
     const { loss, rows, width, vocabulary, dtype, weightScale, topK, beta } = given;
     const workspaceBytes = implementation === "small" ? given.smallWorkspace : undefined;
-    const weights = Tensor.from(new Float32Array(rows).fill(1 / rows), [rows], { device });
+    const rowWeights = Tensor.from(new Float32Array(rows).fill(1 / rows), [rows], { device });
     const hidden = (seed: number) => spreadTensor(seed, [rows, width], 1, dtype, device);
     const matrix = (seed: number) => spreadTensor(seed, [vocabulary, width], weightScale, dtype, device);
     let mean = Number.NaN;
@@ -93,12 +93,12 @@ export const losses: Suite = {
     if (loss === "nll") {
       const ids = BigInt64Array.from(randomBits(5, rows), (bits) => BigInt(bits % vocabulary));
       const targets = Tensor.from(ids, [rows], { device });
-      const inputs = { hidden: hidden(1), weight: matrix(2), targets, weights, workspaceBytes };
+      const inputs = { hidden: hidden(1), head: matrix(2), targets, rowWeights, workspaceBytes };
       return { call: () => finish(ops.linearTokenNll(inputs)), check };
     }
     const inputs = {
-      ...{ studentHidden: hidden(1), studentWeight: matrix(2), weights },
-      ...{ teacherHidden: hidden(3), teacherWeight: matrix(4), workspaceBytes },
+      ...{ studentHidden: hidden(1), studentHead: matrix(2), rowWeights },
+      ...{ teacherHidden: hidden(3), teacherHead: matrix(4), workspaceBytes },
       support: topK === null ? ("full" as const) : { topK },
       divergence: beta === 0 ? ("forwardKl" as const) : { jensenShannon: beta },
     };

@@ -7,10 +7,10 @@
 import { spawn } from "node:child_process";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
-import { NlacError } from "../../errors.ts";
-import { Learner } from "../../learner.ts";
-import type { GenerateRequest } from "../../model.ts";
-import { DEFAULT_MODEL } from "../../models.ts";
+import { NlacError } from "../../base/errors.ts";
+import { DEFAULT_MODEL } from "../../hub/models.ts";
+import { Learner } from "../../learner/learner.ts";
+import type { GenerateRequest } from "../../model/language-model.ts";
 import { serve } from "../../serve/server.ts";
 import type { Plan } from "../clients.ts";
 import {
@@ -19,7 +19,7 @@ import {
   heapBound,
   heldBytes,
   type MemorySample,
-  mostGrowth,
+  maxGrowth,
   processBound,
 } from "../growth.ts";
 import { randomBits } from "../inputs.ts";
@@ -45,7 +45,7 @@ const tiny = "errands-base";
 const cacheBytes = 16 * 2 ** 20;
 const rememberedIds = 2000;
 /** Milliseconds. */
-const mostDelay = 10;
+const maxDelay = 10;
 
 export const soak: Suite = {
   name: "soak",
@@ -119,7 +119,7 @@ export const soak: Suite = {
 const words = { calls: "calls", server: "the server" };
 
 function growthFigure(name: string, samples: readonly MemorySample[], bound: GrowthBound): Figure {
-  const most = mostGrowth(samples.at(-1)!.requests, bound);
+  const most = maxGrowth(samples.at(-1)!.requests, bound);
   return { name, value: growthPerRequest(samples), unit: "bytes a request", most };
 }
 
@@ -130,7 +130,7 @@ function delayFigures(delays: ReturnType<typeof monitorEventLoopDelay>): Figure[
   });
   return [
     figure("p50", delays.percentile(50), null),
-    figure("p99", delays.percentile(99), mostDelay),
+    figure("p99", delays.percentile(99), maxDelay),
     figure("max", delays.max, null),
   ];
 }
@@ -232,7 +232,7 @@ async function serveClients(
   { watched, requests, atOnce, model }: Parameters,
   { begin, answered }: Hooks,
 ): Promise<void> {
-  const server = await serve({ learner, name: model, port: 0, mostTokens: rememberedIds });
+  const server = await serve({ learner, name: model, port: 0, maxHeldTokens: rememberedIds });
   const plan: Plan = {
     ...{ url: server.url, model, requests, atOnce, vocabulary: learner.info.vocabSize },
     long: watched === "loop" && model !== tiny,

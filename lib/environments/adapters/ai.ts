@@ -1,6 +1,6 @@
 /** Tools of the `ai` package (version 5 or 6), for `defineEnvironment`. Nothing of the package is loaded here. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "../tool.ts";
 
 /** What is used of that package's tools. */

@@ -1,6 +1,6 @@
 /** The tools of a server that speaks the Model Context Protocol, for `defineEnvironment`. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { type Tool, ToolError, tool } from "../tool.ts";
 
 /** What is used of a client of `@modelcontextprotocol/sdk`. */
@@ -29,7 +29,7 @@ export interface McpTools {
 }
 
 /** Tools of one server; more are taken for a server that never ends its list. */
-const mostTools = 1000;
+const maxTools = 1000;
 
 /**
  * What a server offers. An error in a tool's result is told to the agent; a server that is gone or too slow is a fault of
@@ -70,10 +70,10 @@ async function toolsOf(client: McpClient): Promise<Offered> {
     const page = await client.listTools(cursor === undefined ? {} : { cursor });
     tools.push(...page.tools);
     cursor = page.nextCursor;
-    if (tools.length > mostTools || (cursor !== undefined && page.tools.length === 0))
+    if (tools.length > maxTools || (cursor !== undefined && page.tools.length === 0))
       throw new NlacError(
         "ERR_ENVIRONMENT",
-        `The MCP server lists more than ${mostTools} tools, or has no end of them.`,
+        `The MCP server lists more than ${maxTools} tools, or has no end of them.`,
       );
   } while (cursor !== undefined);
   return tools;

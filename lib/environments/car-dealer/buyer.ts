@@ -1,10 +1,17 @@
 /** Who plays the buyer: rules, or a language model behind a service. */
 
 import { z } from "zod";
-import { streams, uniform } from "../../random.ts";
-import type { Message } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
-import { type Buyer, mostPaid, type Objection, type Offer, objection, slightlyOverBudget } from "./buyers.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Message } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
+import {
+  type Buyer,
+  maxPrice,
+  type Objection,
+  type Offer,
+  objection,
+  slightlyOverBudget,
+} from "./buyer-profiles.ts";
 
 /** What the dealer said, and what was answered. */
 export interface Exchange {
@@ -101,7 +108,7 @@ export const scriptedBuyer: Person = {
     }
     const offers = [...exchanges.map((past) => past.offer), offer];
     const cars = new Set(offers.flatMap((made) => made?.car.id ?? []));
-    if (buyer.mostCars !== undefined && cars.size > buyer.mostCars) {
+    if (buyer.maxCars !== undefined && cars.size > buyer.maxCars) {
       return { decision: "leave", utterance: "You have shown me too many cars. I am leaving." };
     }
     if (buyer.patience !== undefined && exchanges.length + 1 >= buyer.patience) {
@@ -118,7 +125,7 @@ export const scriptedBuyer: Person = {
 /** Dollars, in this reply. */
 function readyToPay({ buyer, seed, exchanges }: Situation): number {
   const start = lowestStart + (1 - lowestStart) * uniform(seed, streams.world, 0);
-  return mostPaid(buyer) * Math.min(1, start + concession * exchanges.length);
+  return maxPrice(buyer) * Math.min(1, start + concession * exchanges.length);
 }
 
 function counterOffer(ready: number): string {
@@ -163,7 +170,7 @@ const reply = z.object({
 /** Requests for one answer. */
 const attempts = 2;
 /** Longer utterances are cut. */
-const longestUtterance = 600;
+const maxUtteranceLength = 600;
 
 /**
  * A model as buyer. What the dealer says is data: it is quoted as a JSON string beside the offer, whose car and price come
@@ -207,7 +214,7 @@ export function readReply(said: string): Answer | undefined {
   const read = reply.safeParse(value);
   if (!read.success) return undefined;
   const { decision, utterance } = read.data;
-  return { decision, utterance: utterance.replace(/\s+/g, " ").slice(0, longestUtterance) };
+  return { decision, utterance: utterance.replace(/\s+/g, " ").slice(0, maxUtteranceLength) };
 }
 
 function dealerTurn(content: string, offer: Offer | undefined): string {
@@ -237,9 +244,9 @@ function buyerInstructions(buyer: Buyer): string {
       : [
           `You are impatient: after ${buyer.patience} replies of the dealer without a car that suits you, you leave.`,
         ]),
-    ...(buyer.mostCars === undefined
+    ...(buyer.maxCars === undefined
       ? []
-      : [`When more than ${buyer.mostCars} different cars were offered to you, you leave.`]),
+      : [`When more than ${buyer.maxCars} different cars were offered to you, you leave.`]),
     ...(buyer.least === undefined
       ? []
       : [
@@ -251,7 +258,7 @@ function buyerInstructions(buyer: Buyer): string {
     "",
     `You opened with: ${JSON.stringify(openingText(buyer))}`,
     `What you cannot do without: ${needsText(buyer)}`,
-    `${budgetText(buyer)} You never pay more than ${dollars(mostPaid(buyer))}, nor more than the market price.`,
+    `${budgetText(buyer)} You never pay more than ${dollars(maxPrice(buyer))}, nor more than the market price.`,
     ...manner,
     "",
     "Tell this little by little, as it comes up, and try to pay less than you could. Each turn comes as a JSON object: what",

@@ -3,11 +3,11 @@
  * For demonstrations and as a yardstick. It reads what is said by the phrases of buyer.ts.
  */
 
+import type { Action, Message } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
-import type { Action, Message } from "../contract.ts";
 import { dollars } from "./buyer.ts";
-import { mostOverBudget, slightlyOverBudget } from "./buyers.ts";
-import { type Car, features, type Inventory, inventories, mostDiscount } from "./inventory.ts";
+import { maxOverBudget, slightlyOverBudget } from "./buyer-profiles.ts";
+import { type Car, features, type Inventory, inventories, maxDiscount } from "./inventory.ts";
 
 /** What is known of the buyer and of the cars, from all that was said. */
 interface Knowledge {
@@ -82,7 +82,7 @@ function hear(known: Knowledge, { tool }: Action, { content }: Message): void {
   if (budget !== undefined) {
     known.budget = amount(budget);
     if (leeway!.includes("slightly over")) known.most = slightlyOverBudget;
-    if (leeway!.includes("flexible")) known.most = mostOverBudget;
+    if (leeway!.includes("flexible")) known.most = maxOverBudget;
   }
   const car = known.cars.get(Number(tool.arguments.car_id));
   if (car !== undefined) hearOpinion(known, car, content);
@@ -110,7 +110,7 @@ function hearOpinion(known: Knowledge, car: Car, content: string): void {
   }
   const [, counterOffer] = /I would pay (\$[\d,]+) now/.exec(content) ?? [];
   if (counterOffer !== undefined) {
-    known.caps.set(car.id, Math.max(amount(counterOffer), (1 - mostDiscount) * car.marketPrice));
+    known.caps.set(car.id, Math.max(amount(counterOffer), (1 - maxDiscount) * car.marketPrice));
   }
 }
 
@@ -176,7 +176,7 @@ function bestOffer(
     if ((needs.brand && car.brand !== known.brand) || (needs.type && car.type !== known.type)) continue;
     const asked = known.caps.get(car.id) ?? car.marketPrice;
     const price = Math.floor(Math.min(asked, known.most * budget));
-    if (price < (1 - mostDiscount) * car.marketPrice) continue;
+    if (price < (1 - maxDiscount) * car.marketPrice) continue;
     if (best === undefined || worth({ car, price }) > worth(best)) best = { car, price };
   }
   return best;

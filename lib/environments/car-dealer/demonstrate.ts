@@ -3,9 +3,9 @@
  * one (idle talk, a search for nothing, a discount that is not allowed) with what is wrong with it.
  */
 
-import { streams, uniform } from "../../random.ts";
-import type { Action, Demonstration, Episode, StepResult } from "../contract.ts";
-import { judged } from "../judged.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Action, Demonstration, Episode, StepResult } from "../../contract/environment.ts";
+import { judgedAction } from "../judged-action.ts";
 import { call, respond, scriptedDealer } from "./dealer.ts";
 
 /** @param start opens the same episode every time */
@@ -23,8 +23,8 @@ export async function demonstrate(start: () => Promise<Episode>, seed: number): 
     turns.push({
       action,
       judged: [
-        judged(action, expectation(action), result),
-        { ...judged(poor.action, poor.future, beside), advice: poor.advice, better: action },
+        judgedAction(action, expectation(action), result),
+        { ...judgedAction(poor.action, poor.future, beside), advice: poor.advice, better: action },
       ],
       observation: result.observation,
     });

@@ -8,11 +8,18 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
-import { openService, type ServiceSource } from "../services.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import type {
+  Action,
+  Environment,
+  Episode,
+  Message,
+  ResetOptions,
+  StepResult,
+} from "../../contract/environment.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import {
   dollars,
   type Exchange,
@@ -27,13 +34,13 @@ import {
   type Buyer,
   bestSale,
   buyers,
-  mostOverBudget,
+  maxOverBudget,
   type Offer,
   objection,
   saleReward,
-} from "./buyers.ts";
+} from "./buyer-profiles.ts";
 import { demonstrate } from "./demonstrate.ts";
-import { type Car, features, inventories, mostDiscount, mostShown } from "./inventory.ts";
+import { type Car, features, inventories, maxDiscount, maxShown } from "./inventory.ts";
 import { dealerTools, readCall, searchResult, shownCars } from "./tools.ts";
 
 const carDealerOptions = z.strictObject({
@@ -163,13 +170,13 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
   }
   const start = (task: CarDealerTask, options: ResetOptions) => startWith(person, task, options);
 
-  const driven = driver("carDealer", start);
+  const driven = singleEpisode("carDealer", start);
   return {
     name: "carDealer",
     actionFormat,
     maxTurns,
     turnLimitEnds: true,
-    rewardRange: [0, mostOverBudget],
+    rewardRange: [0, maxOverBudget],
     idle: { text: '{"name":"no_op","arguments":{}}', tool: { name: "no_op", arguments: {} } },
     async tasks(split) {
       checkSplit("carDealer", split);
@@ -264,8 +271,8 @@ function opening(buyer: Buyer, turns: number): Message[] {
         `You have ${turns} turns. In each you may first make one database call (no_op if there is nothing to search), then you`,
         "speak to the buyer by respond: with car_id and price it is an offer, else leave both out.",
         "",
-        `A search shows ${mostShown} cars at most. Offer one car at a time, only one that a search has shown you, and name`,
-        `its price in dollars. You may take at most ${Math.round(100 * mostDiscount)}% off the market price; give discounts`,
+        `A search shows ${maxShown} cars at most. Offer one car at a time, only one that a search has shown you, and name`,
+        `its price in dollars. You may take at most ${Math.round(100 * maxDiscount)}% off the market price; give discounts`,
         "only when you are asked for one. The buyer cannot do without some things and can without others: find out which.",
       ].join("\n"),
     },

@@ -3,7 +3,7 @@
  * they are the same everywhere. Prices are of no real market.
  */
 
-import { streams, uniform } from "../../random.ts";
+import { streams, uniform } from "../../base/random.ts";
 
 export type Split = "train" | "validation" | "test";
 
@@ -23,11 +23,11 @@ export interface Inventory {
 }
 
 /** What the dealer may take off the market price, at most. */
-export const mostDiscount = 0.1;
+export const maxDiscount = 0.1;
 /** Discounts that the database suggests with every car. */
-export const suggestedDiscounts: readonly number[] = [0.02, 0.05, mostDiscount];
+export const suggestedDiscounts: readonly number[] = [0.02, 0.05, maxDiscount];
 /** Cars that a search shows. */
-export const mostShown = 8;
+export const maxShown = 8;
 
 export const features = [
   "adaptive cruise control",

@@ -1,12 +1,12 @@
 /** What the dealer can do: search the database, or say something to the buyer, perhaps with an offer. */
 
-import { shown } from "../../checks.ts";
+import { shown } from "../../base/checks.ts";
+import type { ToolSchema } from "../../contract/environment.ts";
 import { type CheckArguments, compileArguments } from "../arguments.ts";
-import type { ToolSchema } from "../contract.ts";
-import { type Car, features, type Inventory, mostShown, search, suggestedDiscounts } from "./inventory.ts";
+import { type Car, features, type Inventory, maxShown, search, suggestedDiscounts } from "./inventory.ts";
 
 /** Longest thing that is said. */
-const longestReply = 1000;
+const maxReplyLength = 1000;
 /** Dollars; above all prices there are. */
 const highestPrice = 1e6;
 
@@ -24,7 +24,7 @@ export const dealerTools: readonly ToolSchema[] = [
   tool("search_car_that_have_features", "Find the cars that have at least all these features.", {
     features_list: {
       type: "array",
-      items: { type: "string", maxLength: longestReply },
+      items: { type: "string", maxLength: maxReplyLength },
       minItems: 1,
       maxItems: features.length,
       description: "Features of the database.",
@@ -35,7 +35,7 @@ export const dealerTools: readonly ToolSchema[] = [
     "respond",
     "Say something to the buyer. To offer a car, give also its car_id and the price; both or neither.",
     {
-      content: { type: "string", minLength: 1, maxLength: longestReply, description: "What you say." },
+      content: { type: "string", minLength: 1, maxLength: maxReplyLength, description: "What you say." },
       car_id: {
         type: "integer",
         description: "Number of the offered car, which a search must have shown.",
@@ -125,5 +125,5 @@ export function searchResult(cars: readonly Car[]): string {
 
 /** The cars of a search that its answer shows. */
 export function shownCars(cars: readonly Car[]): readonly Car[] {
-  return cars.slice(0, mostShown);
+  return cars.slice(0, maxShown);
 }

@@ -7,7 +7,7 @@
  * brings.
  */
 
-import type { Action, Demonstration, JudgedAction, Message } from "../contract.ts";
+import type { Action, Demonstration, JudgedAction, Message } from "../../contract/environment.ts";
 import {
   adviceText,
   composedKind,
@@ -38,7 +38,7 @@ import {
 /** Errands of these lengths are made up, and of as many moves as a digit can say. */
 const shortest = 2;
 const longest = 6;
-const mostMoves = 9;
+const maxMoves = 9;
 
 /** Shares: of hints that are followed, of errands at whose desk nothing is explained. */
 const followed = 0.8;
@@ -62,7 +62,7 @@ export function demonstrate(
   const explains = random() >= silent;
   // Half of the players know some of the order, as one has learned some of it: they are refused less often.
   const skill = random() < 0.5 ? 0.5 : 0;
-  let progress: Progress = { brought: [], movesLeft: length + pick(random, mostMoves - length + 1) };
+  let progress: Progress = { brought: [], movesLeft: length + pick(random, maxMoves - length + 1) };
   let told: string | undefined;
   const observation = {
     messages: [

@@ -9,10 +9,10 @@
  */
 
 import { z } from "zod";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import { streams, uniform } from "../../random.ts";
-import type { Action, Environment, Episode, ResetOptions, StepResult } from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Action, Environment, Episode, ResetOptions, StepResult } from "../../contract/environment.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { demonstrate } from "./demonstrate.ts";
 import {
   composedRules,
@@ -182,6 +182,6 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
       const deadEnd = deadEndIn(later.at(-1)?.[0]?.content ?? "");
       return thing === undefined || thing === deadEnd ? undefined : { ...action, text: thing };
     },
-    ...driver("errands", start),
+    ...singleEpisode("errands", start),
   };
 }

@@ -3,7 +3,7 @@
  * functions; and the exact success rate of a policy, by which learning can be judged without noise.
  */
 
-import { streams, uniform } from "../../random.ts";
+import { streams, uniform } from "../../base/random.ts";
 import { composedKind, composedParts, type Ending, type Event, kinds, things } from "./words.ts";
 
 /** A kind of errand. */

@@ -3,9 +3,9 @@
  * questions stands a poorer one (a guess too early, a question asked before or a forbidden one) with what is wrong with it.
  */
 
-import { derivedSeed, streams, uniform } from "../../random.ts";
-import type { Action, Demonstration, Observation, StepResult } from "../contract.ts";
-import { judged } from "../judged.ts";
+import { derivedSeed, streams, uniform } from "../../base/random.ts";
+import type { Action, Demonstration, Observation, StepResult } from "../../contract/environment.ts";
+import { judgedAction } from "../judged-action.ts";
 import type { City } from "./facts.ts";
 import { cityGuesser, guessAction, listedCities } from "./guesser.ts";
 
@@ -31,9 +31,9 @@ export async function demonstrate(
     shown.push({
       action,
       judged: [
-        judged(action, expectation(result.terminated), result),
+        judgedAction(action, expectation(result.terminated), result),
         {
-          ...judged(poor.action, poor.future, await play(poor.action.text, used)),
+          ...judgedAction(poor.action, poor.future, await play(poor.action.text, used)),
           advice: result.terminated
             ? `Guess now by "${action.text}", because it fits all the answers.`
             : `Ask "${action.text}" instead, because its answer tells more cities apart.`,

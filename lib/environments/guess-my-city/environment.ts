@@ -9,8 +9,8 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import type {
   Action,
   Environment,
@@ -19,9 +19,9 @@ import type {
   Observation,
   ResetOptions,
   StepResult,
-} from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
-import { openService, type ServiceSource } from "../services.ts";
+} from "../../contract/environment.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { cities as embeddedCities, type Split } from "./facts.ts";
 import { cityNames, countryNames, Guesses, Mentions, type NamedCity } from "./names.ts";
@@ -85,7 +85,7 @@ export interface GuessMyCityTask {
 }
 
 /** Longer texts are no question of this game. */
-const longestQuestion = 300;
+const maxQuestionLength = 300;
 
 /** The environment of Guess My City. Throws ERR_CONFIG for options that do not validate. */
 export function guessMyCity(options: GuessMyCityOptions = {}): Environment<GuessMyCityTask> {
@@ -144,7 +144,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
    * be won by trying. `Mentions` says which names it finds; of others, a model may tell whether they are right.
    */
   async function answer(who: Oracle, city: NamedCity, text: string, options: ResetOptions): Promise<Reply> {
-    if (text.trim() === "" || text.length > longestQuestion) {
+    if (text.trim() === "" || text.length > maxQuestionLength) {
       return { text: `${cannotTell} Please ask one short question.`, info: { understood: "nothing" } };
     }
     if (ofCities.in(text)) {
@@ -188,7 +188,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     };
   }
 
-  const driven = driver("guessMyCity", start);
+  const driven = singleEpisode("guessMyCity", start);
   return {
     name: "guessMyCity",
     actionFormat: "text",

@@ -1,6 +1,6 @@
 /** What the scripted oracle knows: a sentence for every city and every thing that may be asked about it. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { type CountryLines, climates, countries, sizes, statuses } from "./cities.ts";
 import type { NamedCity } from "./names.ts";
 

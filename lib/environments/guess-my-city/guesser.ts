@@ -3,9 +3,9 @@
  * is left. For demonstrations and as a yardstick.
  */
 
-import { streams, uniform } from "../../random.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Action, Observation } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
-import type { Action, Observation } from "../contract.ts";
 import { type City, cities, questionAbout, type TopicName, topicNames, topicOf } from "./facts.ts";
 import { plain } from "./names.ts";
 

@@ -1,7 +1,7 @@
 /** Who comes from the hidden city and answers: the table of facts, or a language model behind a service. */
 
-import type { Message, ResetOptions } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
+import type { Message, ResetOptions } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import { cityByName, topicOf } from "./facts.ts";
 import { blanked, cityNames, countryNames, Mentions, type NamedCity, plain } from "./names.ts";
 
@@ -43,7 +43,7 @@ export const scriptedOracle: Oracle = {
 /** Requests for one answer; the second and last one says what was wrong with the first reply. */
 const attempts = 2;
 /** Longer replies are cut. */
-const longestReply = 400;
+const maxReplyLength = 400;
 
 /**
  * A model as oracle. The question is data: it is quoted as a JSON string. A reply that names the city or the country, in
@@ -61,7 +61,7 @@ export function serviceOracle(service: ChatService): Oracle {
       let text = "";
       for (let attempt = 1; attempt <= attempts; attempt++) {
         const said = await service.complete(messages, { seed, signal });
-        text = withoutThinking(said).replace(/\s+/g, " ").slice(0, longestReply);
+        text = withoutThinking(said).replace(/\s+/g, " ").slice(0, maxReplyLength);
         if (text !== "" && !secrets.in(text)) return { text, info: { attempts: attempt } };
         messages.push(
           { role: "assistant", content: said },

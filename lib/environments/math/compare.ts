@@ -33,7 +33,7 @@ export interface Comparison extends Fuel {
 }
 
 /** Longer bare lists and sets must agree in order. */
-const mostUnordered = 48;
+const maxUnordered = 48;
 
 /** Whether the prediction `b` says what the gold answer `a` does. */
 export function same(a: Node, b: Node, comparison: Comparison): boolean {
@@ -197,7 +197,7 @@ function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
   }
   if (collection.kind === "list" && other.kind === "matrix") return false;
   return (
-    items.length > 1 && items.length <= mostUnordered && items.every((item) => same(item, other, comparison))
+    items.length > 1 && items.length <= maxUnordered && items.every((item) => same(item, other, comparison))
   );
 }
 
@@ -243,7 +243,7 @@ function sameInOrder(a: readonly Node[], b: readonly Node[], comparison: Compari
 
 /** As sets: each has a partner in the other. */
 function sameUnordered(a: readonly Node[], b: readonly Node[], comparison: Comparison): boolean {
-  if (a.length > mostUnordered || b.length > mostUnordered) return sameInOrder(a, b, comparison);
+  if (a.length > maxUnordered || b.length > maxUnordered) return sameInOrder(a, b, comparison);
   return (
     a.every((item) => b.some((other) => same(item, other, comparison))) &&
     b.every((other) => a.some((item) => same(item, other, comparison)))

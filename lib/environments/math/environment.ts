@@ -7,11 +7,18 @@ import { createHash } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
-import { checkInteger } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import { permutation, streams } from "../../random.ts";
-import type { Action, Environment, Episode, Observation, ResetOptions, StepResult } from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
+import { checkInteger } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { permutation, streams } from "../../base/random.ts";
+import type {
+  Action,
+  Environment,
+  Episode,
+  Observation,
+  ResetOptions,
+  StepResult,
+} from "../../contract/environment.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { hasBox } from "./extract.ts";
 import { gradeEpisode } from "./grade.ts";
 import { ownProblems } from "./problems.ts";
@@ -117,7 +124,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     },
     taskId: (task) => task.id,
     start,
-    ...driver("math", start),
+    ...singleEpisode("math", start),
   };
 }
 

@@ -16,11 +16,11 @@ export function burn(fuel: Fuel, amount = 1): void {
 }
 
 /** Larger numerators and denominators are given up on. */
-const mostBits = 16_384;
+const maxBits = 16_384;
 const largestFactorial = 600n;
 /** Decimals of a fraction that are rounded have so many places or more. */
-const leastPlaces = 6;
-const mostPlaces = 300;
+const minPlaces = 6;
+const maxPlaces = 300;
 
 /** The exact value of an expression of fractions; undefined where there is a name, a root or a constant. */
 export function exact(node: Node, fuel: Fuel): Fraction | undefined {
@@ -73,7 +73,7 @@ function bounded(value: Fraction | undefined, fuel: Fuel): Fraction | undefined 
   const size = bits(value);
   // What reducing a fraction costs.
   burn(fuel, (size >> 6) ** 2);
-  return size > mostBits ? undefined : value;
+  return size > maxBits ? undefined : value;
 }
 
 function bits(value: Fraction): number {
@@ -87,7 +87,7 @@ function isWhole(value: Fraction): boolean {
 /** Only whole exponents: roots of fractions would have to be factored. */
 function power(base: Fraction, exponent: Fraction, fuel: Fuel): Fraction | undefined {
   // The result has at least so many bits.
-  if (!isWhole(exponent) || exponent.n > mostBits || Number(exponent.n) * (bits(base) - 1) > mostBits)
+  if (!isWhole(exponent) || exponent.n > maxBits || Number(exponent.n) * (bits(base) - 1) > maxBits)
     return undefined;
   if (base.n === 0n && exponent.s <= 0n) return exponent.n === 0n ? new Fraction(1) : undefined;
   return bounded(base.pow(exponent), fuel);
@@ -122,7 +122,7 @@ function call(name: string, parameters: readonly Node[], fuel: Fuel): Fraction |
       if (second === undefined || !isWhole(first) || !isWhole(second)) return undefined;
       if (first.s < 0n || second.s < 0n || second.n > first.n) return undefined;
       const k = second.n < first.n - second.n ? second.n : first.n - second.n;
-      if (k > largestFactorial || Number(k) * bits(first) > mostBits) return undefined;
+      if (k > largestFactorial || Number(k) * bits(first) > maxBits) return undefined;
       return bounded(new Fraction(productOf(first.n - k + 1n, first.n, fuel), productOf(1n, k, fuel)), fuel);
     }
     case "mod":
@@ -152,8 +152,7 @@ export function roundsTo(value: Fraction, irrational: boolean, literal: Node): b
   const decimal = asDecimal(literal);
   if (decimal === undefined) return false;
   const { places, significant } = decimal;
-  if (irrational ? significant < 4 : significant < 5 || places < leastPlaces || terminates(value))
-    return false;
+  if (irrational ? significant < 4 : significant < 5 || places < minPlaces || terminates(value)) return false;
   const off = value.sub(decimal.value).mul(new Fraction(10n ** BigInt(places)));
   return off.abs().lte(0.5) || (significant >= 6 && off.abs().lt(1) && off.s === decimal.value.s);
 }
@@ -164,7 +163,7 @@ export function roundedAlike(a: Node, b: Node): boolean {
   if (first === undefined || second === undefined || first.places === second.places) return false;
   const places = Math.min(first.places, second.places);
   const half = new Fraction(1n, 2n * 10n ** BigInt(places));
-  return places >= leastPlaces && first.value.sub(second.value).abs().lte(half);
+  return places >= minPlaces && first.value.sub(second.value).abs().lte(half);
 }
 
 interface Decimal {
@@ -189,8 +188,7 @@ function asDecimal(node: Node): Decimal | undefined {
   const [mantissa, power] = node.items as [Node, Node];
   const digits = asDecimal(mantissa);
   const exponent = digits && tenTo(power);
-  if (exponent === undefined || Math.abs(exponent) > mostPlaces || digits!.places < exponent)
-    return undefined;
+  if (exponent === undefined || Math.abs(exponent) > maxPlaces || digits!.places < exponent) return undefined;
   const { value, places, significant } = digits!;
   return { value: value.mul(new Fraction(10).pow(exponent)!), places: places - exponent, significant };
 }

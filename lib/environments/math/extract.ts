@@ -3,9 +3,9 @@
  * the way a person would: see prose.ts. Every scan is linear in the text.
  */
 
-import { fromProse, isProse, longestAnswer } from "./prose.ts";
+import { fromProse, isProse, maxAnswerLength } from "./prose.ts";
 
-export { longestAnswer };
+export { maxAnswerLength };
 
 interface Box {
   content: string;
@@ -30,7 +30,7 @@ export function boxes(text: string): Box[] {
       found.push({ content, start: match.index, end });
       opening.lastIndex = end;
     } else {
-      const word = /^[^\s$\\{}]+/.exec(text.slice(at, at + longestAnswer));
+      const word = /^[^\s$\\{}]+/.exec(text.slice(at, at + maxAnswerLength));
       if (word === null) continue;
       const content = word[0].replace(/[.,;:]+$/, "");
       if (content === "") continue;

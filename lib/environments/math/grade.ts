@@ -1,11 +1,11 @@
 /** The grader of mathematical answers. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { judge } from "./judge.ts";
 import { judgeWithLibrary, waiting } from "./library.ts";
 
 /** Pairs that may wait for the thread, the one that is being judged among them. */
-export const mostWaiting = 4096;
+export const maxWaiting = 4096;
 
 /**
  * Whether a prediction gives the gold answer.
@@ -20,10 +20,10 @@ export const mostWaiting = 4096;
  */
 export async function gradeMath(gold: string, prediction: string): Promise<boolean> {
   const verdict = judge(gold, prediction);
-  if (verdict === undefined && waiting() >= mostWaiting)
+  if (verdict === undefined && waiting() >= maxWaiting)
     throw new NlacError(
       "ERR_BUSY",
-      `gradeMath: ${mostWaiting} answers wait to be judged. Await some of them before you ask for more.`,
+      `gradeMath: ${maxWaiting} answers wait to be judged. Await some of them before you ask for more.`,
     );
   return verdict ?? judgeWithLibrary(gold, prediction);
 }

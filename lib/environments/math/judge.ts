@@ -2,7 +2,7 @@
 
 import { type Comparison, same, type Values } from "./compare.ts";
 import { OutOfFuel } from "./exact.ts";
-import { answerCandidates, longestAnswer } from "./extract.ts";
+import { answerCandidates, maxAnswerLength } from "./extract.ts";
 import { bare, type Commas, clean, tokenize } from "./latex.ts";
 import type { Node } from "./node.ts";
 import { parse } from "./parse.ts";
@@ -39,7 +39,7 @@ export function judge(gold: string, prediction: string, values?: Values): boolea
 }
 
 function agrees(gold: string, answer: string, comparison: Comparison): boolean {
-  if (gold.length > longestAnswer || answer.length > longestAnswer) return gold.trim() === answer.trim();
+  if (gold.length > maxAnswerLength || answer.length > maxAnswerLength) return gold.trim() === answer.trim();
   const bareGold = bare(gold);
   const bareAnswer = bare(answer);
   if (bareGold === bareAnswer) return true;

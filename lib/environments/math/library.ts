@@ -5,12 +5,12 @@
 
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 
 /** Milliseconds for one judgement, after which it is a no and the thread is killed. */
 export const limit = 1000;
 /** Megabytes the thread may hold. */
-const mostMemory = 256;
+const maxMemory = 256;
 
 let thread: Promise<Worker> | undefined;
 let line: Promise<unknown> = Promise.resolve();
@@ -62,7 +62,7 @@ async function start(): Promise<Worker> {
   const compiled = import.meta.url.endsWith(".js");
   const worker = new Worker(new URL(compiled ? "./worker.js" : "./worker.ts", import.meta.url), {
     execArgv: compiled ? [] : ["--import", "jiti/register"],
-    resourceLimits: { maxOldGenerationSizeMb: mostMemory },
+    resourceLimits: { maxOldGenerationSizeMb: maxMemory },
   });
   // The question that is waiting hears of it; a thread that is being killed may still run out of memory.
   worker.on("error", () => {});

@@ -4,7 +4,7 @@
  */
 
 /** Longer answers are compared as text only. */
-export const longestAnswer = 2000;
+export const maxAnswerLength = 2000;
 
 /** Two or more plain words outside of commands and text boxes, or one that begins a sentence. */
 export function isProse(text: string): boolean {
@@ -13,7 +13,7 @@ export function isProse(text: string): boolean {
   return (
     words.length >= 2 ||
     (words.length > 0 && /\$|\\\(|\\\[|^\W*[A-Z][a-z]+[:,\s]/.test(outside)) ||
-    text.length > longestAnswer
+    text.length > maxAnswerLength
   );
 }
 
@@ -21,22 +21,22 @@ export function fromProse(text: string): string | undefined {
   const found = formulas(text);
   const marked = afterMarker(text);
   if (marked !== undefined) {
-    const end = Math.min(text.length, marked + 4 * longestAnswer);
+    const end = Math.min(text.length, marked + 4 * maxAnswerLength);
     const near = found.filter((piece) => piece.end > marked && piece.start < end);
     const shown = masked(text.slice(marked, end), near, marked);
     for (const sentence of sentences(shown, marked)) {
-      const stated = answerOf(sentence, shown, marked, near);
+      const stated = statedAnswer(sentence, shown, marked, near);
       if (stated !== undefined) return stated;
     }
     // A word, as in "The answer is odd."
     const line = /^[\s*:#]*([^\n]+)/.exec(text.slice(marked, end))?.[1]?.replace(/[\s.*]+$/, "");
     if (line !== undefined && line !== "") return line;
   }
-  const from = Math.max(0, text.length - 10 * longestAnswer);
+  const from = Math.max(0, text.length - 10 * maxAnswerLength);
   const near = found.filter((piece) => piece.end > from);
   const shown = masked(text.slice(from), near, from);
   for (const sentence of [...sentences(shown, from)].reverse()) {
-    const stated = answerOf(sentence, shown, from, near);
+    const stated = statedAnswer(sentence, shown, from, near);
     if (stated !== undefined) return stated;
   }
   return undefined;
@@ -48,7 +48,7 @@ function afterMarker(text: string): number | undefined {
   let after: number | undefined;
   for (let match = marker.exec(text); match !== null; match = marker.exec(text)) {
     // Nothing follows a heading at the end.
-    if (/\S/.test(text.slice(marker.lastIndex, marker.lastIndex + longestAnswer))) after = marker.lastIndex;
+    if (/\S/.test(text.slice(marker.lastIndex, marker.lastIndex + maxAnswerLength))) after = marker.lastIndex;
   }
   return after;
 }
@@ -74,7 +74,7 @@ function formulas(text: string): Piece[] {
       continue;
     }
     const content = text.slice(from, end).trim();
-    if (content !== "" && content.length <= longestAnswer) {
+    if (content !== "" && content.length <= maxAnswerLength) {
       const after = /^\s*(%|pct\b|percent\b)/.exec(text.slice(end + close.length, end + close.length + 12));
       found.push({
         content: after === null ? content : `${content}%`,
@@ -122,7 +122,7 @@ function* sentences(shown: string, from: number): Generator<Span> {
 }
 
 /** A sentence's last piece, and pieces joined to it by a comma or "and", without reasons and conditions. */
-function answerOf(
+function statedAnswer(
   { start, end }: Span,
   shown: string,
   from: number,
@@ -179,7 +179,7 @@ function plainPieces(sentence: string, from: number): Piece[] {
       .replace(/^[*"'“]+|[*"'”.,;:!?]+$/g, "")
       .replace(unit, "");
     const percent = /^\s*(?:%|pct\b|percent\b)/.test(sentence.slice(end, end + 12)) ? "%" : "";
-    if (/[\d∞π]/.test(content) && content.length <= longestAnswer)
+    if (/[\d∞π]/.test(content) && content.length <= maxAnswerLength)
       found.push({ content: content + percent, start: from + start, end: from + start + content.length });
     i = last;
   }
@@ -192,7 +192,7 @@ function depthOf(word: string): number {
 }
 
 function isMathematics(word: string): boolean {
-  if (word.length > longestAnswer || !/[\d∞π]/.test(word)) return false;
+  if (word.length > maxAnswerLength || !/[\d∞π]/.test(word)) return false;
   const bare = word.replace(/^[*"'“]+|[*"'”.,;:!?]+$/g, "");
   return !/[A-Za-z]{2,}/.test(bare.replace(unit, "").replace(functionsAndConstants, ""));
 }

@@ -34,10 +34,10 @@ const complexPoints = pointsOf("complex", 4);
 /** At so many points two expressions with names must have a value. */
 const enough = 3;
 /** Sums and products of more terms have no value here, nor have factorials of larger numbers. */
-const mostTerms = 1000;
+const maxTerms = 1000;
 const largestFactorial = 5000;
 /** Larger matrices and higher powers of them have no value here. */
-const mostEntries = 100;
+const maxEntries = 100;
 const largestMatrixPower = 100;
 
 /** Whether a and b have the same value wherever both have one; for a number, b may be its decimals and the reverse. */
@@ -243,7 +243,7 @@ class Evaluation {
 
   private matrix(nodes: readonly Node[][], style: string): Value {
     const width = nodes[0]!.length;
-    if (nodes.length * width > mostEntries || nodes.some((row) => row.length !== width)) throw new NoValue();
+    if (nodes.length * width > maxEntries || nodes.some((row) => row.length !== width)) throw new NoValue();
     const matrix = math.matrix(nodes.map((row) => row.map((entry) => this.scalar(entry))));
     return style === "vmatrix" ? compute.det!(matrix) : matrix;
   }
@@ -329,7 +329,7 @@ class Evaluation {
     if (index?.kind !== "name") throw new NoValue();
     const from = this.real(this.scalar(low!));
     const to = this.real(this.scalar(high!));
-    if (!from.isInteger() || !to.isInteger() || to.minus(from).gt(mostTerms)) throw new NoValue();
+    if (!from.isInteger() || !to.isInteger() || to.minus(from).gt(maxTerms)) throw new NoValue();
     const outer = this.indices.get(index.name);
     let total: Value = this.number(name === "sum" ? "0" : "1");
     for (let at = from; at.lte(to); at = at.plus(1)) {

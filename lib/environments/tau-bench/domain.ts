@@ -2,8 +2,8 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { NlacError } from "../../errors.ts";
-import type { ToolSchema } from "../contract.ts";
+import { NlacError } from "../../base/errors.ts";
+import type { ToolSchema } from "../../contract/environment.ts";
 import { airlineTools } from "./airline.ts";
 import { Database, type SharedData } from "./database.ts";
 import { BaseText } from "./hash.ts";

@@ -1,6 +1,6 @@
 /** Random choices one after the other, the same for the same seed. */
 
-import { streams, uniform } from "../../random.ts";
+import { streams, uniform } from "../../base/random.ts";
 
 export class Draws {
   readonly #seed: number;

@@ -11,8 +11,8 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { z } from "zod";
-import { inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
+import { inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import type {
   Action,
   Environment,
@@ -21,14 +21,14 @@ import type {
   ResetOptions,
   StepResult,
   ToolSchema,
-} from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
+} from "../../contract/environment.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import type { Database, DatabaseState } from "./database.ts";
 import { type Domain, domainNames, openDomain, transferTool } from "./domain.ts";
+import { openUser, type UserOption } from "./open-user.ts";
 import { readTasks, type TauBenchTask } from "./tasks.ts";
 import { str } from "./text.ts";
 import { type Conversation, stopWord } from "./user.ts";
-import { openUser, type UserOption } from "./users.ts";
 import { type Dict, parseJson } from "./values.ts";
 
 const optionsSchema = z.strictObject({
@@ -43,7 +43,7 @@ const optionsSchema = z.strictObject({
   test: z.string().default("tasks_test.json"),
   /** Turns an episode allows, calls included. Default 30, the benchmark's. */
   turns: z.int().min(1).default(30),
-  /** How actions are written (contract.ts). Default "tool". */
+  /** How actions are written (contract/environment.ts). Default "tool". */
   actionFormat: z.enum(["tool", "call"]).default("tool"),
 });
 
@@ -94,7 +94,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     });
   }
 
-  const driven = driver("tauBench", start);
+  const driven = singleEpisode("tauBench", start);
   return {
     name: "tauBench",
     actionFormat,

@@ -5,9 +5,9 @@
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { fromFileSystem, NlacError } from "../../errors.ts";
-import { requireEmpty } from "../../run/files.ts";
-import { writeAtomically } from "../../write-atomically.ts";
+import { fromFileSystem, NlacError } from "../../base/errors.ts";
+import { requireEmpty } from "../../files/files.ts";
+import { writeAtomically } from "../../files/write-atomically.ts";
 import { type DomainName, domainNames, openDomain } from "./domain.ts";
 import { readLiteral } from "./literals.ts";
 import { readTasks } from "./tasks.ts";

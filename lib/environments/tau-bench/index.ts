@@ -1,4 +1,5 @@
 export { type TauBenchOptions, tauBench } from "./environment.ts";
+export type { UserOption } from "./open-user.ts";
 export {
   type RetailSynthesis,
   type SynthesizeRetailOptions,
@@ -8,4 +9,3 @@ export {
 export type { TauBenchCall, TauBenchTask } from "./tasks.ts";
 export type { Conversation, ConversationOptions, User } from "./user.ts";
 export type { SimulatedUserOptions } from "./user-simulated.ts";
-export type { UserOption } from "./users.ts";

@@ -3,7 +3,7 @@
  * keyword arguments alone, which are read as dicts. Nothing is executed, and whatever else stands there is refused.
  */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import type { Dict, Value } from "./values.ts";
 
 const blank = /(?:[ \t\r\n\f]|\\\r?\n|#[^\n]*)*/y;

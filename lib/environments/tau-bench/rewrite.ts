@@ -3,8 +3,8 @@
  * fact of the template's text and brings in no number or id of its own; else the template's text stands.
  */
 
-import type { Message } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
+import type { Message } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import type { Instruction } from "./instruction.ts";
 
 /** How often the model is asked for one text. */

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 
 const addressSchema = z.object({
   address1: z.string(),

@@ -9,11 +9,11 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import { derivedSeed, permutation, streams } from "../../random.ts";
-import type { ChatService } from "../service.ts";
-import { openService, type ServiceSource } from "../services.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { derivedSeed, permutation, streams } from "../../base/random.ts";
+import type { ChatService } from "../../services/chat-service.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
 import { type Domain, openDomain } from "./domain.ts";
 import { Draws } from "./draws.ts";
 import { defaultData } from "./environment.ts";
@@ -80,7 +80,7 @@ export interface RetailSynthesis {
 export type Rejection = "does not fit the records" | "is there already" | Fault;
 
 /** How often a scenario is drawn, for each that is wanted, before it is given up. */
-const mostDraws = 100;
+const maxDraws = 100;
 
 /** Most instructions that are being rewritten at once. */
 const rewritesAtOnce = 16;
@@ -182,7 +182,7 @@ function drawScenarios(
   const drafts = new Map<string, Draft>();
   for (let i = 0; drafts.size < count; i++) {
     throwIfAborted(signal);
-    if (customers.length === 0 || i === mostDraws * count) {
+    if (customers.length === 0 || i === maxDraws * count) {
       throw new NlacError(
         "ERR_VALUE",
         `${customers.length} customers gave ${drafts.size} of ${count} different scenarios; ask for fewer.`,

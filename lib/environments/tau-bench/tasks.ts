@@ -1,7 +1,7 @@
 /** What an episode of tau-bench starts from: a customer, what the customer wants, and the calls that would be right. */
 
 import { readFileSync } from "node:fs";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { dumps } from "./text.ts";
 import { type Dict, parseJson, type Value } from "./values.ts";
 

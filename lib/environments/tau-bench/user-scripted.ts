@@ -5,7 +5,7 @@
  * a sentence that lists nothing but traits of character is left out. To what the agent says it answers the first of
  * these that fits:
  *
- * 1. After `mostTurns` turns of the agent: the stop word.
+ * 1. After `maxAgentTurns` turns of the agent: the stop word.
  * 2. Asked who it is: what the instruction tells of its name, e-mail address, zip code and user id.
  * 3. Asked to confirm, or whether to go ahead: yes.
  * 4. Asked whether there is anything else: the stop word.
@@ -18,11 +18,11 @@
  * believes an agent that says it is done. So a success rate with it is not one with a simulated person.
  */
 
-import { throwIfAborted } from "../../errors.ts";
+import { throwIfAborted } from "../../base/errors.ts";
 import { stopWord, type User } from "./user.ts";
 
 /** Turns of the agent that a conversation takes at most. */
-export const mostTurns = 12;
+export const maxAgentTurns = 12;
 
 export const scriptedUser: User = {
   async start({ instruction }, { signal }) {
@@ -34,7 +34,7 @@ export const scriptedUser: User = {
       async respond(text) {
         throwIfAborted(signal);
         turns++;
-        return turns >= mostTurns ? stopWord : answer(text, instruction, request);
+        return turns >= maxAgentTurns ? stopWord : answer(text, instruction, request);
       },
     };
   },

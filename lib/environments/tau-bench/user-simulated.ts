@@ -14,13 +14,13 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
+import { checkConfig, inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { derivedSeed, streams } from "../../base/random.ts";
+import type { Message } from "../../contract/environment.ts";
 import { malformed, type Parsed, sections } from "../../prompts/parsing.ts";
-import { derivedSeed, streams } from "../../random.ts";
-import type { Message } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
-import { openService, type ServiceSource } from "../services.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
 import { type Conversation, stopWord, type User } from "./user.ts";
 
 export const strategies = ["plain", "react", "verify", "reflection"] as const;

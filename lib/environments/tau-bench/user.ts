@@ -1,9 +1,9 @@
 /**
  * The customer of an episode, behind one interface: played by a language model (user-simulated.ts) or by rules
- * (user-scripted.ts). users.ts opens either.
+ * (user-scripted.ts). open-user.ts opens either.
  */
 
-import type { Usage } from "../contract.ts";
+import type { Usage } from "../../contract/environment.ts";
 import type { TauBenchTask } from "./tasks.ts";
 
 /** Said by a customer who is done; the episode ends there. */

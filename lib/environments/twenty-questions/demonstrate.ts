@@ -3,7 +3,7 @@
  * questions stands a poorer one (a guess out of the blue, or a question asked before) with what is wrong with it.
  */
 
-import { derivedSeed, streams, uniform } from "../../random.ts";
+import { derivedSeed, streams, uniform } from "../../base/random.ts";
 import type {
   Action,
   Demonstration,
@@ -12,7 +12,7 @@ import type {
   Message,
   ResetOptions,
   StepResult,
-} from "../contract.ts";
+} from "../../contract/environment.ts";
 import { scriptedGuesser, withArticle } from "./guesser.ts";
 import { readQuestion } from "./questions.ts";
 

@@ -12,12 +12,19 @@
  * listed; and the last question is asked for as a guess.
  */
 
-import { inOption } from "../../checks.ts";
-import { NlacError, throwIfAborted } from "../../errors.ts";
-import type { Action, Environment, Episode, Message, ResetOptions, StepResult } from "../contract.ts";
-import { checkSplit, driver, episodeOver } from "../driver.ts";
-import type { ChatService } from "../service.ts";
-import { openService, type ServiceSource } from "../services.ts";
+import { inOption } from "../../base/checks.ts";
+import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import type {
+  Action,
+  Environment,
+  Episode,
+  Message,
+  ResetOptions,
+  StepResult,
+} from "../../contract/environment.ts";
+import type { ChatService } from "../../services/chat-service.ts";
+import { openService, type ServiceSource } from "../../services/open-service.ts";
+import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { Names, type Word } from "./names.ts";
 import { type Oracle, scriptedOracle, serviceOracle } from "./oracle.ts";
@@ -151,7 +158,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     };
   }
 
-  const driven = driver("twentyQuestions", start);
+  const driven = singleEpisode("twentyQuestions", start);
   return {
     name: "twentyQuestions",
     actionFormat: "text",

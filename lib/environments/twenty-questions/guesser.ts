@@ -4,9 +4,9 @@
  * is known, what may still be meant, and why the question comes next.
  */
 
-import { streams, uniform } from "../../random.ts";
+import { streams, uniform } from "../../base/random.ts";
+import type { Action } from "../../contract/environment.ts";
 import type { ScriptedPolicy } from "../check.ts";
-import type { Action } from "../contract.ts";
 import { type Answer, type AttributeName, attributeNames, attributes } from "./attributes.ts";
 import { Names } from "./names.ts";
 import { namedPhrase, readQuestion } from "./questions.ts";

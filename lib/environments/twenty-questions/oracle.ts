@@ -1,11 +1,11 @@
 /** Who knows the hidden word and answers: the table, or a language model behind a service. */
 
-import { NlacError } from "../../errors.ts";
-import type { Message, ResetOptions } from "../contract.ts";
-import { type ChatService, withoutThinking } from "../service.ts";
+import { NlacError } from "../../base/errors.ts";
+import type { Message, ResetOptions } from "../../contract/environment.ts";
+import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import type { Answer } from "./attributes.ts";
 import type { Names } from "./names.ts";
-import { answerFrom, guessedPhrase, longestQuestion, namedPhrase, readQuestion } from "./questions.ts";
+import { answerFrom, guessedPhrase, maxQuestionLength, namedPhrase, readQuestion } from "./questions.ts";
 import { byName, objectNamed } from "./table.ts";
 
 export interface Reply {
@@ -67,7 +67,7 @@ export function serviceOracle(service: ChatService, names: Names): Oracle {
   };
   return {
     async answer(hidden, text, options) {
-      if (text.trim() === "" || text.length > longestQuestion) return { verdict: "invalid", info: {} };
+      if (text.trim() === "" || text.length > maxQuestionLength) return { verdict: "invalid", info: {} };
       const named = namedPhrase(text);
       if (named !== undefined && names.names(named, hidden))
         return { verdict: "found", info: { guess: named } };

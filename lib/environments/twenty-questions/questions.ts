@@ -34,12 +34,12 @@ const frames: readonly Frame[] = ["is", "has", "does", "you", "use", "at", "of"]
 const known = new Map<string, { name: AttributeName; negated: boolean }>();
 
 /** Longer texts are no question of this game. */
-export const longestQuestion = 300;
+export const maxQuestionLength = 300;
 
 /** Reads one turn's text. Takes time linear in its length. */
 export function readQuestion(text: string): Question {
   const trimmed = text.trim();
-  if (trimmed === "" || trimmed.length > longestQuestion || !/[a-z]/i.test(trimmed))
+  if (trimmed === "" || trimmed.length > maxQuestionLength || !/[a-z]/i.test(trimmed))
     return { kind: "invalid" };
   if ((trimmed.match(/\?/g) ?? []).length > 1) return { kind: "other", reason: "several" };
   const words = plain(trimmed);

@@ -12,7 +12,7 @@
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import { Names, type Word } from "./names.ts";
 import type { Oracle } from "./oracle.ts";
 import { namedPhrase, readQuestion, withoutNegation } from "./questions.ts";
@@ -55,7 +55,7 @@ const noWeight = 0.3;
 /** Weight that speaks for no answer. */
 const doubt = 0.05;
 /** The share of the weight by which one answer must outweigh the other. */
-const leastMargin = 0.4;
+const minMargin = 0.4;
 
 /** Sparse, of length 1. */
 type Vector = ReadonlyMap<number, number>;
@@ -234,7 +234,7 @@ export function recordedOracle(answers: RecordedAnswers, words: readonly Word[],
         return { verdict: "found", info: { guess: named } };
       const { question, negated } = withoutNegation(text);
       const margin = answers.margin(object, question) * (negated ? -1 : 1);
-      if (Math.abs(margin) >= leastMargin) return { verdict: margin > 0 ? "yes" : "no", info: { margin } };
+      if (Math.abs(margin) >= minMargin) return { verdict: margin > 0 ? "yes" : "no", info: { margin } };
       // It is another thing of the game, and nobody said that it is one of those too.
       if (named !== undefined && names.meaning(named) !== undefined)
         return { verdict: "no", info: { margin } };

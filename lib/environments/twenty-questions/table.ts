@@ -1,6 +1,6 @@
 /** The table of answers: every object's value of every attribute, worked out once from objects.ts. */
 
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import {
   type Answer,
   type Attribute,

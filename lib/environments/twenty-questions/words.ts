@@ -6,7 +6,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { NlacError } from "../../errors.ts";
+import { NlacError } from "../../base/errors.ts";
 import type { Word } from "./names.ts";
 
 /** A game's words, those for training and those for testing. */

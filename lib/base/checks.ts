@@ -1,0 +1,100 @@
+/** Checks of arguments and configurations. `where` names the argument in messages. */
+
+import { z } from "zod";
+import { NlacError } from "./errors.ts";
+
+/** Throws ERR_VALUE unless `value` is a number in [least, most]. */
+export function checkNumber(value: unknown, where: string, least: number, most = Number.MAX_VALUE): number {
+  if (typeof value === "number" && value >= least && value <= most) return value;
+  throw new NlacError(
+    "ERR_VALUE",
+    `${where} must be a ${rangeOfNumber(least, most)}; it is ${shown(value)}.`,
+  );
+}
+
+function rangeOfNumber(least: number, most: number): string {
+  if (most !== Number.MAX_VALUE) return `number from ${least} to ${most}`;
+  if (least === -Number.MAX_VALUE) return "finite number";
+  return least === Number.MIN_VALUE ? "finite number above 0" : `finite number of at least ${least}`;
+}
+
+/** Throws ERR_VALUE unless `value` is an integer in [least, most]. */
+export function checkInteger(
+  value: unknown,
+  where: string,
+  least: number,
+  most = Number.MAX_SAFE_INTEGER,
+): number {
+  if (Number.isInteger(value) && (value as number) >= least && (value as number) <= most) {
+    return value as number;
+  }
+  const range = most === Number.MAX_SAFE_INTEGER ? `of at least ${least}` : `from ${least} to ${most}`;
+  throw new NlacError("ERR_VALUE", `${where} must be an integer ${range}; it is ${shown(value)}.`);
+}
+
+/** Throws ERR_VALUE unless `value` is true or false. */
+export function checkBoolean(value: unknown, where: string): boolean {
+  if (typeof value === "boolean") return value;
+  throw new NlacError("ERR_VALUE", `${where} must be true or false; it is ${shown(value)}.`);
+}
+
+/** A seed of 64 unsigned bits, from a non-negative safe integer or a bigint. */
+export function checkSeed(value: unknown, where: string): bigint {
+  if (typeof value === "number" && Number.isSafeInteger(value) && value >= 0) return BigInt(value);
+  if (typeof value === "bigint" && value >= 0n && value < 1n << 64n) return value;
+  throw new NlacError(
+    "ERR_VALUE",
+    `${where} must be an integer from 0 to 2^53 - 1, or a bigint below 2^64; it is ${shown(value)}.`,
+  );
+}
+
+/** Throws ERR_VALUE unless `value` is one of `choices`. */
+export function checkChoice<T extends string>(value: unknown, where: string, choices: readonly T[]): T {
+  if (choices.includes(value as T)) return value as T;
+  const names = choices.map((choice) => `"${choice}"`).join(" or ");
+  throw new NlacError("ERR_VALUE", `${where} must be ${names}; it is ${shown(value)}.`);
+}
+
+/** Throws `code` for a key of `value` that is not in `known`: a misspelt option must not be ignored. */
+export function checkKeys(
+  value: object,
+  where: string,
+  known: readonly string[],
+  code: "ERR_CONFIG" | "ERR_VALUE",
+) {
+  for (const key of Object.keys(value)) {
+    if (known.includes(key)) continue;
+    throw new NlacError(code, `${where} has no ${shown(key)}; it takes ${known.join(", ")}.`);
+  }
+}
+
+/** The given options over the defaults; what was given as undefined counts as not given. */
+export function withDefaults<T extends object>(defaults: T, given: Partial<T>): T {
+  const present = Object.entries(given).filter(([, value]) => value !== undefined);
+  return { ...defaults, ...Object.fromEntries(present) };
+}
+
+/** A value as it reads in a message. */
+export function shown(value: unknown): string {
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
+  if (value === null || typeof value !== "object") return String(value);
+  return `a value of type ${Array.isArray(value) ? "array" : (value.constructor?.name ?? "object")}`;
+}
+
+/** What `open` gives, which reads an option; an error says where that stands, as in "tauBench.user". */
+export function inOption<T>(where: string, open: () => T): T {
+  try {
+    return open();
+  } catch (error) {
+    if (!(error instanceof NlacError)) throw error;
+    throw new NlacError(error.code, `${where}: ${error.message}`, { cause: error });
+  }
+}
+
+/** A configuration with its defaults filled in. Throws ERR_CONFIG that names every bad field. */
+export function checkConfig<Schema extends z.ZodType>(schema: Schema, input: unknown): z.output<Schema> {
+  const parsed = schema.safeParse(input ?? {});
+  if (!parsed.success) throw new NlacError("ERR_CONFIG", z.prettifyError(parsed.error));
+  return parsed.data;
+}

@@ -1,0 +1,155 @@
+/**
+ * Progress for a person: one line that renews itself at a terminal, plain lines where output is piped. Written
+ * to stderr, so that stdout stays for results.
+ */
+
+export interface Progress {
+  /** Begins a phase of `total` steps. */
+  phase(name: string, total: number): void;
+  /** `done` of the phase's steps are over; `tokens` have been read or written since the last call. */
+  advance(done: number, tokens?: number): void;
+  /** Figures worth showing, replacing earlier ones of the same name. */
+  show(figures: Record<string, number>): void;
+  /** How much of the whole training is over, 0 to 1, for the time that remains. */
+  overall(fraction: number): void;
+}
+
+/** Tells nobody. */
+export const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
+
+export interface ProgressStream {
+  isTTY?: boolean;
+  columns?: number;
+  write(text: string): unknown;
+}
+
+const barWidth = 24;
+/** Seconds between plain lines, and between redraws at a terminal. */
+const plainInterval = 15;
+const drawInterval = 0.1;
+
+/** 75 → "1m15s". */
+export function formatSeconds(seconds: number): string {
+  if (!Number.isFinite(seconds)) return "–";
+  const whole = Math.max(0, Math.round(seconds));
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor((whole % 3600) / 60);
+  if (hours > 0) return `${hours}h${String(minutes).padStart(2, "0")}m`;
+  return minutes > 0 ? `${minutes}m${String(whole % 60).padStart(2, "0")}s` : `${whole}s`;
+}
+
+/** Three significant digits, without an exponent for what a person reads as a number. */
+export function formatFigure(value: number): string {
+  if (!Number.isFinite(value)) return "–";
+  if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
+  const magnitude = Math.abs(value);
+  return magnitude >= 0.001 && magnitude < 1e6
+    ? String(Number(value.toPrecision(3)))
+    : value.toExponential(1);
+}
+
+export class TerminalProgress implements Progress {
+  readonly #stream: ProgressStream;
+  readonly #now: () => number;
+  readonly #started: number;
+  readonly #figures = new Map<string, number>();
+  #name = "";
+  #total = 0;
+  #done = 0;
+  #fraction = 0;
+  #fractionAtStart: number | undefined;
+  #phaseStarted = 0;
+  #phaseTokens = 0;
+  #drawn = Number.NEGATIVE_INFINITY;
+  #line = false;
+  readonly #clock: NodeJS.Timeout | undefined;
+
+  constructor(stream: ProgressStream = process.stderr, now: () => number = () => performance.now() / 1000) {
+    this.#stream = stream;
+    this.#now = now;
+    this.#started = now();
+    // A step can take many seconds; the clock should not seem to stand still.
+    if (stream.isTTY) this.#clock = setInterval(() => this.#draw(false), 1000).unref();
+  }
+
+  phase(name: string, total: number): void {
+    this.#name = name;
+    this.#total = total;
+    this.#done = 0;
+    this.#phaseStarted = this.#now();
+    this.#phaseTokens = 0;
+    this.#draw(true);
+  }
+
+  advance(done: number, tokens = 0): void {
+    this.#done = done;
+    this.#phaseTokens += tokens;
+    this.#draw(done >= this.#total);
+  }
+
+  show(figures: Record<string, number>): void {
+    for (const [name, value] of Object.entries(figures)) this.#figures.set(name, value);
+  }
+
+  hide(name: string): void {
+    this.#figures.delete(name);
+  }
+
+  overall(fraction: number): void {
+    // A resumed run begins in the middle: only what was done since then says how fast it goes.
+    this.#fractionAtStart ??= fraction;
+    this.#fraction = fraction;
+  }
+
+  /** Prints `text` on lines of its own, above the progress line. */
+  note(text: string): void {
+    this.#clear();
+    this.#stream.write(`${text}\n`);
+    this.#draw(false);
+  }
+
+  /** Leaves the last state standing. */
+  end(): void {
+    clearInterval(this.#clock);
+    if (this.#line) this.#stream.write("\n");
+    this.#line = false;
+  }
+
+  #draw(force: boolean): void {
+    if (this.#name === "") return;
+    const now = this.#now();
+    const interval = this.#stream.isTTY ? drawInterval : plainInterval;
+    if (now - this.#drawn < interval && !(force && this.#stream.isTTY)) return;
+    this.#drawn = now;
+    const text = this.#render(now);
+    if (this.#stream.isTTY) {
+      const width = Math.max(20, (this.#stream.columns ?? 100) - 1);
+      this.#stream.write(`\r\x1b[2K${text.slice(0, width)}`);
+      this.#line = true;
+    } else {
+      this.#stream.write(`${text}\n`);
+    }
+  }
+
+  #clear(): void {
+    if (this.#line) this.#stream.write("\r\x1b[2K");
+    this.#line = false;
+  }
+
+  #render(now: number): string {
+    const share = this.#total === 0 ? 0 : Math.min(1, this.#done / this.#total);
+    const full = Math.round(share * barWidth);
+    const bar = "█".repeat(full) + "░".repeat(barWidth - full);
+    const parts = [`${this.#name.padEnd(8)} ${bar} ${this.#done}/${this.#total}`];
+    for (const [name, value] of this.#figures) parts.push(`${name} ${formatFigure(value)}`);
+    const elapsed = now - this.#phaseStarted;
+    if (this.#phaseTokens > 0 && elapsed > 0.5)
+      parts.push(`${Math.round(this.#phaseTokens / elapsed)} tok/s`);
+    parts.push(`${formatSeconds(now - this.#started)} gone`);
+    const progressed = this.#fraction - (this.#fractionAtStart ?? 0);
+    if (progressed > 0) {
+      parts.push(`${formatSeconds(((now - this.#started) / progressed) * (1 - this.#fraction))} left`);
+    }
+    return parts.join("  ");
+  }
+}

@@ -1,0 +1,145 @@
+/** What is counted of episodes: success, reward, turns, calls of tools, tokens. */
+
+import { grouped, type Interval, meanInterval, shareInterval } from "../statistics/intervals.ts";
+import { passHatK } from "../statistics/pass-k.ts";
+import type { EpisodeRecord } from "./records.ts";
+import { isFaulty, type Outcome, succeeded, type Trajectory, type Turn } from "./trajectory.ts";
+
+/** What the figures below are made of: an episode without its texts. */
+export interface EpisodeFigures {
+  id: number;
+  task: string;
+  seed: number;
+  outcome: Outcome;
+  /** False of a fault, which is not judged at all. */
+  success: boolean;
+  reward: number;
+  turns: number;
+  /** Turns whose action could be read. */
+  readable: number;
+  /** Actions that called a tool, and those of them that were refused or failed. */
+  calls: number;
+  toolErrors: number;
+  /** What the policy wrote; 0 of a service, whose ids are bytes. */
+  tokens: number;
+}
+
+/** Of an episode as it was played, or as it was recorded. */
+export function figuresOf(episode: Trajectory | EpisodeRecord): EpisodeFigures {
+  const { id, task, seed, outcome, reward, turns, conversation } = episode;
+  const count = (is: (turn: Pick<Turn, "action" | "info">) => boolean) => turns.filter(is).length;
+  return {
+    id,
+    task,
+    seed,
+    outcome,
+    success: !isFaulty(episode) && succeeded(episode),
+    reward,
+    turns: turns.length,
+    readable: count(({ action }) => action !== undefined),
+    calls: count(({ action }) => action?.tool !== undefined),
+    toolErrors: count(({ info }) => info.toolError === true),
+    tokens: sumOf(turns.map((turn) => sampledIn(turn, conversation))),
+  };
+}
+
+/** Ids that the policy sampled in a turn, reasoning included. */
+function sampledIn(
+  turn: Trajectory["turns"][number] | EpisodeRecord["turns"][number],
+  { segments }: Pick<Trajectory["conversation"], "segments"> | EpisodeRecord["conversation"],
+): number {
+  if ("tokens" in turn) return hasProbabilities(turn.logProbs) ? turn.tokens.length : 0;
+  const { sampled, state } = turn;
+  if (sampled !== undefined) return hasProbabilities(sampled.logProbs) ? sampled.tokens.length : 0;
+  const written = segments.find(({ source, start }) => source === "model" && start >= state);
+  return written !== undefined && hasProbabilities(written.logProbs) ? written.end - written.start : 0;
+}
+
+/** Of the ids of a model that is known; a service's are NaN. A record has them as base64 of float32. */
+function hasProbabilities(logProbs: Float32Array | string | undefined): boolean {
+  if (typeof logProbs !== "string") return logProbs !== undefined && !Number.isNaN(logProbs[0]);
+  const bytes = Buffer.from(logProbs.slice(0, 8), "base64");
+  return bytes.length >= 4 && !Number.isNaN(bytes.readFloatLE());
+}
+
+/** The intervals are at 95 %, and take episodes on the same task for no more than they tell. */
+export interface Figures {
+  episodes: number;
+  /** Different tasks among them. */
+  tasks: number;
+  /** Share of episodes that succeeded; those with a fault do not count here, nor in what follows but `tokens` and `outcomes`. */
+  success: Interval;
+  /** pass^1, pass^2, … as far as was asked for; empty where that is pass^1 alone. */
+  passHatK: Interval[];
+  reward: Interval;
+  turns: Interval;
+  /** Share of turns whose action could be read. */
+  parseRate: number;
+  /** Calls of tools, the share of them that were refused or failed, and how many those are an episode. */
+  toolCalls: number;
+  toolErrors: { share: number; perEpisode: number };
+  /** What the policy wrote, in all; 0 of a service. */
+  tokens: number;
+  /** Episodes by what ended them. */
+  outcomes: Record<string, number>;
+}
+
+/** @param trials up to which k pass^k is told, as far as any task was tried so often */
+export function summarize(episodes: readonly EpisodeFigures[], trials = 1): Figures {
+  const outcomes: Record<string, number> = {};
+  for (const { outcome } of episodes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+  const judged = episodes.filter((episode) => !isFaulty(episode));
+  const sum = (value: (episode: EpisodeFigures) => number) => sumOf(judged.map(value));
+  const byTask = (value: (episode: EpisodeFigures) => number) =>
+    grouped(
+      judged.map(value),
+      judged.map(({ task }) => task),
+    );
+  const successes = byTask(({ success }) => Number(success));
+  const tried = successes.map((task) => ({ successes: sumOf(task), trials: task.length }));
+  const most = Math.min(trials, Math.max(0, ...tried.map((task) => task.trials)));
+  const toolErrors = sum((episode) => episode.toolErrors);
+  const toolCalls = sum(({ calls }) => calls);
+  return {
+    episodes: episodes.length,
+    tasks: new Set(episodes.map(({ task }) => task)).size,
+    success: shareInterval(successes),
+    passHatK: most < 2 ? [] : Array.from({ length: most }, (_, i) => passHatK(tried, i + 1)),
+    reward: meanInterval(byTask(({ reward }) => reward)),
+    turns: meanInterval(byTask(({ turns }) => turns)),
+    parseRate: share(
+      sum(({ readable }) => readable),
+      sum(({ turns }) => turns),
+    ),
+    toolCalls,
+    toolErrors: { share: share(toolErrors, toolCalls), perEpisode: share(toolErrors, judged.length) },
+    tokens: sumOf(episodes.map((episode) => episode.tokens)),
+    outcomes,
+  };
+}
+
+function sumOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+/** NaN of nothing. */
+function share(part: number, of: number): number {
+  return of === 0 ? Number.NaN : part / of;
+}
+
+/** What training logs of the episodes it has just collected. */
+export function rolloutMetrics(trajectories: readonly Trajectory[]): Record<string, number> {
+  const turns = trajectories.flatMap((trajectory) => trajectory.turns);
+  const judged = trajectories.filter(({ fault }) => fault === undefined);
+  const rewards = judged.reduce((sum, { reward }) => sum + reward, 0);
+  const tokens = turns.reduce((sum, turn) => sum + turn.tokens.length, 0);
+  return {
+    "rollout/success": share(judged.filter(succeeded).length, judged.length),
+    "rollout/reward": share(rewards, judged.length),
+    "rollout/turns": share(turns.length, trajectories.length),
+    "rollout/action_tokens": share(tokens, turns.length),
+    "rollout/tokens": tokens,
+    "rollout/faults": trajectories.length - judged.length,
+    "parse/action": share(turns.filter(({ action }) => action !== undefined).length, turns.length),
+  };
+}

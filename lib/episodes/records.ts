@@ -1,0 +1,173 @@
+/**
+ * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log
+ * probabilities stand once, in the conversation; a turn's own are the ids that the model wrote
+ * after its state. Where the history leaves out the reasoning of a turn, the turn has all its ids
+ * itself.
+ */
+
+import { NlacError } from "../base/errors.ts";
+import type { Action, Message } from "../contract/environment.ts";
+import { readRecords } from "../files/records.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import {
+  type Conversation,
+  type ConversationJson,
+  floatsFromBase64,
+  floatsToBase64,
+} from "../tokens/conversation.ts";
+import type { Outcome, Trajectory } from "./trajectory.ts";
+
+export interface EpisodeRecord {
+  id: number;
+  task: string;
+  seed: number;
+  outcome: Outcome;
+  reward: number;
+  fault?: { code: string; message: string };
+  /** The task's messages, which the conversation has as ids; absent as in a trajectory. */
+  opening?: readonly Message[];
+  turns: {
+    /** Length of s in tokens: s is the first so many ids of the conversation. */
+    state: number;
+    text: string;
+    /**
+     * All that was sampled, where the conversation holds less of it; log probabilities as in the
+     * conversation.
+     */
+    sampled?: { tokens: number[]; logProbs: string };
+    action?: Action;
+    malformed?: string;
+    observation: Message[];
+    reward: number;
+    terminated: boolean;
+    truncated: boolean;
+    info: Record<string, unknown>;
+  }[];
+  conversation: ConversationJson;
+}
+
+export function toRecord(trajectory: Trajectory): EpisodeRecord {
+  const { id, task, seed, outcome, reward, fault, opening } = trajectory;
+  return {
+    id,
+    task,
+    seed,
+    outcome,
+    reward,
+    ...(fault === undefined ? {} : { fault }),
+    ...(opening === undefined ? {} : { opening }),
+    turns: trajectory.turns.map(({ state, tokens, logProbs, ...turn }) => ({
+      ...turn,
+      state: state.length,
+      ...sampledBeside(trajectory.conversation, state.length, { tokens, logProbs }),
+    })),
+    conversation: trajectory.conversation.toJSON(),
+  };
+}
+
+/**
+ * What a record's turn says of its ids; nothing where `conversation` holds them after its state.
+ */
+export function sampledBeside(
+  conversation: Conversation,
+  state: number,
+  { tokens, logProbs }: { tokens: readonly number[]; logProbs: Float32Array },
+): Pick<EpisodeRecord["turns"][number], "sampled"> {
+  const held = writtenAfter(conversation, state);
+  if (held?.logProbs !== undefined && held.end - held.start === tokens.length) return {};
+  return { sampled: { tokens: [...tokens], logProbs: floatsToBase64(logProbs) } };
+}
+
+function writtenAfter(conversation: Conversation, state: number) {
+  return conversation.segments.find(({ source, start }) => source === "model" && start >= state);
+}
+
+/**
+ * The episodes of a record file in order, one in memory at a time.
+ * @throws NlacError ERR_RUN for a damaged line or a record that is no episode, ERR_IO
+ */
+export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
+  let line = 0;
+  for (const record of readRecords<Partial<EpisodeRecord> | null>(path)) {
+    line++;
+    if (!Array.isArray(record?.turns) || record.conversation === undefined)
+      throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
+    yield { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
+  }
+}
+
+/**
+ * Records of earlier versions say `done` of an episode's last turn, whatever ended it; the outcome
+ * tells which it was.
+ */
+function withEnding(
+  turn: EpisodeRecord["turns"][number] & { done?: boolean },
+  outcome: Outcome | undefined,
+): EpisodeRecord["turns"][number] {
+  const { done, ...rest } = turn;
+  if (done === undefined) return rest;
+  const terminated = done && (outcome === "done" || outcome === "malformed");
+  return { ...rest, terminated, truncated: done && !terminated };
+}
+
+/**
+ * Those of an evaluation, by their numbers. An episode that stands in the file twice was played again after a fault; the
+ * later one counts. Throws as `readEpisodeRecords`.
+ */
+export function latestEpisodes(path: string): EpisodeRecord[] {
+  const latest = new Map<number, EpisodeRecord>();
+  for (const record of readEpisodeRecords(path)) latest.set(record.id, record);
+  return [...latest.values()].sort((a, b) => a.id - b.id);
+}
+
+/** Those of `readEpisodeRecords`, for `model` to go on with. Throws as `readEpisodeRecords`. */
+export function* readEpisodes(path: string, model: LanguageModel): Generator<Trajectory> {
+  for (const record of readEpisodeRecords(path)) yield fromRecord(record, model);
+}
+
+/**
+ * The episodes of several files, one file after another: those of earlier runs, to learn from.
+ * @throws NlacError ERR_RUN as `readEpisodes`, and for ids that are not those of `model`'s tokenizer; ERR_IO
+ */
+export function* readRecorded(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
+  for (const path of paths) {
+    for (const trajectory of readEpisodes(path, model)) {
+      if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
+        throw new NlacError("ERR_RUN", `${path}: episode ${trajectory.id} is of another tokenizer.`);
+      }
+      yield trajectory;
+    }
+  }
+}
+
+/** Whether `text` is what `decoded` says without its control tokens, and what stands behind a stop string. */
+function isRestOf(text: string, decoded: string): boolean {
+  let found = 0;
+  for (let i = 0; i < decoded.length && found < text.length; i++) if (decoded[i] === text[found]) found++;
+  return found === text.length;
+}
+
+export function fromRecord(record: EpisodeRecord, model: LanguageModel): Trajectory {
+  const conversation = model.restoreConversation(record.conversation);
+  const { tokens } = conversation;
+  return {
+    ...record,
+    turns: record.turns.map(({ state, sampled, ...turn }) => {
+      if (sampled !== undefined) {
+        const logProbs = floatsFromBase64(sampled.logProbs);
+        return { ...turn, state: conversation.prefix(state), tokens: sampled.tokens, logProbs };
+      }
+      const written = writtenAfter(conversation, state);
+      if (written?.logProbs === undefined) {
+        throw new NlacError("ERR_RUN", `Episode ${record.id} has a turn that the model did not write.`);
+      }
+      return {
+        ...turn,
+        state: conversation.prefix(state),
+        tokens: tokens.slice(written.start, written.end),
+        logProbs: written.logProbs,
+      };
+    }),
+    conversation,
+  };
+}

@@ -1,0 +1,29 @@
+/** Files that are there whole or not at all. */
+
+import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { NlacError } from "../base/errors.ts";
+
+/** Writes beside `path`, syncs, and renames over it. Throws ERR_IO; the old file is then as it was. */
+export function writeAtomically(path: string, content: string | Uint8Array): void {
+  const beside = `${path}.${process.pid}.partial`;
+  try {
+    const file = openSync(beside, "w");
+    try {
+      writeFileSync(file, content);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+    renameSync(beside, path);
+    const directory = openSync(dirname(path), "r");
+    try {
+      fsyncSync(directory);
+    } finally {
+      closeSync(directory);
+    }
+  } catch (error) {
+    rmSync(beside, { force: true });
+    throw new NlacError("ERR_IO", `${path} cannot be written: ${(error as Error).message}`, { cause: error });
+  }
+}

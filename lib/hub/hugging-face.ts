@@ -1,0 +1,287 @@
+/**
+ * Models of the Hugging Face hub, by name: "organisation/model", or "organisation/model@revision" with a branch, a tag or a
+ * commit; "organisation/model/file.gguf" is one file of it. They are looked for in the cache that Hugging Face's tools
+ * share, and else downloaded into it, in its layout. Weights come as safetensors or GGUF only.
+ *
+ * The environment says where: HF_HUB_CACHE or HF_HOME (the cache), HF_ENDPOINT (the hub), HF_TOKEN or `huggingface-cli
+ * login` (who asks), HF_HUB_OFFLINE=1 (the cache alone).
+ */
+
+import { existsSync, mkdirSync, readFileSync, renameSync, symlinkSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { HubApiError, ListFileEntry } from "@huggingface/hub";
+import { NlacError } from "../base/errors.ts";
+import { formatBytes, type Reporter } from "../display/reporter.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { download } from "../native/download.ts";
+import { withLock } from "../native/lock.ts";
+import type { Env } from "../native/paths.ts";
+
+/** A name as the hub knows it, taken apart. */
+export interface HubName {
+  repository: string;
+  /** One file of it; absent where the whole model is meant. */
+  file?: string;
+  revision: string;
+}
+
+export interface HubOptions {
+  offline: boolean;
+  env: Env;
+  report: Reporter;
+  /** Milliseconds before the first retry of a request; doubles. Default 500. */
+  retryMs?: number;
+}
+
+/** Undefined for what cannot be a model's name on the hub. */
+export function parseHubName(name: string): HubName | undefined {
+  const part = "[A-Za-z0-9][\\w.-]*";
+  const match = new RegExp(`^(${part}/${part})((?:/${part})+\\.gguf)?(?:@([\\w.-]+(?:/[\\w.-]+)*))?$`).exec(
+    name,
+  );
+  if (match === null || name.includes("..") || name.includes("--")) return undefined;
+  const [, repository, file, revision = "main"] = match;
+  return { repository: repository!, revision, ...(file === undefined ? {} : { file: file.slice(1) }) };
+}
+
+/**
+ * The directory, or the .gguf file, of a model of the hub.
+ * @throws NlacError ERR_MODEL_NOT_FOUND where the hub has no such model, revision or file; ERR_MODEL_FORMAT where it has no
+ *   safetensors; ERR_DOWNLOAD where it cannot be had
+ */
+export async function resolveHubModel(name: HubName, options: HubOptions): Promise<string> {
+  const folder = join(hubCache(options.env), `models--${name.repository.replace("/", "--")}`);
+  const cached = cachedSnapshot(folder, name);
+  if (cached !== undefined) return cached;
+  if (options.offline || /^(1|true|yes|on)$/i.test(options.env.HF_HUB_OFFLINE ?? "")) {
+    throw new NlacError(
+      "ERR_DOWNLOAD",
+      `There is no ${name.repository} here, at ${name.revision} it is not (or not whole) in ${folder}, and the network is ` +
+        "not to be used.",
+    );
+  }
+  return withLock(
+    join(dirname(folder), ".locks", `nlac--${name.repository.replace("/", "--")}.lock`),
+    async () => cachedSnapshot(folder, name) ?? (await fetchSnapshot(folder, name, options)),
+    {
+      onWait: (holder) =>
+        options.report.line(`Waiting for another nlac that fetches ${name.repository} (process ${holder}) …`),
+    },
+  );
+}
+
+/** Where Hugging Face's tools keep what is theirs. */
+function toolsHome(env: Env): string {
+  return env.HF_HOME || join(env.XDG_CACHE_HOME || join(env.HOME ?? "/", ".cache"), "huggingface");
+}
+
+function hubCache(env: Env): string {
+  return env.HF_HUB_CACHE || join(toolsHome(env), "hub");
+}
+
+/** A snapshot that has all its files; a branch's is the commit that the branch was when it was fetched. */
+function cachedSnapshot(folder: string, { file, revision }: HubName): string | undefined {
+  const reference = join(folder, "refs", revision);
+  const commit = isCommit(revision)
+    ? revision
+    : existsSync(reference)
+      ? readFileSync(reference, "utf8").trim()
+      : undefined;
+  if (commit === undefined || !isCommit(commit)) return undefined;
+  const snapshot = join(folder, "snapshots", commit);
+  if (file !== undefined) return existsSync(join(snapshot, file)) ? join(snapshot, file) : undefined;
+  const files = ["config.json", "tokenizer.json", ...(weightFiles(snapshot) ?? [singleFile])];
+  return files.every((name) => existsSync(join(snapshot, name))) ? snapshot : undefined;
+}
+
+const isCommit = (revision: string): boolean => /^[0-9a-f]{40}$/.test(revision);
+
+const singleFile = "model.safetensors";
+const indexFile = "model.safetensors.index.json";
+
+/** The shards that a snapshot's index names; undefined where it has no index. */
+function weightFiles(snapshot: string): string[] | undefined {
+  const path = join(snapshot, indexFile);
+  if (!existsSync(path)) return undefined;
+  let map: unknown;
+  try {
+    map = JSON.parse(readFileSync(path, "utf8")).weight_map;
+  } catch (error) {
+    throw new NlacError("ERR_MODEL_FORMAT", `${path} is not JSON.`, { cause: error });
+  }
+  const names = [...new Set(Object.values((map ?? {}) as Record<string, unknown>))];
+  if (
+    names.length === 0 ||
+    !names.every((name) => typeof name === "string" && /^[\w.-]+\.safetensors$/.test(name))
+  )
+    throw new NlacError("ERR_MODEL_FORMAT", `${path}: weight_map does not name .safetensors files.`);
+  return names as string[];
+}
+
+/** What a model is made of beside its weights; a repository has some of these. */
+const parts = new Set([
+  "config.json",
+  "generation_config.json",
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "chat_template.json",
+  "chat_template.jinja",
+]);
+
+async function fetchSnapshot(folder: string, name: HubName, options: HubOptions): Promise<string> {
+  const { env, report } = options;
+  // Most models are not fetched: whoever loads one from a directory waits for no client of the hub.
+  const { listFiles, modelInfo } = await import("@huggingface/hub");
+  const hub = (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
+  const token = accessToken(env);
+  const request = { hubUrl: hub, fetch: patientFetch(token, options.retryMs ?? 500) };
+
+  const entries = new Map<string, ListFileEntry>();
+  let commit: string;
+  try {
+    const { sha } = await modelInfo({
+      ...{ ...request, name: name.repository, revision: name.revision },
+      additionalFields: ["sha"],
+    });
+    commit = sha;
+    if (!isCommit(commit)) throw new Error(`${hub} names no commit`);
+    const recursive = name.file?.includes("/") ?? false;
+    for await (const entry of listFiles({ ...request, repo: name.repository, revision: commit, recursive }))
+      if (entry.type === "file") entries.set(entry.path, entry);
+  } catch (error) {
+    throw hubError(error, name, hub, token !== undefined);
+  }
+
+  const snapshot = join(folder, "snapshots", commit);
+  const fetchFiles = async (paths: readonly string[]): Promise<void> => {
+    for (const path of paths) {
+      const entry = entries.get(path);
+      if (entry === undefined)
+        throw new NlacError("ERR_MODEL_NOT_FOUND", `${name.repository} at ${name.revision} has no ${path}.`);
+      await fetchFile(entry, join(snapshot, path), folder, {
+        url: `${hub}/${name.repository}/resolve/${commit}/${path.split("/").map(encodeURIComponent).join("/")}`,
+        token,
+        report,
+        retryMs: options.retryMs,
+      }).catch((error: unknown) => {
+        throw hubError(error, name, hub, token !== undefined);
+      });
+    }
+  };
+
+  const about = `${name.repository} at ${name.revision} (${commit.slice(0, 12)})`;
+  const bytes = (paths: readonly string[]) =>
+    paths.reduce((sum, path) => sum + (entries.get(path)?.size ?? 0), 0);
+  if (name.file !== undefined) {
+    report.line(`Fetching ${name.file} of ${about}, ${formatBytes(bytes([name.file]))}, into ${folder}.`);
+    await fetchFiles([name.file]);
+  } else {
+    if (!entries.has(indexFile) && !entries.has(singleFile)) {
+      throw new NlacError(
+        "ERR_MODEL_FORMAT",
+        `${about} has neither ${singleFile} nor ${indexFile}: nlac reads safetensors and GGUF, never pickled weights. ` +
+          `A single file is ${name.repository}/FILE.gguf.`,
+      );
+    }
+    await fetchFiles([...entries.keys()].filter((path) => parts.has(path) || path === indexFile));
+    const weights = weightFiles(snapshot) ?? [singleFile];
+    report.line(
+      `Fetching ${about}: ${formatBytes(bytes(weights))} in ${weights.length} ${weights.length === 1 ? "file" : "files"} of weights, into ${folder}.`,
+    );
+    await fetchFiles(weights);
+  }
+  // Last, so that a branch never points at a commit of which nothing is here.
+  if (name.revision !== commit) {
+    const reference = join(folder, "refs", name.revision);
+    mkdirSync(dirname(reference), { recursive: true });
+    writeAtomically(reference, commit);
+  }
+  return name.file === undefined ? snapshot : join(snapshot, name.file);
+}
+
+/** One file as a blob under its checksum, and a link to it in the snapshot. */
+async function fetchFile(
+  entry: ListFileEntry,
+  path: string,
+  folder: string,
+  options: { url: string; token: string | undefined; report: Reporter; retryMs: number | undefined },
+): Promise<void> {
+  if (existsSync(path)) return;
+  const checksum = entry.lfs?.oid ?? entry.oid;
+  if (checksum === undefined || !/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/.test(checksum))
+    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub names no checksum.`);
+  const blob = join(folder, "blobs", checksum);
+  await download({
+    ...{ url: options.url, path: blob, checksum, bytes: entry.lfs?.size ?? entry.size },
+    ...(options.token === undefined ? {} : { authorization: `Bearer ${options.token}` }),
+    ...(options.retryMs === undefined ? {} : { retryMs: options.retryMs }),
+    onProgress: (done, total) => options.report.progress(entry.path, done, total, "bytes"),
+  });
+  mkdirSync(dirname(path), { recursive: true });
+  const link = `${path}.${process.pid}`;
+  symlinkSync(relative(dirname(path), blob), link);
+  renameSync(link, path);
+}
+
+/** As Hugging Face's tools look for it; undefined where nobody is logged in. */
+function accessToken(env: Env): string | undefined {
+  const file = env.HF_TOKEN_PATH || join(toolsHome(env), "token");
+  const token = env.HF_TOKEN || (existsSync(file) ? readFileSync(file, "utf8") : "");
+  return token.trim() || undefined;
+}
+
+/** `fetch` with the token, that waits for a busy hub: four attempts, as long apart as it asks (a minute at most). */
+function patientFetch(token: string | undefined, retryMs: number): typeof fetch {
+  return async (input, init) => {
+    const headers = new Headers(init?.headers);
+    if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
+    for (let attempt = 1; ; attempt++) {
+      const last = attempt === 4;
+      let asked: number | undefined;
+      try {
+        const reply = await fetch(input, { ...init, headers, signal: AbortSignal.timeout(30_000) });
+        if (last || (reply.status < 500 && reply.status !== 408 && reply.status !== 429)) return reply;
+        asked = Number(reply.headers.get("retry-after") ?? Number.NaN) * 1000;
+        await reply.body?.cancel();
+      } catch (error) {
+        if (last) throw error;
+      }
+      const pause = retryMs * 2 ** (attempt - 1);
+      await sleep(Math.min(60_000, Number.isFinite(asked) ? Math.max(asked!, pause) : pause));
+    }
+  };
+}
+
+function hubError(error: unknown, name: HubName, hub: string, known: boolean): NlacError {
+  const answered = (error as Partial<HubApiError>).statusCode;
+  const status = answered ?? ((error as Error).cause as { status?: number } | undefined)?.status;
+  if (error instanceof NlacError && status === undefined) return error;
+  const model = `${name.repository}${name.revision === "main" ? "" : ` at ${name.revision}`}`;
+  const options = { cause: error };
+  // The hub answers 401 for what is not there as well: it does not tell strangers which.
+  if (status === 401 || status === 403) {
+    const advice = known
+      ? "your token may not read it; accept its terms on its page, or use another token"
+      : "there is no such model, or it asks who you are: set HF_TOKEN";
+    return new NlacError(
+      "ERR_MODEL_NOT_FOUND",
+      `${model} is no directory here, and ${hub} refuses it (${status}): ${advice}.`,
+      options,
+    );
+  }
+  if (status === 404)
+    return new NlacError(
+      "ERR_MODEL_NOT_FOUND",
+      `There is no model "${model}": no such directory here, and none of that name at ${hub}.`,
+      options,
+    );
+  const cause = (error as Error).cause as Error | undefined;
+  const reason = status === undefined ? (cause?.message ?? (error as Error).message) : `status ${status}`;
+  return new NlacError(
+    "ERR_DOWNLOAD",
+    `${model} is no directory here, and ${hub} cannot be asked for it: ${reason}.`,
+    options,
+  );
+}

@@ -1,0 +1,93 @@
+/** Options of losses and of AdamW, checked and in the form that the addon takes. */
+
+import { checkInteger, checkNumber, shown } from "../base/checks.ts";
+import { NlacError } from "../base/errors.ts";
+import type { NativeAdamWOptions, NativeDivergence, NativeSupport } from "../native/addon.ts";
+
+/** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */
+export type Support = "full" | "sampled" | { topK: number };
+
+/**
+ * How far the student's distribution q is from the teacher's p: KL(p ‖ q), the paper's; its part -Σ p log q, with the
+ * same gradient; KL(q ‖ p); or β·KL(p ‖ m) + (1 - β)·KL(q ‖ m) with m = β·p + (1 - β)·q, β from 1e-6 to 1 - 1e-6
+ * (Agarwal et al., "On-policy distillation of language models", 2024). The last two do not go with a sampled token.
+ */
+export type Divergence = "forwardKl" | "crossEntropy" | "reverseKl" | { jensenShannon: number };
+
+export interface AdamWOptions {
+  learningRate: number;
+  /** Default [0.9, 0.999]. */
+  betas?: readonly [number, number];
+  /** Default 1e-8. */
+  epsilon?: number;
+  /** Decoupled. Default 0. */
+  weightDecay?: number;
+  /** Global norm; 0 is no clipping. Default 1. */
+  maxGradNorm?: number;
+}
+
+export interface StepResult {
+  /** Global norm before clipping. */
+  gradNorm: number;
+  /** True when a gradient was not finite; nothing was changed then. */
+  skipped: boolean;
+}
+
+/** Where a KL is taken, as the addon wants it. Throws ERR_VALUE. */
+export function checkSupport(support: Support): NativeSupport {
+  if (support === "full" || support === "sampled") return { kind: support, k: 0 };
+  if (typeof support !== "object" || support === null) {
+    throw new NlacError(
+      "ERR_VALUE",
+      `support must be "full", "sampled" or { topK }; it is ${shown(support)}.`,
+    );
+  }
+  return { kind: "top_k", k: checkInteger(support.topK, "support.topK", 1) };
+}
+
+const divergences: ReadonlyMap<unknown, NativeDivergence["kind"]> = new Map([
+  ["forwardKl", "forward_kl"],
+  ["crossEntropy", "cross_entropy"],
+  ["reverseKl", "reverse_kl"],
+]);
+
+/** A divergence as the addon wants it. Throws ERR_VALUE. */
+export function checkDivergence(divergence: Divergence, support: Support): NativeDivergence {
+  const kind = divergences.get(divergence);
+  if (kind === undefined && (typeof divergence !== "object" || divergence === null)) {
+    throw new NlacError(
+      "ERR_VALUE",
+      `divergence must be "forwardKl", "crossEntropy", "reverseKl" or { jensenShannon }; it is ${shown(divergence)}.`,
+    );
+  }
+  if (support === "sampled" && kind !== "forward_kl" && kind !== "cross_entropy") {
+    throw new NlacError(
+      "ERR_VALUE",
+      'The support "sampled" gives the cross entropy on the sampled token; this divergence needs "full" or { topK }.',
+    );
+  }
+  if (kind !== undefined) return { kind, beta: 0 };
+  const { jensenShannon } = divergence as { jensenShannon: number };
+  return {
+    kind: "jensen_shannon",
+    beta: checkNumber(jensenShannon, "divergence.jensenShannon", 1e-6, 1 - 1e-6),
+  };
+}
+
+/** AdamW's options, as the addon wants them. Throws ERR_VALUE. */
+export function checkAdamWOptions(options: AdamWOptions): NativeAdamWOptions {
+  const [beta1, beta2] = options.betas ?? [0.9, 0.999];
+  return {
+    learningRate: checkNumber(options.learningRate, "learningRate", 0),
+    beta1: checkBeta(beta1, "betas[0]"),
+    beta2: checkBeta(beta2, "betas[1]"),
+    epsilon: checkNumber(options.epsilon ?? 1e-8, "epsilon", Number.MIN_VALUE),
+    weightDecay: checkNumber(options.weightDecay ?? 0, "weightDecay", 0),
+    maxGradNorm: checkNumber(options.maxGradNorm ?? 1, "maxGradNorm", 0),
+  };
+}
+
+function checkBeta(beta: unknown, where: string): number {
+  if (checkNumber(beta, where, 0, 1) === 1) throw new NlacError("ERR_VALUE", `${where} must be below 1.`);
+  return beta as number;
+}

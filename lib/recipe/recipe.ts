@@ -1,0 +1,223 @@
+/**
+ * A recipe: a training as one typed value. `nlac train` runs it, `--set a.b=1` changes a field of it, and the
+ * run directory keeps it as it was resolved.
+ */
+
+import { existsSync, readdirSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { z } from "zod";
+import { grpoConfig } from "../algorithms/grpo.ts";
+import { nlacConfig } from "../algorithms/nlac.ts";
+import { ppoConfig } from "../algorithms/ppo.ts";
+import { rftConfig } from "../algorithms/rft.ts";
+import { sacConfig } from "../algorithms/sac.ts";
+import { dtypeOptions } from "../base/dtype.ts";
+import { NlacError } from "../base/errors.ts";
+import { loadModule } from "../base/load-module.ts";
+import { environmentPath } from "../environments/registry.ts";
+import { int8GenerationFault, projections } from "../learner/learner.ts";
+import type { TokenizerParts } from "../tokens/tokenizer.ts";
+import { warmupConfig } from "../training/warmup.ts";
+
+/** What every recipe has, whatever its algorithm. */
+const common = {
+  /** Names the run directory. */
+  name: z.string().min(1),
+  /** One line on what it shows and how long it takes. */
+  description: z.string().default(""),
+  /**
+   * A model name, a Hugging Face directory, a .gguf file, or the directory of a run, whose newest checkpoint it is. Or
+   * what a new one with random weights is made of: a Hugging Face config.json and a tokenizer.
+   */
+  model: z.union([
+    z.string().min(1),
+    z.strictObject({
+      config: z.record(z.string(), z.unknown()),
+      tokenizer: z.custom<TokenizerParts>((value) => typeof value === "object" && value !== null),
+    }),
+  ]),
+  learner: z
+    .strictObject({
+      /** "cpu", "cuda" or "cuda:N". */
+      device: z.string().default("cpu"),
+      /** "auto": the faster one on the device, which the run then records. */
+      dtype: z.enum(dtypeOptions).default("auto"),
+      /** Generate by weights rounded to int8: on a CPU, faster for a few texts at once, and a little off (docs/decisions/0014). */
+      int8Generation: z.boolean().default(false),
+      /** Recompute activations in the backward pass: less memory, a third more time. */
+      gradientCheckpointing: z.boolean().default(false),
+      /** Packed tokens of one forward and backward pass. */
+      microBatchTokens: z.int().min(1).default(2048),
+      /** Bytes of keys and values in generation, for θ and θ̄ each; texts that do not fit wait. */
+      cacheBytes: z
+        .int()
+        .min(0)
+        .default(2 ** 31),
+      /** Train low-rank adapters (LoRA) instead of all parameters: a fraction of the memory. */
+      adapter: z
+        .strictObject({
+          /** Rows of A and columns of B. */
+          rank: z.int().min(1),
+          /** The adapter's part of a projection is scaled by alpha / rank. */
+          alpha: z.number().positive(),
+          /** The projections that get one; all by default. */
+          targets: z.array(z.enum(projections)).min(1).optional(),
+        })
+        .optional(),
+    })
+    .superRefine((learner, { addIssue }) => {
+      const message = int8GenerationFault(learner);
+      if (message !== undefined) addIssue({ code: "custom", path: ["int8Generation"], message });
+    })
+    .prefault({}),
+  environment: z.strictObject({
+    /** A key of `environments`, or the file of one's own: relative to the recipe, or with --set to where one is. */
+    name: z.string().min(1),
+    options: z.record(z.string(), z.unknown()).default({}),
+  }),
+  /** Supervised steps on the environment's scripted episodes before training. */
+  warmup: warmupConfig.prefault({}),
+  run: z
+    .strictObject({
+      /** Seconds between checkpoints; 0 saves after every update. */
+      checkpointSeconds: z.number().min(0).default(600),
+      keepCheckpoints: z.int().min(1).default(2),
+      /** Training samples recorded with all of their texts, an update. */
+      samplesPerUpdate: z.int().min(0).default(4),
+    })
+    .prefault({}),
+};
+
+/** The algorithm decides which fields `config` has; a recipe that names none is for NLAC. */
+export const recipeSchema = z.discriminatedUnion(
+  "algorithm",
+  [
+    z.strictObject({
+      ...common,
+      algorithm: z.literal("nlac").default("nlac"),
+      config: nlacConfig.prefault({}),
+    }),
+    z.strictObject({ ...common, algorithm: z.literal("rft"), config: rftConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("grpo"), config: grpoConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("ppo"), config: ppoConfig.prefault({}) }),
+    z.strictObject({ ...common, algorithm: z.literal("sac"), config: sacConfig.prefault({}) }),
+  ],
+  {
+    error: ({ code, options }) =>
+      code === "invalid_union"
+        ? `Expected one of ${(options as unknown[]).filter(Boolean).join(", ")}`
+        : undefined,
+  },
+);
+
+export type Recipe = z.infer<typeof recipeSchema>;
+export type RecipeInput = z.input<typeof recipeSchema>;
+
+/** Gives a recipe file its types: `export default defineRecipe({ … })`. */
+export function defineRecipe(recipe: RecipeInput): RecipeInput {
+  return recipe;
+}
+
+/** Throws ERR_CONFIG that names `source`, where the recipe is from, and every bad field. */
+export function parseRecipe(input: unknown, source: string): Recipe {
+  const parsed = recipeSchema.safeParse(input);
+  if (!parsed.success)
+    throw new NlacError(
+      "ERR_CONFIG",
+      `The recipe of ${source}, for ${algorithmOf(input)}, is not valid.\n${z.prettifyError(parsed.error)}`,
+    );
+  return parsed.data;
+}
+
+/** As the recipe names it: which fields are unknown depends on it. */
+function algorithmOf(input: unknown): string {
+  const { algorithm = "nlac" } = (input ?? {}) as { algorithm?: unknown };
+  return String(algorithm);
+}
+
+/** The package's own recipes lie in recipes/ beside dist/ (or lib/, in a checkout under test). */
+export const shippedRecipes = join(dirname(fileURLToPath(import.meta.url)), "../..", "recipes");
+
+/** Names of the package's own recipes. A file whose name begins with _ is a part of others. */
+export function recipeNames(): string[] {
+  const inFolder = (folder: string) =>
+    readdirSync(join(shippedRecipes, folder))
+      .flatMap((file) => (/^[^_].*\.ts$/.test(file) ? [join(folder, file.slice(0, -3))] : []))
+      .sort();
+  return [...inFolder("."), ...inFolder("paper")];
+}
+
+/**
+ * Loads a recipe by name ("quickstart", "paper/qwq-32b-math") or by the path of its file, and applies `--set` changes.
+ */
+export async function loadRecipe(nameOrPath: string, changes: readonly string[] = []): Promise<Recipe> {
+  const named = join(shippedRecipes, `${nameOrPath}.ts`);
+  const isFile = /\.(ts|js|mjs|json)$/.test(nameOrPath);
+  const path = isFile ? resolve(nameOrPath) : named;
+  if (!existsSync(path)) {
+    if (isFile) throw new NlacError("ERR_CONFIG", `There is no file ${path}.`);
+    throw new NlacError(
+      "ERR_CONFIG",
+      `There is no recipe ${JSON.stringify(nameOrPath)}: give the path of a file, or one of ${recipeNames().join(", ")}.`,
+    );
+  }
+  const input = await importExported(path, "Recipe");
+  findEnvironment(input, dirname(path));
+  for (const change of changes) applyChange(input, change);
+  findEnvironment(input, process.cwd());
+  return parseRecipe(input, path);
+}
+
+/** Makes the path of one's own environment absolute, so that a resumed run finds it again. */
+function findEnvironment(input: Record<string, unknown>, directory: string): void {
+  const { environment } = input as { environment?: { name?: unknown } };
+  if (typeof environment?.name === "string") environment.name = environmentPath(environment.name, directory);
+}
+
+/**
+ * What the file exports, copied: recipes and comparisons hold plain values only.
+ * @throws NlacError ERR_CONFIG that names the file
+ */
+export async function importExported(
+  path: string,
+  kind: "Recipe" | "Comparison",
+): Promise<Record<string, unknown>> {
+  const loaded = await loadModule(path);
+  let exported: unknown;
+  try {
+    exported = structuredClone(loaded);
+  } catch (error) {
+    const message = `${path} is no ${kind.toLowerCase()}: those are plain values, and this one holds functions.`;
+    throw new NlacError("ERR_CONFIG", message, { cause: error });
+  }
+  if (typeof exported !== "object" || exported === null) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${path} must export a ${kind.toLowerCase()}: export default define${kind}({ … }).`,
+    );
+  }
+  return exported as Record<string, unknown>;
+}
+
+/** `config.batchSize=8`: the value is JSON where it parses as such, text otherwise. */
+export function applyChange(target: Record<string, unknown>, change: string): void {
+  const equals = change.indexOf("=");
+  const path = change.slice(0, equals).split(".");
+  if (equals < 1 || path.some((key) => key === "" || key === "__proto__" || key === "constructor")) {
+    throw new NlacError("ERR_CONFIG", `--set takes a.b=value, not ${JSON.stringify(change)}.`);
+  }
+  const text = change.slice(equals + 1);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = text;
+  }
+  let node = target;
+  for (const key of path.slice(0, -1)) {
+    if (typeof node[key] !== "object" || node[key] === null) node[key] = {};
+    node = node[key] as Record<string, unknown>;
+  }
+  node[path.at(-1)!] = value;
+}

@@ -1,0 +1,58 @@
+/**
+ * Models that think before they answer (appendix A): a thought that has read what its reader will not see is
+ * rewritten so that it infers it.
+ */
+
+import type { Generation, LanguageModel } from "../model/language-model.ts";
+import { parseCorrectedThought, splitThought } from "../prompts/corrected-thought.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
+import type { DropCause } from "./drops.ts";
+import { type RoleWriter, user } from "./role-writer.ts";
+
+/** The ids of a text with its thought rewritten, or why there are none. */
+export type Corrected =
+  | { tokens: number[]; dropped?: undefined }
+  | { tokens?: undefined; dropped: DropCause };
+
+/** Reasoning models: asks for every thought to be rewritten and puts the new one in the old one's place. */
+export async function correctThoughts(
+  writer: RoleWriter,
+  role: "target" | "refinement",
+  chains: readonly (Conversation | undefined)[],
+  texts: readonly (Generation | undefined)[],
+  request: string,
+): Promise<(Corrected | undefined)[]> {
+  const weights = role === "target" ? "target" : "online";
+  const asking = chains.map((chain, i) => {
+    const text = texts[i];
+    if (text === undefined || splitThought(text.text) === undefined) return undefined;
+    // The request speaks of the thought, which the chat template drops from the history.
+    return chain?.fork().replaceLastGeneration(text, { reasoning: "kept" }).append(user(request));
+  });
+  const corrections = await writer.write("correction", weights, asking);
+  return texts.map((text, i): Corrected | undefined => {
+    if (text === undefined) return undefined;
+    if (splitThought(text.text) === undefined) {
+      // It did not think, so there is nothing to correct; or it was cut off while it thought, and all of it is thought.
+      const unfinished = text.finishReason === "length" || text.text.includes(thinkOpen);
+      return unfinished ? { dropped: "cut_off" } : { tokens: text.tokens };
+    }
+    const correction = corrections[i];
+    if (correction === undefined) return { dropped: "context" };
+    const parsed = writer.read("correction", correction, parseCorrectedThought);
+    if (parsed.ok) return { tokens: replaceThought(writer.model, text.tokens, parsed.thought) };
+    return { dropped: correction.finishReason === "length" ? "cut_off" : "correction" };
+  });
+}
+
+/** The ids of the tags and of the answer stay as they were written; those between the tags are new. */
+function replaceThought(model: LanguageModel, tokens: readonly number[], thought: string): number[] {
+  const contains = (from: number, to: number, tag: string) =>
+    model.decode(tokens.slice(from, to)).includes(tag);
+  let open = 0;
+  if (contains(0, tokens.length, thinkOpen)) while (!contains(0, open, thinkOpen)) open++;
+  let close = tokens.length;
+  while (!contains(close, tokens.length, thinkClose)) close--;
+  return [...tokens.slice(0, open), ...model.encode(`\n${thought}\n`), ...tokens.slice(close)];
+}

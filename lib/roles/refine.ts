@@ -1,0 +1,203 @@
+/**
+ * Policy improvement in words (section 4.2): the policy's own attempt, its critique, and the action that the
+ * refiner makes of them. What comes out is what the policy is trained to write at once.
+ */
+
+import type { Action, Message } from "../contract/environment.ts";
+import type { Transition } from "../episodes/trajectory.ts";
+import type { Generation, ScoredText } from "../model/language-model.ts";
+import { correctedRefinementThoughtRequest } from "../prompts/corrected-thought.ts";
+import { type Critique, criticRequest, parseCritique } from "../prompts/critic.ts";
+import { evaluatorRequest, parseEvaluation } from "../prompts/evaluator.ts";
+import type { Parsed } from "../prompts/parsing.ts";
+import { parseAction } from "../prompts/policy.ts";
+import { refinerRequest } from "../prompts/refiner.ts";
+import { successorRequest } from "../prompts/successor.ts";
+import { mean } from "../statistics/mean.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import { correctThoughts } from "./correct-thoughts.ts";
+import { type DropCause, dropMetrics } from "./drops.ts";
+import { type RoleWriter, user } from "./role-writer.ts";
+
+export interface Refinement {
+  /** a^r after s; absent when it was dropped. */
+  text?: ScoredText;
+  /** a^r, as it was read. */
+  action?: Action;
+  attempt?: Generation;
+  /** ã, as it was read; absent for a stored action, which is not read again. */
+  attempted?: Action;
+  /** One a round. */
+  critiques: Generation[];
+  judgements: Judgement[];
+  refinements: Generation[];
+  dropped?: DropCause;
+  /** In words, for records. */
+  reason?: string;
+}
+
+/** What a critique says. */
+export interface Judgement {
+  /** Undefined when it could not be read. */
+  yes?: boolean;
+  /** The futures that it rests on; none for a single-step task. */
+  futures: string[];
+}
+
+/**
+ * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads (s, a) alone
+ * (eq. 3), the refiner the history of attempts and their critiques. With m = 0 the attempt itself
+ * is the result; it is judged only where approval decides.
+ */
+export async function refine(writer: RoleWriter, transitions: readonly Transition[]): Promise<Refinement[]> {
+  const { config, actionFormat, model } = writer;
+  const parse = (answer: string) => parseAction(answer, actionFormat);
+  const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
+  // What the refiner reads, and (s, a) of the latest action, which the critic reads.
+  let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
+  if (config.attempt === "fresh") {
+    const attempts = await writer.write("attempt", "online", chains);
+    for (const [i, attempt] of attempts.entries()) {
+      if (attempt === undefined) continue;
+      results[i]!.attempt = attempt;
+      const parsed = writer.read("attempt", attempt, parse);
+      if (parsed.ok) results[i]!.attempted = parsed.action;
+    }
+    chains = writtenOf(chains, attempts);
+  } else {
+    for (const [i, chain] of chains.entries()) chain!.appendGeneration({ tokens: transitions[i]!.action });
+  }
+
+  let acted = chains.map((chain) => chain?.fork());
+  for (let round = 0; round < config.refinements; round++) {
+    const judged = await judge(writer, acted, results);
+    chains = chains.map((chain, i) => {
+      const critique = judged[i];
+      if (chain === undefined || critique === undefined) return undefined;
+      return chain
+        .append(critique.request)
+        .appendGeneration(critique.generation)
+        .append(user(refinerRequest(actionFormat)));
+    });
+    const refinements = await writer.write("refinement", "online", chains);
+    for (const [i, refinement] of refinements.entries())
+      if (refinement !== undefined) results[i]!.refinements.push(refinement);
+    chains = writtenOf(chains, refinements);
+    acted = chains.map((chain, i) => chain && transitions[i]!.state.fork().appendGeneration(refinements[i]!));
+  }
+  const finals = results.map(({ attempt, refinements }, i) => {
+    if (chains[i] === undefined) return undefined;
+    return config.refinements === 0 ? attempt : refinements.at(-1);
+  });
+  if (config.refinements === 0 && config.refinementsKept === "approved") await judge(writer, acted, results);
+
+  const responses =
+    config.reasoning && config.refinements > 0
+      ? await correctThoughts(writer, "refinement", chains, finals, correctedRefinementThoughtRequest())
+      : finals.map((final) => final && { tokens: final.tokens });
+  for (const [i, result] of results.entries()) {
+    const final = finals[i];
+    const lost = (dropped: DropCause, reason: string) => Object.assign(result, { dropped, reason });
+    if (final === undefined) {
+      lost("context", "the conversation did not fit into the context");
+      continue;
+    }
+    const prompt = transitions[i]!.state.prompt();
+    const response = responses[i]!;
+    // With m = 0 the attempt was counted above.
+    const parsed =
+      config.refinements > 0 ? writer.read("refinement", final, parse) : parse(writer.answer(final));
+    if (final.finishReason !== "stop") lost("cut_off", "the refined action was cut off");
+    else if (!parsed.ok) lost("unreadable", parsed.reason);
+    else if (response.tokens === undefined) lost(response.dropped, "its thought could not be corrected");
+    else if (prompt.length + response.tokens.length > model.maxPositions)
+      lost("context", "its corrected thought does not fit into the context");
+    else if (config.refinementsKept === "approved" && result.judgements.at(-1)?.yes !== true)
+      lost("not_approved", "its critique did not say Yes");
+    else {
+      result.text = { prompt, response: response.tokens };
+      result.action = parsed.action;
+    }
+  }
+  return results;
+}
+
+/** What training logs of a batch's refinements. */
+export function refinementMetrics(refinements: readonly Refinement[]): Record<string, number> {
+  const kept = refinements.filter(({ text }) => text !== undefined);
+  const comparable = kept.filter(({ attempted }) => attempted !== undefined);
+  return {
+    "refinements/kept": kept.length,
+    ...dropMetrics("refinements", refinements),
+    "refinements/changed": mean(
+      comparable.map(({ action, attempted }) => Number(action!.text !== attempted!.text)),
+    ),
+    "tokens/l2": kept.reduce((sum, { text }) => sum + text!.response.length, 0),
+  };
+}
+
+/** A critique, and the request that it answers. */
+interface Critiqued {
+  request: Message;
+  generation: Generation;
+}
+
+/** Asks for a critique of each (s, a) and notes it in `results`. Undefined where there is none. */
+async function judge(
+  writer: RoleWriter,
+  acted: readonly (Conversation | undefined)[],
+  results: readonly Refinement[],
+): Promise<(Critiqued | undefined)[]> {
+  const { config, actionFormat, singleStep } = writer;
+  const inOne = config.futures === 1 || singleStep;
+  const futures = inOne ? undefined : await sampleFutures(writer, acted);
+  const requests = acted.map((_, i) => {
+    if (inOne) return user(criticRequest(singleStep, actionFormat));
+    return futures![i] && user(evaluatorRequest(futures![i]));
+  });
+  const asking = acted.map((chain, i) => {
+    const request = requests[i];
+    return request && chain?.fork().append(request);
+  });
+  const critiques = await writer.write("critique", "online", asking);
+  return critiques.map((generation, i) => {
+    if (generation === undefined) return undefined;
+    const parsed = writer.read(
+      "critique",
+      generation,
+      (text): Parsed<Critique> => (inOne ? parseCritique(text, singleStep) : parseEvaluation(text)),
+    );
+    const foreseen = parsed.ok ? parsed.future : undefined;
+    results[i]!.critiques.push(generation);
+    results[i]!.judgements.push({
+      futures: futures?.[i] ?? (foreseen === undefined ? [] : [foreseen]),
+      ...(parsed.ok ? { yes: parsed.yes } : {}),
+    });
+    return { request: requests[i]!, generation };
+  });
+}
+
+/** k > 1: k futures of every chain's last action, each from the same point. */
+async function sampleFutures(
+  writer: RoleWriter,
+  chains: readonly (Conversation | undefined)[],
+): Promise<(string[] | undefined)[]> {
+  const { config } = writer;
+  const { futures: k } = config;
+  const forks = chains.flatMap((chain) =>
+    Array.from({ length: k }, () => chain?.fork().append(user(successorRequest()))),
+  );
+  const futures = await writer.write("future", "online", forks);
+  return chains.map((_, i) => {
+    const texts = futures.slice(i * k, (i + 1) * k).flatMap((future) => future ?? []);
+    return texts.length === k ? texts.map((text) => writer.answer(text)) : undefined;
+  });
+}
+
+/** The chains whose text was written. */
+function writtenOf(
+  chains: readonly (Conversation | undefined)[],
+  texts: readonly (Generation | undefined)[],
+): (Conversation | undefined)[] {
+  return chains.map((chain, i) => (texts[i] === undefined ? undefined : chain));
+}

@@ -1,0 +1,255 @@
+/**
+ * Recordings of a service: every request and its reply, a line each, so that the same episodes can be played again
+ * offline.
+ *
+ * A request is found by its content: the SHA-256 of the model, the messages, the most tokens, the temperature and, where
+ * that is above 0, the seed. One request has one reply. While it records, a request that is in the file already is
+ * answered from it, also where another episode asked it at the same time and was first: so it does not matter in which
+ * order episodes ask, episodes that are played again are the episodes that were recorded, and an interrupted recording
+ * goes on where it stopped. What should differ must be asked with different seeds.
+ *
+ * The file is one of lib/files/records.ts: the first record names the service, a last line that a crash left unfinished
+ * is dropped, and other damage is an error. Several processes must not record to one file at once.
+ */
+
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { z } from "zod";
+import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { type Message, nothingUsed } from "../contract/environment.ts";
+import { onDisk } from "../files/files.ts";
+import { RecordWriter, readRecords } from "../files/records.ts";
+import { asHeard, type ChatService, type CompletionOptions } from "./chat-service.ts";
+
+const settings = { maxTokens: z.number().optional(), temperature: z.number().optional() };
+const headerSchema = z.strictObject({
+  format: z.literal(1),
+  model: z.string(),
+  defaults: z.strictObject(settings),
+});
+const askedSchema = z.strictObject({
+  model: z.string(),
+  messages: z.array(z.strictObject({ role: z.string(), content: z.string() })),
+  ...settings,
+  seed: z.number().optional(),
+});
+const replySchema = z.object({
+  reply: z.string(),
+  /** Whether it was cut at its most tokens. */
+  cut: z.literal(true).optional(),
+});
+const entrySchema = z.strictObject({ key: z.string(), request: askedSchema, ...replySchema.shape });
+
+type Header = z.output<typeof headerSchema>;
+/** All that a reply depends on. */
+type Asked = z.output<typeof askedSchema>;
+type Reply = z.output<typeof replySchema>;
+
+/** A recording that is being written; services that record to one file share it. */
+interface OpenRecording {
+  header: Header;
+  replies: Map<string, Reply>;
+  writer: RecordWriter;
+  users: number;
+}
+
+const open = new Map<string, OpenRecording>();
+
+/**
+ * `service`, with all that it replies kept in `file`: on disk before anybody reads it. Throws ERR_CONFIG where the file
+ * is the recording of another service or none, ERR_IO.
+ */
+export function recordService(service: ChatService, file: string): ChatService {
+  const path = resolve(file);
+  const header: Header = { format: 1, model: service.model, defaults: service.defaults ?? {} };
+  const recording = open.get(path) ?? openRecording(path, header);
+  if (keyOf(recording.header) !== keyOf(header)) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${file} is a recording of ${described(recording.header)}, not of ${described(header)}: record to another file.`,
+    );
+  }
+  open.set(path, recording);
+  recording.users++;
+  let closed = false;
+  return {
+    model: service.model,
+    defaults: header.defaults,
+    usage: () => service.usage(),
+    async complete(messages, options = {}) {
+      throwIfAborted(options.signal);
+      if (closed) throw new NlacError("ERR_DISPOSED", `The recording to ${file} is closed.`);
+      const request = askedOf(header, messages, options);
+      const key = keyOf(request);
+      const known = recording.replies.get(key);
+      if (known !== undefined) return read(known, options);
+      let cut: Reply["cut"];
+      const onCut = () => {
+        cut = true;
+      };
+      const given = { reply: await service.complete(messages, { ...options, onCut }), cut };
+      const first = recording.replies.get(key);
+      if (first !== undefined) return read(first, options);
+      if (closed) throw new NlacError("ERR_DISPOSED", `The recording to ${file} is closed.`);
+      recording.writer.append({ key, request, ...given });
+      recording.writer.sync();
+      recording.replies.set(key, given);
+      return read(given, options);
+    },
+    async close() {
+      if (closed) return;
+      closed = true;
+      if (--recording.users === 0) {
+        open.delete(path);
+        recording.writer.close();
+      }
+      await service.close?.();
+    },
+  };
+}
+
+/** Plays the recording in `file`. Throws ERR_CONFIG where there is none, ERR_IO where it is damaged. */
+export function playRecording(file: string): ChatService {
+  const recorded = existsSync(file) ? readRecording(file) : undefined;
+  if (recorded === undefined) {
+    throw new NlacError(
+      "ERR_CONFIG",
+      `There is no recording in ${file}; a service's option "record" makes one.`,
+    );
+  }
+  const { header, replies } = recorded;
+  let requests = 0;
+  return {
+    model: header.model,
+    defaults: header.defaults,
+    // Nothing is spent on what was recorded.
+    usage: () => ({ ...nothingUsed, requests }),
+    async complete(messages, options = {}) {
+      throwIfAborted(options.signal);
+      requests++;
+      const request = askedOf(header, messages, options);
+      const reply = replies.get(keyOf(request));
+      if (reply === undefined) {
+        throw new NlacError("ERR_SERVICE", `${file} has no reply to a request. ${nearest(file, request)}`);
+      }
+      return read(reply, options);
+    },
+  };
+}
+
+function read({ reply, cut }: Reply, { onCut }: CompletionOptions): string {
+  if (cut) onCut?.();
+  return reply;
+}
+
+function openRecording(path: string, header: Header): OpenRecording {
+  const recorded = existsSync(path) ? readRecording(path) : undefined;
+  const writer = new RecordWriter(path, recorded?.bytes ?? 0);
+  if (recorded === undefined) writer.append(header);
+  return { header, replies: new Map(), ...recorded, writer, users: 0 };
+}
+
+/** Undefined for a file in which nothing was recorded yet. `bytes`: up to the end of the last whole record. */
+function readRecording(
+  path: string,
+): { header: Header; replies: OpenRecording["replies"]; bytes: number } | undefined {
+  const replies: OpenRecording["replies"] = new Map();
+  let header: Header | undefined;
+  for (const record of records(path)) {
+    if (header === undefined) {
+      header = checked(headerSchema, record, path);
+      continue;
+    }
+    const { key, reply, cut } = checked(entrySchema, record, path);
+    if (!replies.has(key)) replies.set(key, { reply, cut });
+  }
+  const bytes = onDisk(path, () => readFileSync(path)).lastIndexOf("\n") + 1;
+  return header === undefined ? undefined : { header, replies, bytes };
+}
+
+function* records(path: string): Generator<unknown> {
+  try {
+    yield* readRecords(path);
+  } catch (error) {
+    if (!(error instanceof NlacError) || error.code !== "ERR_RUN") throw error;
+    throw new NlacError("ERR_IO", `The recording cannot be played: ${error.message}`, { cause: error });
+  }
+}
+
+function checked<T>(schema: z.ZodType<T>, record: unknown, path: string): T {
+  const parsed = schema.safeParse(record);
+  if (!parsed.success) throw new NlacError("ERR_CONFIG", `${path} is not the recording of a service.`);
+  return parsed.data;
+}
+
+function askedOf(
+  { model, defaults }: Header,
+  messages: readonly Message[],
+  { maxTokens = defaults.maxTokens, temperature = defaults.temperature, seed }: CompletionOptions,
+): Asked {
+  return {
+    model,
+    messages: messages.map(asHeard),
+    ...(maxTokens === undefined ? {} : { maxTokens }),
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(seed === undefined || temperature === 0 ? {} : { seed }),
+  };
+}
+
+/** Of a value that is always built in the same order. */
+function keyOf(value: Asked | Header): string {
+  return createHash("sha256").update(JSON.stringify(value)).digest("hex");
+}
+
+function described({ model, defaults }: Header): string {
+  return `${model} ${JSON.stringify(defaults)}`;
+}
+
+/** What was recorded that is most like the request, and where the two part: in words. */
+function nearest(path: string, request: Asked): string {
+  let best: { entry: Asked; messages: number; characters: number } | undefined;
+  for (const record of records(path)) {
+    const parsed = entrySchema.safeParse(record);
+    if (!parsed.success) continue; // the header
+    const entry = parsed.data.request;
+    const parting = request.messages.findIndex(
+      (message, i) =>
+        message.role !== entry.messages[i]?.role || message.content !== entry.messages[i]?.content,
+    );
+    const messages = parting < 0 ? request.messages.length : parting;
+    const characters = commonPrefix(
+      request.messages[messages]?.content ?? "",
+      entry.messages[messages]?.content ?? "",
+    );
+    if (
+      best === undefined ||
+      messages > best.messages ||
+      (messages === best.messages && characters > best.characters)
+    ) {
+      best = { entry, messages, characters };
+    }
+  }
+  if (best === undefined) return "Nothing was recorded in it.";
+  const { entry, messages, characters } = best;
+  const { messages: _, ...asked } = request;
+  if (messages === request.messages.length && messages === entry.messages.length) {
+    const { messages: _, ...recorded } = entry;
+    return `Its messages were recorded with ${JSON.stringify(recorded)}, but are asked with ${JSON.stringify(asked)}.`;
+  }
+  const excerpt = (message: Asked["messages"][number] | undefined) => {
+    if (message === undefined) return "nothing";
+    const text = message.content.slice(Math.max(0, characters - 40), characters + 40);
+    return `${message.role}: ${JSON.stringify(text)}`;
+  };
+  return (
+    `The nearest recorded one agrees in ${messages} of its ${request.messages.length} messages; then it has ` +
+    `${excerpt(entry.messages[messages])} where ${excerpt(request.messages[messages])} is asked.`
+  );
+}
+
+function commonPrefix(a: string, b: string): number {
+  let length = 0;
+  while (length < Math.min(a.length, b.length) && a[length] === b[length]) length++;
+  return length;
+}

@@ -1,0 +1,235 @@
+/**
+ * Whether the parts of the method do what they are for, measured on episodes that nothing has been trained on yet:
+ * does the critic know how an episode ends, does a bootstrapped future fit what followed, and is a refined action
+ * better than the one it refines. All texts are written anew, so this costs about as much as an update on as many
+ * transitions, and an episode for each branch.
+ */
+
+import { z } from "zod";
+import { derivedSeed, permutation, streams } from "../base/random.ts";
+import { type Environment, isOver } from "../contract/environment.ts";
+import {
+  isFaulty,
+  succeeded,
+  type Trajectory,
+  type Transition,
+  transitionsOf,
+} from "../episodes/trajectory.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { playBranches } from "../playing/branch.ts";
+import type { CollectOptions } from "../playing/collect.ts";
+import { bootstrapFutures } from "../roles/futures.ts";
+import { type Refinement, refine } from "../roles/refine.ts";
+import { type RolesConfig, RoleWriter, requireWords } from "../roles/role-writer.ts";
+import type { TrainingRun } from "../run/training-run.ts";
+import { grouped, meanInterval } from "../statistics/intervals.ts";
+import { mean } from "../statistics/mean.ts";
+
+export const diagnosticsConfig = z.strictObject({
+  /** Iterations from one diagnosis to the next. Default 0: none. */
+  every: z.int().min(0).default(0),
+  /** Transitions looked at, drawn from the episodes just played. Default 32. */
+  transitions: z.int().min(1).default(32),
+  /**
+   * Episodes played on with each refined action. It takes an environment that answers the same actions in the same way
+   * again; one behind a service is asked again for all turns up to the action. Default 1; 0 leaves this part out.
+   */
+  branches: z.int().min(0).default(1),
+});
+
+export interface DiagnoseOptions<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  /** Where the episodes' tasks are from. */
+  tasks: readonly Task[];
+  /** Episodes that the policy has just played, and that no update has seen. */
+  trajectories: readonly Trajectory[];
+  config: RolesConfig & { diagnostics: z.infer<typeof diagnosticsConfig> };
+  /** How the episodes were played, as far as the configuration does not say; branches go on so. */
+  playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout">;
+  /** Determines, with the configuration's seed, every random choice. */
+  number: number;
+  run: Pick<TrainingRun, "signal">;
+}
+
+/** A transition, the episode that it is of, and what critic and refiner make of its action. */
+interface Case {
+  transition: Transition;
+  trajectory: Trajectory;
+  refinement: Refinement;
+}
+
+/**
+ * The figures docs/algorithms/nlac.md explains, NaN where there was nothing to measure.
+ * @throws NlacError ERR_ABORTED; ERR_CONFIG for a model that cannot read the evaluator's request
+ */
+export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Record<string, number>> {
+  const { model, environment, trajectories, number, run } = options;
+  requireWords(model, options.config);
+  const { diagnostics } = options.config;
+  const seed = derivedSeed(options.config.seed, streams.diagnosis, number);
+  // The action that is judged and refined is the one whose end is known, and every critique counts.
+  const config: RolesConfig = {
+    ...options.config,
+    seed,
+    attempt: "stored",
+    refinements: Math.max(1, options.config.refinements),
+    refinementsKept: "all",
+  };
+  const known = trajectories
+    .filter((trajectory) => !isFaulty(trajectory))
+    .flatMap((trajectory) => transitionsOf(trajectory).map((transition) => ({ trajectory, transition })));
+  const chosen = permutation(known.length, seed, streams.diagnosis)
+    .slice(0, diagnostics.transitions)
+    .map((i) => known[i]!);
+  const writer = new RoleWriter(model, environment, config, number, run.signal);
+  const refinements = await refine(
+    writer,
+    chosen.map(({ transition }) => transition),
+  );
+  const cases = chosen.map((one, i) => ({ ...one, refinement: refinements[i]! }));
+  return {
+    ...calibration(cases, environment),
+    ...(await foresight(cases, writer, environment)),
+    ...(await gain(cases, { ...options, seed })),
+  };
+}
+
+/** The critic, who saw (s, a), against how the episode ended. */
+function calibration(cases: readonly Case[], environment: Pick<Environment, "foretold">) {
+  const judged = cases.flatMap(({ trajectory, refinement }) => {
+    const [judgement] = refinement.judgements;
+    return judgement === undefined ? [] : [{ ...judgement, ended: Number(succeeded(trajectory)) }];
+  });
+  const after = (yes: boolean) => mean(judged.filter((one) => one.yes === yes).map(({ ended }) => ended));
+  const forecasts = judged.flatMap(({ futures, ended }) => {
+    const forecast = foretold(futures, environment);
+    return forecast === undefined ? [] : [{ forecast, ended }];
+  });
+  const readable = judged.filter(({ yes }) => yes !== undefined);
+  return {
+    "calibration/yes": mean(readable.map(({ yes }) => Number(yes))),
+    "calibration/success": mean(judged.map(({ ended }) => ended)),
+    "calibration/success_after_yes": after(true),
+    "calibration/success_after_no": after(false),
+    "calibration/difference": after(true) - after(false),
+    "calibration/foretold": mean(forecasts.map(({ forecast }) => forecast)),
+    "calibration/brier": brier(forecasts),
+  };
+}
+
+/** The mean probability of success of those futures that speak of one. */
+function foretold(
+  futures: readonly string[],
+  environment: Pick<Environment, "foretold">,
+): number | undefined {
+  const forecasts = futures.flatMap((future) => environment.foretold?.(future) ?? []);
+  return forecasts.length === 0 ? undefined : mean(forecasts);
+}
+
+/** Mean squared error of forecasts (Brier, 1950). */
+function brier(forecasts: readonly { forecast: number; ended: number }[]): number {
+  return mean(forecasts.map(({ forecast, ended }) => (forecast - ended) ** 2));
+}
+
+/** The bootstrapped future d', written at s' under θ̄, against what the recorded episode went on with. */
+async function foresight(
+  cases: readonly Case[],
+  writer: RoleWriter,
+  environment: Pick<Environment, "foretold" | "agreement">,
+) {
+  const going = writer.singleStep ? [] : cases.filter(({ transition }) => !isOver(transition));
+  const transitions = going.map(({ transition }) => transition);
+  const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
+  const futures = await bootstrapFutures(writer, chains, transitions);
+  const written = going.flatMap(({ transition, trajectory }, i) => {
+    const future = futures[i];
+    if (future?.text === undefined) return [];
+    const next = trajectory.turns[transition.turn + 1]!.observation;
+    return [{ future: future.text, next, ended: Number(succeeded(trajectory)) }];
+  });
+  const forecasts = written.flatMap(({ future, ended }) => {
+    const forecast = environment.foretold?.(future);
+    return forecast === undefined ? [] : [{ forecast, ended }];
+  });
+  /** How well each future fits the answer that the one `offset` further on was followed by. */
+  const agreement = (offset: number) =>
+    mean(
+      written.flatMap(({ future }, i) => {
+        const { next } = written[(i + offset) % written.length]!;
+        if (environment.agreement !== undefined) return environment.agreement(future, next) ?? [];
+        return overlap(future, next.map(({ content }) => content).join("\n"));
+      }),
+    );
+  return {
+    "future/agreement": agreement(0),
+    // What any future of these episodes would reach.
+    "future/agreement_chance": written.length < 2 ? Number.NaN : agreement(1),
+    "future/brier": brier(forecasts),
+  };
+}
+
+/** F1 of the words that two texts share, each as often as it stands in both; 0 for an empty one. */
+export function overlap(a: string, b: string): number {
+  const words = (text: string) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  const [first, second] = [words(a), words(b)];
+  const left = new Map<string, number>();
+  for (const word of first) left.set(word, (left.get(word) ?? 0) + 1);
+  let shared = 0;
+  for (const word of second) {
+    const count = left.get(word) ?? 0;
+    if (count > 0) shared++;
+    left.set(word, count - 1);
+  }
+  return shared === 0 ? 0 : (2 * shared) / (first.length + second.length);
+}
+
+/** 1 for a whole reward: of a branch nothing else is known. */
+function success(reward: number): number {
+  return reward >= 1 ? 1 : 0;
+}
+
+/** Episodes that go on with the refined action, against the recorded ones, which went on with the original. */
+async function gain<Task>(
+  cases: readonly Case[],
+  { model, environment, tasks, config, playing, seed, run }: DiagnoseOptions<Task> & { seed: number },
+) {
+  const { branches: repeats } = config.diagnostics;
+  const byId = new Map(tasks.map((task) => [environment.taskId(task), task]));
+  const branches = cases.flatMap(({ transition, trajectory, refinement: { text, action } }) => {
+    const task = byId.get(trajectory.task);
+    if (text === undefined || action === undefined || task === undefined) return [];
+    const branch = { task, trajectory, turn: transition.turn, response: text.response, action };
+    return Array.from({ length: repeats }, () => branch);
+  });
+  const rewards = await playBranches(branches, {
+    ...playing,
+    model,
+    environment,
+    seed,
+    stream: streams.diagnosis,
+    temperature: config.actionTemperature,
+    maxActionTokens: config.maxActionTokens,
+    maxPromptTokens: config.maxPromptTokens,
+    signal: run.signal,
+  });
+  const reached = branches.flatMap(({ trajectory }, i) => {
+    const reward = rewards[i];
+    return reward === undefined ? [] : [{ trajectory, refined: success(reward) }];
+  });
+  // Branches of one episode tell less than as many of different ones.
+  const differences = meanInterval(
+    grouped(
+      reached.map(({ trajectory, refined }) => refined - success(trajectory.reward)),
+      reached.map(({ trajectory }) => trajectory),
+    ),
+  );
+  return {
+    "gain/original": mean(reached.map(({ trajectory }) => success(trajectory.reward))),
+    "gain/refined": mean(reached.map(({ refined }) => refined)),
+    "gain/difference": differences.estimate,
+    "gain/difference_low": differences.low,
+    "gain/difference_high": differences.high,
+    "gain/reached": branches.length === 0 ? Number.NaN : reached.length / branches.length,
+  };
+}

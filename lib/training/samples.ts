@@ -1,0 +1,70 @@
+/** Training samples as records: what samples.jsonl holds, one line a sample. */
+
+import type { Trajectory, Transition } from "../episodes/trajectory.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { observationText } from "../prompts/backup.ts";
+import type { Refinement } from "../roles/refine.ts";
+import type { Target } from "../roles/targets.ts";
+import type { SampleRecord } from "../run/training-run.ts";
+import type { EpisodeText } from "./episode-texts.ts";
+
+/**
+ * Every text that one sample of an update was made of, by its role, and what is known of it.
+ * @param l1 nats a token; undefined without a target
+ */
+export function sampleRecord(
+  model: LanguageModel,
+  update: number,
+  transition: Transition,
+  target: Target,
+  refinement: Refinement,
+  l1: number | undefined,
+): SampleRecord {
+  const { texts, facts, ...sample } = actionSample(model, update, transition, {});
+  if (target.future !== undefined) texts.future = target.future.text;
+  if (target.target !== undefined) texts.target = target.target.text;
+  if (refinement.attempt !== undefined) texts.attempt = refinement.attempt.text;
+  for (const [i, critique] of refinement.critiques.entries()) texts[numbered("critique", i)] = critique.text;
+  for (const [i, refined] of refinement.refinements.entries())
+    texts[numbered("refinement", i)] = refined.text;
+  if (l1 !== undefined) facts.l1 = l1;
+  if (target.dropped !== undefined) facts.targetDropped = target.dropped;
+  if (refinement.reason !== undefined) facts.refinementDropped = refinement.reason;
+  return { ...sample, texts, facts };
+}
+
+/** An action that an update learned from, and what is known of it. */
+export function actionSample(
+  model: LanguageModel,
+  update: number,
+  { trajectory, turn, state, action, observation, reward, terminated, truncated }: Transition,
+  facts: SampleRecord["facts"],
+): SampleRecord {
+  const texts = {
+    state: model.decode(state.tokens),
+    action: model.decode(action),
+    observation: observationText(observation),
+  };
+  return { update, trajectory, turn, texts, facts: { reward, terminated, truncated, ...facts } };
+}
+
+/** A whole episode that an update learned from, with its control tokens, and what is known of it. */
+export function episodeSample(
+  model: LanguageModel,
+  update: number,
+  { id, reward }: Pick<Trajectory, "id" | "reward">,
+  episode: readonly EpisodeText[],
+  facts: SampleRecord["facts"],
+): SampleRecord {
+  const texts: SampleRecord["texts"] = {};
+  for (const [i, { prompt, response }] of episode.entries()) {
+    texts[numbered("state", i)] = model.decode(prompt);
+    texts[numbered("episode", i)] = model.decode(response);
+  }
+  return { update, trajectory: id, texts, facts: { reward, ...facts } };
+}
+
+/** "critique", "critique 2", … */
+function numbered(name: string, i: number): string {
+  return i === 0 ? name : `${name} ${i + 1}`;
+}

@@ -1,0 +1,122 @@
+/** What the policy gradients share: episodes scored before the first step on them, and what is logged of a step. */
+
+import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model/language-model.ts";
+import type { EpisodeText } from "./episode-texts.ts";
+import { inGroups } from "./losses.ts";
+
+/** Of one episode under θ as it wrote it, [response tokens]; 0 where the policy did not write. */
+export interface Scores {
+  oldLogProbs: Float32Array;
+  referenceLogProbs?: Float32Array;
+  oldValues?: Float32Array;
+}
+
+/** The same as a checkpoint holds them: the bytes of each list in base64, a third of what decimals would take. */
+export type SavedScores = Record<keyof Scores, string | undefined>;
+
+export function saveScores({ oldLogProbs, referenceLogProbs, oldValues }: Scores): SavedScores {
+  const text = (list: Float32Array | undefined) =>
+    list && Buffer.from(list.buffer, list.byteOffset, list.byteLength).toString("base64");
+  return {
+    oldLogProbs: text(oldLogProbs),
+    referenceLogProbs: text(referenceLogProbs),
+    oldValues: text(oldValues),
+  };
+}
+
+export function restoreScores({ oldLogProbs, referenceLogProbs, oldValues }: SavedScores): Scores {
+  const list = (text: string) => new Float32Array(new Uint8Array(Buffer.from(text, "base64")).buffer);
+  return {
+    oldLogProbs: list(oldLogProbs!),
+    ...(referenceLogProbs === undefined ? {} : { referenceLogProbs: list(referenceLogProbs) }),
+    ...(oldValues === undefined ? {} : { oldValues: list(oldValues) }),
+  };
+}
+
+export interface ScoreOptions {
+  /** At which the episodes were written. */
+  temperature: number;
+  /** Whether the reference's log probabilities are needed. */
+  reference: boolean;
+  /** Whether the value head's predictions are needed. */
+  values: boolean;
+  signal: AbortSignal;
+}
+
+/** Throws ERR_ABORTED. */
+export async function scoreEpisodes(
+  model: PolicyGradientModel,
+  texts: readonly EpisodeText[],
+  { temperature, reference, values, signal }: ScoreOptions,
+): Promise<Scores[]> {
+  const logProbs = (weights: "online" | "reference") =>
+    inGroups(texts, signal, (group) => model.logProbs(group, { weights, temperature }));
+  const old = await logProbs("online");
+  const referred = reference ? await logProbs("reference") : undefined;
+  const valued = values ? await inGroups(texts, signal, (group) => model.values(group)) : undefined;
+  return texts.map(({ weight }, i) => {
+    const own = (list: Float32Array) => list.map((value, t) => (weight[t] === 0 ? 0 : value));
+    return {
+      oldLogProbs: own(old[i]!),
+      ...(referred === undefined ? {} : { referenceLogProbs: own(referred[i]!) }),
+      ...(valued === undefined ? {} : { oldValues: own(valued[i]!) }),
+    };
+  });
+}
+
+/** The scores of each sample's texts, of those of all samples in a row. */
+export function perSample(
+  samples: readonly { texts: readonly EpisodeText[] }[],
+  scores: readonly Scores[],
+): Scores[][] {
+  let end = 0;
+  return samples.map(({ texts }) => {
+    const own = scores.slice(end, end + texts.length);
+    end += texts.length;
+    return own;
+  });
+}
+
+/**
+ * Means over the tokens that the policy wrote, and the loss that was stepped on. The names are TRL's.
+ * @param texts with their weights, one a token, as the step used them
+ */
+export function surrogateMetrics(
+  texts: readonly SurrogateText[],
+  results: readonly SurrogateResult[],
+): Record<string, number> {
+  let tokens = 0;
+  const sums = { loss: 0, entropy: 0, low: 0, high: 0, approximateKl: 0, kl: 0 };
+  for (const [i, { weight, referenceLogProbs }] of texts.entries()) {
+    const { losses, logProbs, entropies, ratios, clipped } = results[i]!;
+    for (let t = 0; t < losses.length; t++) {
+      const share = (weight as ArrayLike<number>)[t]!;
+      if (share === 0) continue;
+      tokens++;
+      sums.loss += share * losses[t]!;
+      sums.entropy += entropies[t]!;
+      sums.low += clipped[t]! < 0 ? 1 : 0;
+      sums.high += clipped[t]! > 0 ? 1 : 0;
+      sums.approximateKl += ratios[t]! - 1 - Math.log(ratios[t]!);
+      if (referenceLogProbs !== undefined) sums.kl += klEstimate(referenceLogProbs[t]! - logProbs[t]!);
+    }
+  }
+  return {
+    "loss/policy": sums.loss,
+    entropy: sums.entropy / tokens,
+    "clip_ratio/low_mean": sums.low / tokens,
+    "clip_ratio/high_mean": sums.high / tokens,
+    "clip_ratio/region_mean": (sums.low + sums.high) / tokens,
+    approx_kl: sums.approximateKl / tokens,
+    ...(texts.some(({ referenceLogProbs }) => referenceLogProbs !== undefined)
+      ? { kl: sums.kl / tokens }
+      : {}),
+    "tokens/policy": tokens,
+    "tokens/gradient": tokens,
+  };
+}
+
+/** exp(d) - d - 1, d = log q - log p at a sample of p: an estimate of KL(p ‖ q) that is never negative (Schulman, 2020). */
+function klEstimate(difference: number): number {
+  return Math.expm1(difference) - difference;
+}

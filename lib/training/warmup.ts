@@ -1,0 +1,182 @@
+/**
+ * A supervised warm-up: before training, a small model learns the forms in which all roles are to answer, from
+ * scripted episodes that the environment judges itself. It is no part of the method; a model that follows
+ * instructions needs none.
+ */
+
+import { z } from "zod";
+import { throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, permutation, streams } from "../base/random.ts";
+import type { Action, Demonstration, Environment } from "../contract/environment.ts";
+import type { LanguageModel, ScoredText } from "../model/language-model.ts";
+import {
+  futureRequest,
+  observedTargetRequest,
+  targetRequest,
+  terminalTargetRequest,
+} from "../prompts/backup.ts";
+import { criticRequest } from "../prompts/critic.ts";
+import { actionTokens, policyConversation } from "../prompts/policy.ts";
+import { refinerRequest } from "../prompts/refiner.ts";
+import { type Role, user } from "../roles/role-writer.ts";
+import type { Conversation } from "../tokens/conversation.ts";
+import { requireDemonstrations, requireTasks } from "./requirements.ts";
+
+const decay = z.number().min(0).lt(1);
+
+export const warmupConfig = z.strictObject({
+  /** Optimizer steps; 0 is no warm-up. */
+  steps: z.int().min(0).default(0),
+  /** Texts a step, drawn from all roles. */
+  batchSize: z.int().min(1).default(16),
+  /** Peak learning rate; it falls to 0 over the steps. */
+  learningRate: z.number().min(0).default(1e-4),
+  /** First steps, over which the learning rate rises: a model that starts from random weights needs some. */
+  rampSteps: z.int().min(0).default(0),
+  /** How AdamW's moments decay. */
+  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
+  /** Scripted episodes the texts are taken from. */
+  episodes: z.int().min(1).default(64),
+  /** Show targets without a bootstrapped future too, which NLAC's `bootstrap: "none"` asks for. */
+  observedTargets: z.boolean().default(false),
+});
+
+export type WarmupConfig = z.infer<typeof warmupConfig>;
+
+export interface WarmupOptions<Task> {
+  model: LanguageModel;
+  environment: Environment<Task>;
+  config: WarmupConfig;
+  seed: number;
+  signal?: AbortSignal;
+  /** Called after every step with the mean NLL of its texts, nats a token. */
+  onStep?: (step: number, nll: number, tokens: number) => void;
+}
+
+/**
+ * Takes `config.steps` steps on demonstrated texts. θ̄ is left to the method: most need none.
+ * @throws NlacError ERR_CONFIG when the environment cannot demonstrate or has no tasks, ERR_ABORTED
+ */
+export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
+  const { model, environment, config, seed } = options;
+  const tasks = await requireTasks(environment, "train");
+  const order = permutation(tasks.length, seed, streams.warmup);
+  const texts: ScoredText[] = [];
+  for (let i = 0; i < config.episodes; i++) {
+    const task = tasks[order[i % tasks.length]!]!;
+    const shown = await demonstrated(model, environment, task, derivedSeed(seed, streams.warmup, i), config);
+    texts.push(...shown);
+  }
+  let shuffled: number[] = [];
+  let shuffledFor = -1;
+  for (let step = 0; step < config.steps; step++) {
+    throwIfAborted(options.signal);
+    const epoch = Math.floor((step * config.batchSize) / texts.length);
+    if (epoch !== shuffledFor) {
+      shuffled = permutation(texts.length, derivedSeed(seed, streams.warmup, epoch), streams.warmup);
+      shuffledFor = epoch;
+    }
+    const batch = Array.from({ length: config.batchSize }, (_, i) => {
+      const text = texts[shuffled[(step * config.batchSize + i) % texts.length]!]!;
+      return { ...text, weight: 1 / (text.response.length * config.batchSize) };
+    });
+    const losses = await model.tokenNll(batch);
+    const risen = Math.min(1, (step + 1) / Math.max(1, config.rampSteps));
+    const fallen = 1 - step / config.steps;
+    const learningRate = config.learningRate * risen * fallen;
+    await model.step({ learningRate, betas: config.betas, moments: "warmup" });
+    const tokens = losses.reduce((sum, { length }) => sum + length, 0);
+    const total = losses.reduce((sum, loss) => sum + loss.reduce((a, b) => a + b, 0), 0);
+    options.onStep?.(step + 1, total / tokens, tokens);
+  }
+  await model.discardMoments("warmup");
+}
+
+/** Which texts of a scripted episode are shown. */
+export interface Shown {
+  observedTargets: boolean;
+}
+
+/** The texts of a scripted episode on `task`. Throws ERR_CONFIG when the environment cannot demonstrate. */
+export async function demonstrated<Task>(
+  model: LanguageModel,
+  environment: Environment<Task>,
+  task: Task,
+  seed: number,
+  shown: Shown = { observedTargets: false },
+): Promise<DemonstratedText[]> {
+  requireDemonstrations(environment);
+  return demonstratedTexts(model, environment, await environment.demonstrate!(task, { seed }), shown);
+}
+
+/** A text that a scripted episode shows, and whose it is. */
+export interface DemonstratedText extends ScoredText {
+  role: Exclude<Role, "next" | "correction">;
+}
+
+/** The texts of all roles that one scripted episode shows. */
+export function demonstratedTexts(
+  model: LanguageModel,
+  environment: Pick<Environment, "actionFormat" | "rewardRange">,
+  demonstration: Demonstration,
+  { observedTargets }: Shown = { observedTargets: false },
+): DemonstratedText[] {
+  const format = environment.actionFormat;
+  const texts: DemonstratedText[] = [];
+  /** Lets the conversation go on with `written`, and adds it as what the model should write there. */
+  const teach = (
+    role: DemonstratedText["role"],
+    conversation: Conversation,
+    written: string | Action,
+  ): Conversation => {
+    const tokens =
+      typeof written === "string"
+        ? model.encode(written)
+        : actionTokens(model, conversation, written, format);
+    const response = [...tokens, model.endOfTurn];
+    texts.push({ role, prompt: conversation.prompt(), response });
+    return conversation.appendGeneration({ tokens: response });
+  };
+  const conversation = policyConversation(model, demonstration.observation, format);
+  for (const { action, judged, observation } of demonstration.turns) {
+    for (const { action: judgedAction, future, advice, foreseeable, better, outcome } of judged) {
+      const tokens = actionTokens(model, conversation, judgedAction, format);
+      const acted = conversation.fork().appendGeneration({ tokens: [...tokens, model.endOfTurn] });
+      const asked = acted.fork().append(user(criticRequest(false)));
+      const critique = critiqueText(future, advice);
+      if (foreseeable ?? true) teach("critique", asked.fork(), critique);
+      if (better !== undefined) {
+        asked.appendAssistantText(critique).append(user(refinerRequest(format)));
+        teach("refinement", asked, better);
+      }
+      if (outcome === undefined) continue;
+      const target = critiqueText(outcome.joined, advice);
+      if (outcome.terminated) {
+        const request = terminalTargetRequest(
+          outcome.observation,
+          outcome.reward,
+          true,
+          environment.rewardRange,
+        );
+        teach("target", acted.append(user(request)), target);
+      } else {
+        if (observedTargets) {
+          teach(
+            "target",
+            acted.fork().append(user(observedTargetRequest(outcome.observation, true))),
+            target,
+          );
+        }
+        teach("future", acted.append(user(futureRequest(outcome.observation))), outcome.future ?? "");
+        teach("target", acted.append(user(targetRequest(true))), target);
+      }
+    }
+    teach("attempt", conversation, action);
+    conversation.append(...observation);
+  }
+  return texts;
+}
+
+function critiqueText(future: string, advice: string | undefined): string {
+  return `Future:\n${future}\nOptimality:\n${advice === undefined ? "Yes" : `No. ${advice}`}`;
+}

@@ -1,0 +1,161 @@
+import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { RecordWriter, readRecords } from "../../lib/files/records.ts";
+
+const fresh = () => join(mkdtempSync(join(tmpdir(), "nlac-records-")), "records.jsonl");
+
+function write(path: string, records: unknown[]): void {
+  const writer = new RecordWriter(path);
+  for (const record of records) writer.append(record);
+  writer.sync();
+  writer.close();
+}
+
+test("any JSON value comes back as it was written", () => {
+  fc.assert(
+    fc.property(fc.array(fc.jsonValue(), { maxLength: 5 }), (records) => {
+      const path = fresh();
+      write(path, records);
+      expect([...readRecords(path)]).toEqual(JSON.parse(JSON.stringify(records)));
+    }),
+    { numRuns: 100 },
+  );
+});
+
+test("every line is JSON that other programs can read", () => {
+  const path = fresh();
+  write(path, [{ a: 'quote " and \n newline' }]);
+  const line = JSON.parse(readFileSync(path, "utf8").trimEnd()) as { checksum: string; record: unknown };
+  expect(line.record).toEqual({ a: 'quote " and \n newline' });
+  expect(line.checksum).toMatch(/^[0-9a-f]{8}$/);
+});
+
+test("a last line cut at any byte is dropped, the lines before it stay", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: "zwei" }]);
+  const whole = readFileSync(path);
+  const secondStarts = whole.indexOf("\n") + 1;
+  for (let length = secondStarts; length < whole.length; length++) {
+    writeFileSync(path, whole.subarray(0, length));
+    expect([...readRecords(path)]).toEqual([{ first: 1 }]);
+  }
+});
+
+test("any flipped bit elsewhere is an error that names the line", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: 2 }, { third: 3 }]);
+  const whole = readFileSync(path);
+  const start = whole.indexOf("\n") + 1;
+  const end = whole.indexOf("\n", start);
+  for (let at = start; at < end; at++) {
+    const damaged = Buffer.from(whole);
+    damaged[at] = damaged[at]! ^ 0x01;
+    writeFileSync(path, damaged);
+    expect(() => [...readRecords(path)]).toThrow(
+      expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining("line 2") }),
+    );
+  }
+});
+
+test("a writer opened at a checkpoint's length cuts off what came after", () => {
+  const path = fresh();
+  const writer = new RecordWriter(path);
+  writer.append({ kept: true });
+  const bytes = writer.sync();
+  writer.append({ kept: false });
+  writer.close();
+  appendFileSync(path, '{"checksum":"to');
+  const again = new RecordWriter(path, bytes);
+  again.append({ kept: "new" });
+  again.close();
+  expect([...readRecords(path)]).toEqual([{ kept: true }, { kept: "new" }]);
+});
+
+test("a file shorter than the checkpoint knew it is refused", () => {
+  const path = fresh();
+  write(path, [{ a: 1 }]);
+  expect(() => new RecordWriter(path, 10_000)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+});
+
+test("records come back whole whatever is read at once, characters of many bytes cut in the middle", () => {
+  const path = fresh();
+  const records = [{ text: "ä€😀" }, { text: "" }, { text: "\n\u2028é".repeat(20) }, ["😀", null]];
+  write(path, records);
+  const whole = readFileSync(path);
+  for (let chunkBytes = 1; chunkBytes <= whole.length + 1; chunkBytes++) {
+    expect([...readRecords(path, chunkBytes)]).toEqual(records);
+  }
+  writeFileSync(path, whole.subarray(0, -3));
+  for (const chunkBytes of [1, 7, 64]) {
+    expect([...readRecords(path, chunkBytes)]).toEqual(records.slice(0, -1));
+  }
+});
+
+test("a file is read no further than it is gone through: damage is met where it is", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: 2 }, { third: 3 }]);
+  writeFileSync(path, readFileSync(path, "utf8").replace("third", "thurd"));
+  for (const chunkBytes of [1, 50, 1000]) {
+    const records = readRecords(path, chunkBytes);
+    expect([records.next().value, records.next().value]).toEqual([{ first: 1 }, { second: 2 }]);
+    expect(() => records.next()).toThrow(
+      expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining(`${path}: line 3`) }),
+    );
+  }
+});
+
+test.each([
+  ["one line that is no record", '{"dear": "config"}'],
+  ["two lines", "line one\nline two"],
+  ["a record's beginning with another checksum", '{"checksum":"xyz'],
+  ["text behind records", undefined],
+])("a file that holds %s is not gone on with, and stays as it is", (_, content) => {
+  const path = fresh();
+  if (content === undefined) write(path, [{ first: 1 }]);
+  appendFileSync(path, content ?? "notes");
+  const before = readFileSync(path);
+  expect(() => RecordWriter.resume(path)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+  expect(() => [...readRecords(path)]).toThrow(/is not a record|is damaged/);
+  expect(readFileSync(path)).toEqual(before);
+});
+
+test("a record cut at any byte is gone on without", () => {
+  const path = fresh();
+  write(path, [{ first: 1 }, { second: "zwei" }]);
+  const whole = readFileSync(path);
+  for (let length = 0; length < whole.length; length++) {
+    writeFileSync(path, whole.subarray(0, length));
+    const writer = RecordWriter.resume(path);
+    writer.append("new");
+    writer.close();
+    const kept = length > whole.indexOf("\n") ? [{ first: 1 }] : [];
+    expect([...readRecords(path)]).toEqual([...kept, "new"]);
+  }
+});
+
+test("bytes that are not UTF-8 are damage, though they may decode to the same text", () => {
+  const path = fresh();
+  write(path, [{ text: "\ufffd" }]);
+  const whole = readFileSync(path);
+  const at = whole.indexOf("\ufffd");
+  writeFileSync(path, Buffer.concat([whole.subarray(0, at), Buffer.of(0xff), whole.subarray(at + 3)]));
+  expect(() => [...readRecords(path)]).toThrow(/line 1 is damaged/);
+});
+
+test("a file that cannot be opened, read or written is an error that names it", () => {
+  const named = (path: string) =>
+    expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining(path) });
+  const missing = fresh();
+  expect(() => [...readRecords(missing)]).toThrow(named(missing));
+  expect(() => [...readRecords(tmpdir())]).toThrow(named(tmpdir())); // opens, and cannot be read
+  const file = fresh();
+  write(file, []);
+  const below = join(file, "records.jsonl");
+  expect(() => new RecordWriter(below)).toThrow(named(below));
+  const full = new RecordWriter("/dev/full");
+  expect(() => full.append({})).toThrow(/\/dev\/full cannot be used: no space left on device \(ENOSPC\)/);
+  full.close();
+});

@@ -1,0 +1,252 @@
+import { createHash, randomBytes } from "node:crypto";
+import {
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  truncateSync,
+} from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { parseHubName, resolveHubModel } from "../../lib/hub/hugging-face.ts";
+import { resolveModel } from "../../lib/hub/models.ts";
+import { Learner } from "../../lib/learner/learner.ts";
+import { expectFailure, recorder, sha256, temporaryDirectory, write } from "../support/files-and-servers.ts";
+import { commit, type HubRepository, hubServer } from "../support/hub-server.ts";
+
+const shipped = join(import.meta.dirname, "..", "..", "models", "errands-base");
+const own = (file: string) => ({
+  data: readFileSync(join(shipped, file)),
+  large: file.endsWith(".safetensors"),
+});
+const repository: HubRepository = {
+  files: Object.fromEntries([
+    ...readdirSync(shipped).map((file) => [file, own(file)]),
+    ["README.md", { data: Buffer.from("# Errands") }],
+    ["pytorch_model.bin", { data: randomBytes(50_000), large: true }],
+    ["onnx/model.onnx", { data: randomBytes(50_000), large: true }],
+    ["quantized/tiny.gguf", { data: Buffer.from("GGUF and so on"), large: true }],
+  ]),
+};
+
+async function place(
+  repositories: Record<string, HubRepository> = { "them/errands": repository },
+  fault?: Parameters<typeof hubServer>[1],
+) {
+  const home = temporaryDirectory();
+  const server = await hubServer(repositories, fault);
+  const env = { HF_HOME: home, HOME: home, HF_ENDPOINT: `${server.url}/` };
+  const report = recorder();
+  const resolve = (name: string, more: Record<string, unknown> = {}) =>
+    resolveHubModel(parseHubName(name)!, { offline: false, env: { ...env, ...more }, report, retryMs: 1 });
+  return { home, server, env, report, resolve, folder: join(home, "hub", "models--them--errands") };
+}
+
+describe("parseHubName", () => {
+  it("takes a repository, a revision and a file apart", () => {
+    expect(parseHubName("Qwen/Qwen2.5-7B-Instruct")).toEqual({
+      repository: "Qwen/Qwen2.5-7B-Instruct",
+      revision: "main",
+    });
+    expect(parseHubName("a/b@refs/pr/3")).toEqual({ repository: "a/b", revision: "refs/pr/3" });
+    expect(parseHubName(`a/b/c/d.gguf@${commit}`)).toEqual({
+      repository: "a/b",
+      file: "c/d.gguf",
+      revision: commit,
+    });
+  });
+
+  it.each([
+    "plain",
+    "a/b/c",
+    "../b",
+    "a/..",
+    "a/b@../../x",
+    "/a/b",
+    "a/b/",
+    "a//b",
+    "a/b@",
+    "a/b/../c.gguf",
+    "a b/c",
+    "a/b--c",
+  ])("knows no %s", (name) => expect(parseHubName(name)).toBeUndefined());
+});
+
+describe("a model of the hub", () => {
+  it("is fetched once into the shared cache's layout, loads, and needs no network afterwards", async () => {
+    const { home, server, resolve, folder, report } = await place();
+    const path = await resolve("them/errands");
+    expect(path).toBe(join(folder, "snapshots", commit));
+    expect(readFileSync(join(folder, "refs", "main"), "utf8")).toBe(commit);
+    for (const file of readdirSync(path)) {
+      expect(lstatSync(join(path, file)).isSymbolicLink()).toBe(true);
+      expect(readFileSync(join(path, file))).toEqual(repository.files[file]!.data);
+    }
+    expect(readlinkSync(join(path, "model.safetensors"))).toBe(
+      `../../blobs/${sha256(repository.files["model.safetensors"]!.data)}`,
+    );
+    // Neither what is no part of a model nor pickled weights.
+    expect(readdirSync(path).sort()).toEqual(readdirSync(shipped).sort());
+    expect(report.lines.join("\n")).toMatch(
+      /them\/errands at main \(0123456789ab\): 2\.\d MB in 1 file of weights/,
+    );
+    expect(readdirSync(join(home, "hub", ".locks"))).toEqual([]);
+
+    const asked = server.requests.length;
+    expect(await resolve("them/errands")).toBe(path);
+    expect(await resolve(`them/errands@${commit}`, { HF_HUB_OFFLINE: "1" })).toBe(path);
+    expect(server.requests).toHaveLength(asked);
+
+    const learner = await Learner.load(path, { dtype: "float32" });
+    const same = await Learner.load("errands-base", { dtype: "float32" });
+    const ids = [[1, 2, 3]];
+    expect(await learner.logits(ids)).toEqual(await same.logits(ids));
+    await learner.dispose();
+    await same.dispose();
+  });
+
+  it("is what Learner.load and the commands take for a name with a slash", async () => {
+    const { env, report, folder } = await place();
+    expect(await resolveModel("them/errands", { env, report })).toBe(join(folder, "snapshots", commit));
+  });
+
+  it("is fetched once where two ask together, and whole where only a part is there", async () => {
+    const { server, resolve, folder } = await place();
+    const weights = () => server.large.requests.length;
+    expect(new Set(await Promise.all([resolve("them/errands"), resolve("them/errands")])).size).toBe(1);
+    expect(weights()).toBe(1);
+    rmSync(join(folder, "snapshots", commit, "tokenizer.json"));
+    await resolve("them/errands");
+    expect(existsSync(join(folder, "snapshots", commit, "tokenizer.json"))).toBe(true);
+    expect(weights()).toBe(1);
+  });
+
+  it("goes on with a torn download, and discards one with other bytes", async () => {
+    const first = await place();
+    await first.resolve("them/errands");
+    const blob = join(first.folder, "blobs", sha256(repository.files["model.safetensors"]!.data));
+    const half = repository.files["model.safetensors"]!.data.length >> 1;
+    const torn = readFileSync(blob);
+    rmSync(first.folder, { recursive: true });
+    write(`${blob}.part`, torn);
+    truncateSync(`${blob}.part`, half);
+    await first.resolve("them/errands");
+    expect(first.server.large.requests.at(-1)).toBe(`GET /${sha256(torn)} bytes=${half}-`);
+
+    const other = await place({ "them/errands": repository }, (request, response) => {
+      if (!request.url!.endsWith("/resolve/0123456789abcdef0123456789abcdef01234567/config.json"))
+        return false;
+      response.writeHead(200, { "content-length": own("config.json").data.length });
+      response.end(randomBytes(own("config.json").data.length));
+      return true;
+    });
+    await expectFailure(other.resolve("them/errands"), "ERR_DOWNLOAD", /git's name is .* expected/);
+    expect(existsSync(join(other.folder, "refs", "main"))).toBe(false);
+    expect(readdirSync(join(other.folder, "blobs"))).toEqual([]);
+  });
+
+  it("is found under a branch, a tag and a commit, and keeps them apart", async () => {
+    const later = createHash("sha1").update("later").digest("hex");
+    const { resolve, folder, server } = await place({
+      "them/errands": { ...repository, refs: { "v1.0": commit, "refs/pr/1": later, [later]: later } },
+    });
+    expect(await resolve("them/errands@v1.0")).toBe(join(folder, "snapshots", commit));
+    expect(await resolve("them/errands@refs/pr/1")).toBe(join(folder, "snapshots", later));
+    expect(readFileSync(join(folder, "refs", "refs/pr/1"), "utf8")).toBe(later);
+    expect(server.large.requests).toHaveLength(1);
+    await expectFailure(resolve("them/errands@v2"), "ERR_MODEL_NOT_FOUND", /no model "them\/errands at v2"/);
+  });
+
+  it("may be one GGUF file", async () => {
+    const { resolve, folder } = await place();
+    const path = await resolve("them/errands/quantized/tiny.gguf");
+    expect(path).toBe(join(folder, "snapshots", commit, "quantized", "tiny.gguf"));
+    expect(readFileSync(path, "utf8")).toBe("GGUF and so on");
+    await expectFailure(resolve("them/errands/other.gguf"), "ERR_MODEL_NOT_FOUND", /has no other\.gguf/);
+  });
+
+  it("comes in shards where an index names them", async () => {
+    const files = {
+      ...repository.files,
+      "model.safetensors.index.json": {
+        data: Buffer.from(
+          JSON.stringify({ weight_map: { a: "model-1.safetensors", b: "model-2.safetensors" } }),
+        ),
+      },
+      "model-1.safetensors": { data: randomBytes(1000), large: true },
+      "model-2.safetensors": { data: randomBytes(1000), large: true },
+      "model-3.safetensors": { data: randomBytes(1000), large: true },
+    };
+    const { resolve } = await place({ "them/errands": { files } });
+    const names = readdirSync(await resolve("them/errands")).filter((name) => name.endsWith(".safetensors"));
+    expect(names.sort()).toEqual(["model-1.safetensors", "model-2.safetensors"]);
+    const hostile = { data: Buffer.from(JSON.stringify({ weight_map: { a: "../../model.safetensors" } })) };
+    const bad = await place({
+      "them/errands": { files: { ...files, "model.safetensors.index.json": hostile } },
+    });
+    await expectFailure(bad.resolve("them/errands"), "ERR_MODEL_FORMAT", /weight_map/);
+  });
+
+  it("is refused where it has pickled weights only", async () => {
+    const { "model.safetensors": _, ...files } = repository.files;
+    const { resolve, folder } = await place({ "them/errands": { files } });
+    await expectFailure(resolve("them/errands"), "ERR_MODEL_FORMAT", /never pickled weights/);
+    expect(existsSync(folder)).toBe(false);
+  });
+
+  it("needs the token of a closed repository, and shows it to the hub alone", async () => {
+    const closed = { ...repository, token: "secret" };
+    const { resolve, server, home } = await place({ "them/errands": closed });
+    await expectFailure(resolve("them/errands"), "ERR_MODEL_NOT_FOUND", /set HF_TOKEN/);
+    await expectFailure(
+      resolve("them/errands", { HF_TOKEN: "other" }),
+      "ERR_MODEL_NOT_FOUND",
+      /accept its terms/,
+    );
+    write(join(home, "token"), "secret\n");
+    await resolve("them/errands");
+    expect(server.large.requests).toHaveLength(1);
+    expect(server.leaked).toEqual([]);
+  });
+
+  it("waits for a busy hub, outlasts cut connections, and gives up on a broken one", async () => {
+    const faults = new Map<string, number>();
+    const { resolve, server } = await place({ "them/errands": repository }, (request, response) => {
+      const count = faults.get(request.url!) ?? 0;
+      faults.set(request.url!, count + 1);
+      if (count >= 2) return false;
+      if (count === 0) response.writeHead(429, { "retry-after": "0" }).end();
+      else if (request.url!.includes("/api/")) response.destroy();
+      else response.writeHead(503).end();
+      return true;
+    });
+    await resolve("them/errands");
+    expect(server.large.requests).toHaveLength(3);
+
+    const broken = await place({ "them/errands": repository }, (_request, response) => {
+      response.writeHead(500).end();
+      return true;
+    });
+    await expectFailure(
+      broken.resolve("them/errands"),
+      "ERR_DOWNLOAD",
+      /them\/errands is no directory here, and .* cannot be asked .* status 500/,
+    );
+    await broken.server.large.close();
+    const gone = { HF_ENDPOINT: broken.server.large.url };
+    await expectFailure(broken.resolve("them/errands", gone), "ERR_DOWNLOAD", /ECONNREFUSED|cannot be asked/);
+  });
+
+  it("says what is missing where the network is not to be used", async () => {
+    const { resolve, server } = await place();
+    await expectFailure(resolve("them/errands", { HF_HUB_OFFLINE: "1" }), "ERR_DOWNLOAD", /not to be used/);
+    expect(server.requests).toEqual([]);
+    await expectFailure(
+      resolve("nobody/nothing"),
+      "ERR_MODEL_NOT_FOUND",
+      /nobody\/nothing is no directory here, and .* refuses it/,
+    );
+  });
+});

@@ -1,0 +1,357 @@
+/** Texts are what their grammars say, whatever the model would write: its weights are random. */
+
+import { Ajv2020 } from "ajv/dist/2020.js";
+import fc from "fast-check";
+import { afterAll, describe, expect, it } from "vitest";
+import { z } from "zod";
+import type { Learner } from "../../lib/learner/learner.ts";
+import { type Grammar, grammarText } from "../../lib/model/grammar.ts";
+import { expectFailure } from "../support/files-and-servers.ts";
+import { tinyConfig, tinyLearner } from "../support/tiny.ts";
+
+const config = { ...tinyConfig, max_position_embeddings: 2048 };
+const learning: Promise<Learner> = tinyLearner({ seed: 1 }, config);
+afterAll(async () => (await learning).dispose());
+
+const prompt = [..."Say it: "].map((letter) => letter.charCodeAt(0));
+
+/** Texts under `grammar`, hot enough that every token is about as likely as any other. */
+async function write(grammar: Grammar, count = 4, seed = 0, more: object = {}) {
+  return (await learning).generate(
+    Array.from({ length: count }, (_, i) => ({
+      tokens: prompt,
+      grammar,
+      maxNewTokens: 600,
+      temperature: 1.5,
+      seed: seed * 1000 + i,
+      ...more,
+    })),
+  );
+}
+
+/** Random schemas of what is supported, small enough that their values end. */
+const schemas = fc.letrec<{ schema: object }>((tie) => ({
+  schema: fc.oneof(
+    { maxDepth: 3, withCrossShrink: true },
+    fc.constantFrom<object>({ type: "boolean" }, { type: "null" }, { type: ["null", "boolean"] }),
+    fc
+      .tuple(fc.integer({ min: -2000, max: 2000 }), fc.nat(3000))
+      .map(([minimum, width]) => ({ type: "integer", minimum, maximum: minimum + width })),
+    fc
+      .tuple(fc.integer({ min: -500, max: 500 }), fc.integer({ min: 1, max: 999 }))
+      .map(([minimum, width]) => ({
+        type: "number",
+        minimum: minimum / 8,
+        exclusiveMaximum: minimum / 8 + width,
+      })),
+    fc
+      .tuple(fc.nat(4), fc.nat(9))
+      .map(([minLength, more]) => ({ type: "string", minLength, maxLength: minLength + more })),
+    fc
+      .constantFrom("^[a-z]{2,5}$", "\\d+-\\d\\d", "^(yes|no)$", "^[^a-y]{1,3}$", "ä|ö|[α-ω]")
+      .map((pattern) => ({ type: "string", pattern })),
+    fc
+      .constantFrom("email", "json-pointer", "date", "of our own")
+      .map((format) => ({ type: "string", format, pattern: "^[a-z]{1,4}@[a-z]{2}$" })),
+    fc
+      .array(fc.jsonValue({ maxDepth: 2 }), { minLength: 1, maxLength: 4 })
+      .map((values) => ({ enum: values })),
+    fc.string().map((value) => ({ const: value, type: "string" })),
+    fc
+      .tuple(tie("schema"), fc.nat(2), fc.nat(2))
+      .map(([items, minItems, more]) => ({ type: "array", items, minItems, maxItems: minItems + more })),
+    fc
+      .array(tie("schema"), { minLength: 1, maxLength: 3 })
+      .map((prefixItems) => ({ type: "array", prefixItems, minItems: prefixItems.length, items: false })),
+    fc
+      .record({
+        properties: fc.dictionary(fc.constantFrom("a", "b", 'c"\\', "dä", " e", "type"), tie("schema"), {
+          maxKeys: 4,
+        }),
+        share: fc.nat(4),
+      })
+      .map(({ properties, share }) => ({
+        type: "object",
+        properties,
+        required: Object.keys(properties).slice(0, share),
+      })),
+    fc.array(tie("schema"), { minLength: 1, maxLength: 3 }).map((anyOf) => ({ anyOf })),
+  ),
+}));
+
+describe("a text under a JSON schema", () => {
+  it("is a value that ajv finds valid", { timeout: 300_000 }, async () => {
+    const ajv = new Ajv2020({ strict: false, ownProperties: true, validateFormats: false });
+    let ended = 0;
+    await fc.assert(
+      fc.asyncProperty(schemas.schema, fc.nat(1e6), async (schema, seed) => {
+        const isValid = ajv.compile(schema);
+        for (const { text, finishReason } of await write({ jsonSchema: schema as never }, 3, seed)) {
+          expect(finishReason).not.toBe("stuck");
+          // A class may let surrogates in, whose bytes are no UTF-8.
+          if (finishReason === "length" || text.includes("\ufffd")) continue;
+          ended++;
+          expect([text, isValid(JSON.parse(text))]).toEqual([text, true]);
+        }
+      }),
+      { numRuns: Number(process.env.NLAC_GRAMMAR_RUNS ?? 60) },
+    );
+    expect(ended).toBeGreaterThan(100);
+  });
+
+  it.each([
+    ["date", /^\d{4}-(0[1-9]|1[0-2])-([0-2]\d|3[01])$/],
+    ["time", /^[0-2]\d(:[0-6]\d){2}(\.\d+)?(Z|[+-][0-2]\d:[0-5]\d)$/],
+    ["date-time", /^\d{4}(-\d\d){2}T[0-2]\d(:[0-6]\d){2}(\.\d+)?(Z|[+-][0-2]\d:[0-5]\d)$/],
+    ["duration", /^P(?!$)(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?)$/],
+    ["uuid", /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i],
+    ["uri", /^[a-z][a-z\d+.-]*:([\w.~:/?#@!$&'()*+,;=-]|%[\da-f]{2})*$/i],
+    ["uri-reference", /^([\w.~:/?#@!$&'()*+,;=-]|%[\da-f]{2})*$/i],
+    ["uri-template", /^([^\s"'<>\\^`{|}]|\{[^\s"\\{}]+\})*$/],
+  ])("is JSON of the format %s", async (format, expected) => {
+    let ended = 0;
+    for (const { text, finishReason } of await write({ jsonSchema: { type: "string", format } }, 12)) {
+      if (finishReason === "length") continue;
+      ended++;
+      expect(JSON.parse(text)).toMatch(expected);
+    }
+    expect(ended).toBeGreaterThan(0);
+  });
+
+  it("is what zod describes", async () => {
+    const schema = z.object({
+      mail: z.email(),
+      id: z.uuid(),
+      day: z.iso.date(),
+      shares: z.record(z.string(), z.boolean()),
+    });
+    const jsonSchema = z.toJSONSchema(schema) as Record<string, unknown>;
+    let ended = 0;
+    for (const { text, finishReason } of await write({ jsonSchema }, 8, 0, { maxNewTokens: 1500 })) {
+      if (finishReason === "length" || text.includes("\ufffd")) continue;
+      ended++;
+      expect([text, schema.safeParse(JSON.parse(text)).success]).toEqual([text, true]);
+    }
+    expect(ended).toBeGreaterThan(0);
+  });
+
+  it("follows references, also to the schema itself", async () => {
+    const schema = {
+      $defs: { node: { type: "object", properties: { next: { $ref: "#/$defs/node" }, leaf: { const: 1 } } } },
+      $ref: "#/$defs/node",
+    };
+    const isValid = new Ajv2020().compile(schema);
+    for (const { text, finishReason } of await write({ jsonSchema: schema }, 8))
+      if (finishReason === "stop") expect(isValid(JSON.parse(text))).toBe(true);
+  });
+
+  it("names no key and no item that the schema does not, and is on one line, in the schema's order", async () => {
+    const schema = {
+      type: "object",
+      properties: { b: { const: 1 }, a: { const: [] } },
+      required: ["b", "a"],
+    };
+    for (const { text } of await write({ jsonSchema: schema })) expect(text).toBe('{"b": 1, "a": []}');
+    for (const { text, finishReason } of await write({ json: true }, 8))
+      if (finishReason === "stop") expect(Object.getPrototypeOf(JSON.parse(text))).toBe(Object.prototype);
+  });
+});
+
+describe("a text under a regular expression", () => {
+  it("is matched by JavaScript's", { timeout: 120_000 }, async () => {
+    const atoms = fc.constantFrom(
+      "a",
+      "[b-e]",
+      "\\d",
+      "[^x]",
+      ".",
+      "(?:ab|c)",
+      "(d|ef?)",
+      "\\.",
+      "é",
+      "\\w",
+      "[\\s,]",
+      "\\u00e4",
+    );
+    const times = fc.constantFrom("", "?", "{2}", "{1,4}", "{0,2}", "*", "+");
+    const branch = fc.array(
+      fc.tuple(atoms, times).map((parts) => parts.join("")),
+      { minLength: 1, maxLength: 5 },
+    );
+    const patterns = fc
+      .array(
+        branch.map((parts) => parts.join("")),
+        { minLength: 1, maxLength: 3 },
+      )
+      .map((branches) => branches.join("|"));
+    await fc.assert(
+      fc.asyncProperty(patterns, fc.nat(1e6), async (regex, seed) => {
+        const expected = new RegExp(`^(?:${regex})$`, "su");
+        for (const { text, finishReason } of await write({ regex }, 3, seed)) {
+          expect(finishReason).not.toBe("stuck");
+          if (finishReason === "stop" && !text.includes("\ufffd")) expect(text).toMatch(expected);
+        }
+      }),
+      { numRuns: Number(process.env.NLAC_GRAMMAR_RUNS ?? 60) },
+    );
+  });
+});
+
+describe("grammars", () => {
+  it("stand one after another, and beside each other", async () => {
+    const grammar: Grammar = {
+      sequence: [
+        { literal: 'a "\\\n' },
+        { anyOf: [{ ebnf: 'root ::= "x" root | "y"' }, { jsonSchema: { enum: [7, "z"] } }] },
+      ],
+    };
+    for (const { text, finishReason } of await write(grammar, 8))
+      if (finishReason === "stop") expect(text).toMatch(/^a "\\\n(x*y|7|"z")$/);
+  });
+
+  it("leave the log probabilities the model's own, and the text the same in any company", async () => {
+    const grammar = { regex: "[ab]{20}" };
+    const learner = await learning;
+    const [alone] = await write(grammar, 1);
+    expect(alone!.text).toMatch(/^[ab]{20}$/);
+    const [scored] = await learner.logProbs([{ prompt, response: alone!.tokens }]);
+    for (const [i, logProb] of alone!.logProbs.entries()) expect(logProb).toBeCloseTo(scored![i]!, 4);
+    const company = await Promise.all([
+      write(grammar, 3),
+      write({ json: true }, 5, 9),
+      write({ regex: "c{50}" }, 1, 3),
+    ]);
+    expect(company[0][0]!.tokens).toEqual(alone!.tokens);
+    expect(company[2][0]!.text).toBe("c".repeat(50));
+  });
+
+  it("hold beside stop ids, stop strings, forbidden ids and greedy choice", async () => {
+    const a = "a".charCodeAt(0);
+    const [greedy] = await write({ regex: "(ab)+" }, 1, 0, { temperature: 0, maxNewTokens: 40 });
+    expect(greedy!.text).toMatch(/^(ab)+a?$/);
+    const [stopped] = await write({ regex: "[a-p]{9}q" }, 1, 0, { stopTokenIds: [a] });
+    expect([stopped!.text.slice(-1), stopped!.tokens.length]).toEqual(["q", 11]); // "a" cannot end it anywhere
+    const [cut] = await write({ regex: "xyz+" }, 1, 0, { stop: ["yz"] });
+    expect([cut!.text, cut!.finishReason]).toEqual(["x", "stop"]);
+    const [stuck] = await write({ regex: "xa" }, 1, 0, { forbidden: [a] });
+    expect([stuck!.text, stuck!.finishReason]).toEqual(["x", "stuck"]);
+    const filtered = await write({ regex: "[ab]{3}" }, 4, 0, { topK: 1, topP: 0.5, minP: 0.2 });
+    for (const { text } of filtered) expect(text).toMatch(/^[ab]{3}$/);
+  });
+
+  it("may end a text where the model has no id to end it with", async () => {
+    const learner = await tinyLearner({}, { ...config, eos_token_id: undefined });
+    try {
+      const [written] = await learner.generate([
+        { tokens: prompt, grammar: { regex: "ab" }, stopTokenIds: [], forbidden: [256, 257] },
+      ]);
+      expect([written!.text, written!.finishReason]).toEqual(["ab", "stop"]);
+    } finally {
+      await learner.dispose();
+    }
+  });
+
+  it.each<[unknown, RegExp]>([
+    [{}, /requests\[0\]\.grammar must be an object of one key/],
+    [{ regex: "a", json: true }, /one key/],
+    [{ glob: "*" }, /no kind "glob"/],
+    [{ json: false }, /json must be true/],
+    [{ regex: "(" }, /regex is no regular expression/],
+    [{ literal: "\0" }, /null characters/],
+    [{ sequence: [] }, /at least one grammar/],
+    [{ anyOf: [{ regex: "a" }, { literal: 3 }] }, /anyOf\[1\]\.literal must be a text/],
+    [{ jsonSchema: 3 }, /must be a JSON Schema/],
+    [{ jsonSchema: { type: "text" } }, /"type" that is none: "text"/],
+    [{ jsonSchema: { minimum: 3 } }, /needs a "type"/],
+    [{ jsonSchema: { properties: { a: { not: {} } } } }, /needs a "type"/],
+    [{ jsonSchema: { type: "object", properties: { a: { not: {} } } } }, /properties\.a has "not"/],
+    [{ jsonSchema: { type: "array", uniqueItems: true } }, /"uniqueItems", which texts cannot be held to/],
+    [{ jsonSchema: { anyOf: [{}], type: "object" } }, /has "type" beside "anyOf"/],
+    [{ jsonSchema: { type: "string", enum: ["a", 1] } }, /not of its "type": 1/],
+    [
+      { jsonSchema: { type: "object", properties: { a: true }, required: ["a", "b"] } },
+      /requires "b", which "properties" does not name/,
+    ],
+    [
+      { jsonSchema: { $ref: "#/x", x: { type: "array", uniqueItems: true } } },
+      /refers to "#\/x"; it must be/,
+    ],
+    [{ jsonSchema: { type: "object", required: ["toString"] } }, /requires "toString"/],
+    [{ jsonSchema: { type: "object", required: "a" } }, /a list as its "required"/],
+    [
+      { jsonSchema: { type: "object", additionalProperties: { type: "null" }, minProperties: 2 } },
+      /"minProperties" above 1 beside "additionalProperties"/,
+    ],
+    [{ jsonSchema: { type: "object", propertyNames: { type: "string", maxLength: 1 } } }, /"propertyNames"/],
+    [{ jsonSchema: { type: "string", format: "email" } }, /the format "email", .* as a "pattern"/],
+    [
+      { jsonSchema: { type: "array", items: { type: "string", format: "json-pointer" } } },
+      /items has the format/,
+    ],
+    [{ jsonSchema: { type: "string", format: "relative-json-pointer" } }, /has the format/],
+    [{ jsonSchema: { type: "string", format: 3 } }, /the format 3/],
+    [{ jsonSchema: { type: "string", pattern: "(" } }, /pattern is no regular expression/],
+    [{ jsonSchema: { type: "string", pattern: 'a"' } }, /a quote or a backslash/],
+    [{ jsonSchema: { type: "string", pattern: "[\\\\]" } }, /a quote or a backslash/],
+  ])("that are malformed, or say more than can be held to, are refused: %j", async (grammar, message) => {
+    await expectFailure(write(grammar as Grammar), "ERR_VALUE", message);
+  });
+
+  it("that cannot be compiled fail their call, with the request's index, and no other", async () => {
+    const learner = await learning;
+    const request = (regex: string) => ({ tokens: prompt, grammar: { regex }, maxNewTokens: 5 });
+    const other = learner.generate([request("a{5}")]);
+    await expectFailure(
+      learner.generate([request("a{5}"), request("(?=a)b")]),
+      "ERR_VALUE",
+      /generate request 1: the grammar cannot be used: .*[Ll]ookahead/,
+    );
+    expect((await other)[0]!.text).toBe("aaaaa");
+    const schema = { type: "string", pattern: "^a", minLength: 3 }; // passed over, were it not refused
+    await expectFailure(write({ jsonSchema: schema }), "ERR_VALUE", /minLength/);
+    await expectFailure(write({ jsonSchema: { $ref: "#/$defs/none" } }), "ERR_VALUE", /Cannot find/);
+    await expectFailure(write({ ebnf: "root ::= root" }), "ERR_VALUE", /no text fits/);
+    await expectFailure(write({ literal: "a".repeat(70_000) }), "ERR_VALUE", /longer than/);
+  });
+
+  it("that hold themselves are refused", () => {
+    const circle: Record<string, unknown> = {};
+    circle.items = circle;
+    expect(() => grammarText({ jsonSchema: { type: "array", items: circle } }, "grammar")).toThrow(
+      /needs a "type"/,
+    );
+    expect(() => grammarText({ jsonSchema: { const: circle } }, "grammar")).toThrow(
+      /cannot be written as JSON/,
+    );
+  });
+
+  it("that are nested too deeply are refused before anything reads them", () => {
+    let schema: object = {};
+    for (let i = 0; i < 5000; i++) schema = { type: "array", items: schema };
+    expect(() => grammarText({ jsonSchema: schema as never }, "grammar")).toThrow(/deeper than 64/);
+  });
+});
+
+describe("a forced beginning", () => {
+  it("is written as given, with the model's log probabilities, and gone on from", async () => {
+    const learner = await learning;
+    const forced = learner.encode('{"a": ');
+    const grammar = { jsonSchema: { type: "object", properties: { a: { enum: [1, 22] } } } };
+    const [written] = await write(grammar, 1, 0, { forced });
+    expect(written!.text).toMatch(/^\{"a": (1|22)\}$/);
+    expect(written!.tokens.slice(0, forced.length)).toEqual(forced);
+    const [scored] = await learner.logProbs([{ prompt, response: written!.tokens }]);
+    for (const [i, logProb] of written!.logProbs.entries()) expect(logProb).toBeCloseTo(scored![i]!, 4);
+    const [free] = await learner.generate([
+      { tokens: prompt, forced, maxNewTokens: forced.length + 3, seed: 4 },
+    ]);
+    expect(free!.tokens.slice(0, forced.length)).toEqual(forced);
+    const [short] = await learner.generate([{ tokens: prompt, forced, maxNewTokens: 2 }]);
+    expect([short!.tokens, short!.finishReason]).toEqual([forced.slice(0, 2), "length"]);
+    await expectFailure(
+      write(grammar, 1, 0, { forced: learner.encode("[") }),
+      "ERR_VALUE",
+      /does not fit the grammar/,
+    );
+  });
+});

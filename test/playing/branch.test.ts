@@ -1,0 +1,230 @@
+import { setTimeout } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { type ErrorCode, NlacError } from "../../lib/base/errors.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import type { Trajectory } from "../../lib/episodes/trajectory.ts";
+import { playBranches } from "../../lib/playing/branch.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { type Errand, errandEnvironment, luckyReply } from "../support/errand.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+const limits = { seed: 0, maxActionTokens: 50, maxPromptTokens: 10_000, temperature: 0 };
+const task = { word: "key" };
+
+async function recorded(environment: Environment<Errand>, words: string[]): Promise<Trajectory> {
+  const model = new ScriptedModel(() => words.shift()!);
+  const [trajectory] = await collectTrajectories({
+    model,
+    environment,
+    episodes: [{ id: 4, task }],
+    ...limits,
+  });
+  return trajectory!;
+}
+
+/** Plays `word` in the place of each of `turns`, and on with soap. */
+async function branch(
+  environment: Environment<Errand>,
+  trajectory: Trajectory,
+  turns: number[],
+  word = "lamp",
+  more: { stepTimeout?: number } = {},
+) {
+  const model = new ScriptedModel(() => act("soap"));
+  const response = [...model.encode(act(word)), endOfTurn];
+  const branches = turns.map((turn) => ({ task, trajectory, turn, response, action: { text: word } }));
+  return { rewards: await playBranches(branches, { model, environment, ...limits, ...more }), model };
+}
+
+test("a branch has the recorded turns before it, the other action, and as many turns in all", async () => {
+  const environment = { ...errandEnvironment({ turns: 10 }), maxTurns: 4 };
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  const { rewards, model } = await branch(environment, trajectory, [1]);
+  expect(rewards).toEqual([0]);
+  expect(model.calls).toHaveLength(2); // turns 3 and 4
+  const prompts = model.calls.map(({ prompt }) => prompt);
+  const state = model.decode(trajectory.turns[1]!.state.tokens);
+  expect(prompts[0]!.startsWith(state)).toBe(true);
+  expect([...prompts[1]!.matchAll(/Action:\n(\w+)</g)].map(([, word]) => word)).toEqual([
+    "map",
+    "lamp",
+    "soap",
+  ]);
+  // The state is as it was: another branch starts from it.
+  expect(model.decode(trajectory.turns[1]!.state.tokens)).toBe(state);
+});
+
+test("an episode goes on from where it is, and the conversation it is given stays as it was", async () => {
+  const environment = errandEnvironment();
+  const model = new ScriptedModel(() => act("soap"));
+  const trajectory = await recorded(environment, ["map", "form", "stamp"].map(act));
+  const episode = await environment.start(task, { seed: 0 });
+  await episode.step({ text: "map" });
+  const conversation = trajectory.turns[1]!.state.fork();
+  const before = [...conversation.tokens];
+  const from = { episode, conversation, turns: 1, reward: 0 };
+  const [rest] = await collectTrajectories({
+    model,
+    environment,
+    episodes: [{ id: 0, task, from }],
+    ...limits,
+  });
+  expect(rest).toMatchObject({ outcome: "done", reward: 0 });
+  expect(rest!.turns.map(({ info }) => info)).toEqual([{ turn: 2 }, { turn: 3 }]);
+  expect(conversation.tokens).toEqual(before);
+});
+
+test("an action that ends the episode needs no more turns; neither does the last one", async () => {
+  const environment = errandEnvironment();
+  const trajectory = await recorded(environment, ["map", "form", "stamp"].map(act));
+  const right = await branch(environment, trajectory, [0, 1, 2], "key");
+  expect(right.rewards).toEqual([1, 1, 1]);
+  expect(right.model.calls).toHaveLength(0);
+  const last = await branch({ ...errandEnvironment({ turns: 10 }), maxTurns: 3 }, trajectory, [2]);
+  expect(last.rewards).toEqual([0]);
+  expect(last.model.calls).toHaveLength(0);
+});
+
+test("what could not be read was never seen by the environment, and is not played again", async () => {
+  const seen: string[] = [];
+  const environment = errandEnvironment();
+  const start = environment.start;
+  environment.start = async (...args) => {
+    const episode = await start(...args);
+    return {
+      ...episode,
+      step: (action) => {
+        seen.push(action.text);
+        return episode.step(action);
+      },
+    };
+  };
+  const trajectory = await recorded(environment, [act("map"), "stamp please", act("form")]);
+  seen.length = 0;
+  const { rewards } = await branch(environment, trajectory, [2], "key");
+  expect(seen).toEqual(["map", "key"]);
+  expect(rewards).toEqual([1]);
+});
+
+test("no more branches are open than are played at once, and their rewards do not depend on it", async () => {
+  const environment = errandEnvironment({ turns: 10 });
+  const trajectory = await recorded(environment, Array(10).fill(act("map")));
+  let open = 0;
+  let most = 0;
+  const counted: typeof environment.start = async (...given) => {
+    const episode = await environment.start(...given);
+    most = Math.max(most, ++open);
+    return { ...episode, close: async () => void open-- };
+  };
+  const turns = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+  const play = (concurrency?: number) => {
+    const model = new ScriptedModel(luckyReply(() => 0.2));
+    const response = [...model.encode(act("lamp")), endOfTurn];
+    const branches = turns.map((turn) => ({ task, trajectory, turn, response, action: { text: "lamp" } }));
+    return playBranches(branches, {
+      ...{ model, environment: { ...environment, start: counted }, ...limits },
+      ...(concurrency === undefined ? {} : { concurrency }),
+    });
+  };
+  const rewards = await play();
+  expect([most, open]).toEqual([10, 0]);
+  expect(new Set(rewards)).toEqual(new Set([0, 1]));
+  most = 0;
+  expect(await play(3)).toEqual(rewards);
+  expect([most, open]).toEqual([3, 0]);
+  await expect(play(0)).rejects.toMatchObject({ code: "ERR_VALUE" });
+});
+
+test("a fault is the branch's own, a budget that is spent is not", async () => {
+  const environment = errandEnvironment();
+  const trajectory = await recorded(environment, [act("map"), act("form"), act("stamp")]);
+  const broken = (code: ErrorCode): Environment<Errand> => ({
+    ...environment,
+    start: () => Promise.reject(new NlacError(code, "no")),
+  });
+  expect((await branch(broken("ERR_SERVICE"), trajectory, [1])).rewards).toEqual([undefined]);
+  await expect(branch(broken("ERR_BUDGET"), trajectory, [1])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+  // One that begins too late is closed when it is there.
+  let closed = false;
+  const late: Environment<Errand> = {
+    ...environment,
+    start: async (...given) => {
+      await setTimeout(20);
+      const episode = await environment.start(...given);
+      const close = async () => {
+        closed = true;
+      };
+      return { ...episode, close };
+    },
+  };
+  expect((await branch(late, trajectory, [1], "lamp", { stepTimeout: 1 })).rewards).toEqual([undefined]);
+  await expect.poll(() => closed).toBe(true);
+  // The episodes of the branches that had money are closed.
+  let open = 0;
+  const poor: Environment<Errand> = {
+    ...environment,
+    start: async (...given) => {
+      if (open === 2) throw new NlacError("ERR_BUDGET", "no");
+      open++;
+      return { ...(await environment.start(...given)), close: async () => void open-- };
+    },
+  };
+  await expect(branch(poor, trajectory, [0, 1, 2])).rejects.toMatchObject({ code: "ERR_BUDGET" });
+  expect(open).toBe(0);
+});
+
+test("rewards of the recorded turns count", async () => {
+  const environment = errandEnvironment();
+  const start = environment.start;
+  environment.start = async (...args) => {
+    const episode = await start(...args);
+    return { ...episode, step: async (action) => ({ ...(await episode.step(action)), reward: 0.25 }) };
+  };
+  const trajectory = await recorded(environment, ["map", "form", "stamp"].map(act));
+  const { rewards } = await branch(environment, trajectory, [0, 1, 2]);
+  expect(rewards).toEqual([0.75, 0.75, 0.75]);
+});
+
+test("a state that cannot be reached again has no branch: other answers, another beginning, a fault", async () => {
+  const sound = errandEnvironment();
+  const trajectory = await recorded(sound, ["map", "form", "stamp"].map(act));
+  const start = sound.start;
+  const changed = (change: Partial<Awaited<ReturnType<typeof start>>>): Environment<Errand> => ({
+    ...sound,
+    start: async (...args) => ({ ...(await start(...args)), ...change }),
+  });
+  const answer = {
+    observation: [{ role: "user" as const, content: "go away" }],
+    reward: 0,
+    terminated: false,
+    truncated: false,
+    info: {},
+  };
+  expect((await branch(changed({ step: async () => answer }), trajectory, [0, 1, 2])).rewards).toEqual([
+    0,
+    undefined,
+    undefined,
+  ]);
+  const opening = { messages: [{ role: "user" as const, content: "Good morning." }] };
+  expect((await branch(changed({ observation: opening }), trajectory, [0])).rewards).toEqual([undefined]);
+  const broken = changed({ step: async () => Promise.reject(new Error("closed")) });
+  expect((await branch(broken, trajectory, [0])).rewards).toEqual([undefined]);
+});
+
+test("a branch that is cut short costs what leaving the game costs, counted from the first turn", async () => {
+  const plain = errandEnvironment({ turns: 10 });
+  const environment: typeof plain = {
+    ...plain,
+    maxTurns: 4,
+    rewardRange: [-7, 0],
+    start: async (...asked) => {
+      const episode = await plain.start(...asked);
+      return { ...episode, step: async (action) => ({ ...(await episode.step(action)), reward: -1 }) };
+    },
+  };
+  const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
+  expect(trajectory.reward).toBe(-7);
+  // After the first turn it goes on for two more; after the last there is no other.
+  expect((await branch(environment, trajectory, [1, 3])).rewards).toEqual([-7, -7]);
+});

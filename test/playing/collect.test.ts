@@ -1,0 +1,603 @@
+import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
+import { describe, expect, test, vi } from "vitest";
+import { NlacError } from "../../lib/base/errors.ts";
+import { uniform } from "../../lib/base/random.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
+import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { readRecorded, toRecord } from "../../lib/episodes/records.ts";
+import { succeeded, type Trajectory, transitionsOf } from "../../lib/episodes/trajectory.ts";
+import { RecordWriter } from "../../lib/files/records.ts";
+import { type CollectOptions, collectTrajectories } from "../../lib/playing/collect.ts";
+import { servicePlayer } from "../../lib/playing/service-player.ts";
+import { withTimeout } from "../../lib/playing/timeout.ts";
+import { actionGrammar } from "../../lib/prompts/policy.ts";
+import type { ChatService } from "../../lib/services/chat-service.ts";
+import { openService } from "../../lib/services/open-service.ts";
+import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+import { inDirectory } from "../support/tiny.ts";
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+/** Brings what was asked for, sometimes: by the request's seed, so that texts tell whose they are. */
+const reply = (prompt: string, _: unknown, __: number, { seed }: { seed?: number | bigint }) => {
+  const lucky = uniform(Number(seed), 0, 0) < 0.5;
+  return act(lucky ? (/OBSERVED wants (\w+)/.exec(prompt)?.[1] ?? "soap") : `soap ${seed}`);
+};
+
+/** The sizes of the batches that were written. */
+function batchesOf(model: ScriptedModel): number[] {
+  const sizes: number[] = [];
+  const generate = model.generate.bind(model);
+  model.generate = (requests, options) => {
+    sizes.push(requests.length);
+    return generate(requests, options);
+  };
+  return sizes;
+}
+
+const words = ["key", "lamp", "map", "pen", "cup"];
+function play(options: Partial<CollectOptions<Errand>> = {}) {
+  return collectTrajectories<Errand>({
+    model: new ScriptedModel(reply),
+    environment: errandEnvironment(),
+    episodes: Array.from({ length: 10 }, (_, id) => ({ id, task: { word: words[id % words.length]! } })),
+    seed: 3,
+    maxActionTokens: 200,
+    maxPromptTokens: 10_000,
+    temperature: 1,
+    ...options,
+  });
+}
+
+/** The environment with other episodes. */
+function changed(
+  change: (
+    step: (...args: Parameters<Environment["step"]>) => ReturnType<Environment["step"]>,
+    task: Errand,
+    turn: number,
+  ) => Environment["step"],
+  environment = errandEnvironment(),
+): Environment<Errand> & { closed: () => number } {
+  let closed = 0;
+  return {
+    ...environment,
+    closed: () => closed,
+    start: async (task, options) => {
+      const episode = await environment.start(task, options);
+      let turn = 0;
+      return {
+        ...episode,
+        step: (action) => change(episode.step, task, turn++)(action),
+        close: async () => void closed++,
+      };
+    },
+  };
+}
+
+describe("many at once", () => {
+  test("an episode does not depend on how many run beside it, in which order, and how fast the environment is", async () => {
+    const expected = (await play()).map(toRecord);
+    expect(new Set(expected.map(({ outcome, reward }) => `${outcome} ${reward}`)).size).toBeGreaterThan(1);
+    for (const concurrency of [1, 3, 100])
+      expect((await play({ concurrency })).map(toRecord)).toEqual(expected);
+    const slow = changed((step, _, turn) => async (action) => {
+      await wait((action.text.length * 7 + turn * 5) % 11);
+      return step(action);
+    });
+    for (const patience of [0, 3, undefined]) {
+      const environment = { ...slow };
+      const played = await play({
+        environment,
+        concurrency: 4,
+        ...(patience === undefined ? {} : { patience }),
+      });
+      expect(played.map(toRecord)).toEqual(expected);
+    }
+    const episodes = Array.from({ length: 10 }, (_, i) => ({
+      id: 9 - i,
+      task: { word: words[(9 - i) % words.length]! },
+    }));
+    const backwards = await play({ episodes, concurrency: 3 });
+    expect(backwards.map(toRecord).reverse()).toEqual(expected);
+  });
+
+  test("when one ends, the next begins: no more than were asked for, and no fewer while there are any", async () => {
+    let running = 0;
+    const seen: number[] = [];
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (task, options) => {
+      running++;
+      const episode = await start(task, options);
+      return { ...episode, close: async () => void running-- };
+    };
+    const model = new ScriptedModel((prompt, ...rest) => {
+      seen.push(running);
+      return reply(prompt, ...rest);
+    });
+    const sizes = batchesOf(model);
+    await play({ model, environment, concurrency: 4 });
+    expect(Math.max(...seen)).toBe(4);
+    expect(running).toBe(0);
+    // Full batches, until there are not four episodes left.
+    const full = sizes.lastIndexOf(4) + 1;
+    expect(sizes.slice(0, full)).toEqual(new Array(full).fill(4));
+    expect(sizes.length - full).toBeLessThan(4);
+  });
+
+  const usage = () => ({ requests: 0, promptTokens: 0, completionTokens: 0, cost: 0 });
+  test.each([
+    ["without patience for it", {}, { patience: 1 }],
+    ["that a service answers", { usage }, {}],
+  ])("a slow episode does not hold up the others: one %s", async (_, more, options) => {
+    let answer = () => {};
+    const slow = new Promise<void>((resolve) => {
+      answer = resolve;
+    });
+    const environment = changed((step, task) => async (action) => {
+      if (task.word === "key") await slow;
+      return step(action);
+    });
+    const episodes = ["key", "lamp", "map"].map((word, id) => ({ id, task: { word } }));
+    const over: number[] = [];
+    const onEpisode = ({ id }: Trajectory) => {
+      over.push(id);
+      if (over.length === 2) answer();
+    };
+    const model = new ScriptedModel(() => act("soap"));
+    await play({ model, environment: { ...environment, ...more }, episodes, onEpisode, ...options });
+    expect(over.slice(0, 2).sort()).toEqual([1, 2]);
+    expect(over[2]).toBe(0);
+  });
+
+  test("any other environment is waited for, so that the same actions are written together every time", async () => {
+    const environment = changed((step, task) => async (action) => {
+      await wait(task.word === "key" ? 80 : 0);
+      return step(action);
+    });
+    const episodes = ["key", "lamp"].map((word, id) => ({ id, task: { word } }));
+    const model = new ScriptedModel(() => act("soap"));
+    const sizes = batchesOf(model);
+    await play({ model, environment, episodes });
+    expect(sizes).toEqual([2, 2, 2]);
+  });
+
+  test("requests that gain nothing by it are not made together", async () => {
+    const model = new ScriptedModel(reply);
+    const sizes = batchesOf(model);
+    const player = {
+      unbatched: true,
+      maxPositions: model.maxPositions,
+      conversation: model.conversation.bind(model),
+      generate: model.generate.bind(model),
+    };
+    const played = await play({ model: player });
+    expect(new Set(sizes)).toEqual(new Set([1]));
+    expect(played.map(toRecord)).toEqual((await play()).map(toRecord));
+  });
+
+  test("what is told meanwhile: every turn's tokens, every episode as it ends", async () => {
+    const told: number[] = [];
+    const ended: Trajectory[] = [];
+    let tokens = 0;
+    const played = await play({
+      concurrency: 3,
+      onTurn: (finished, written) => {
+        told.push(finished);
+        tokens += written;
+      },
+      onEpisode: (trajectory) => ended.push(trajectory),
+    });
+    expect(told).toEqual([...told].sort((a, b) => a - b));
+    expect(told.at(-1)).toBe(10);
+    expect(tokens).toBe(
+      played.flatMap(({ turns }) => turns).reduce((sum, turn) => sum + turn.tokens.length, 0),
+    );
+    expect(ended.map(({ id }) => id).sort()).toEqual(played.map(({ id }) => id));
+    expect(new Set(ended)).toEqual(new Set(played));
+  });
+});
+
+describe("stopping", () => {
+  test("keeps what is over, closes what runs, and begins nothing more", async () => {
+    const controller = new AbortController();
+    const kept: Trajectory[] = [];
+    let started = 0;
+    const environment = changed((step) => step);
+    const start = environment.start;
+    environment.start = (task, options) => {
+      started++;
+      return start(task, options);
+    };
+    const onEpisode = (trajectory: Trajectory) => {
+      kept.push(trajectory);
+      if (kept.length === 4) controller.abort();
+    };
+    const { signal } = controller;
+    await expect(play({ environment, concurrency: 2, onEpisode, signal })).rejects.toMatchObject({
+      code: "ERR_ABORTED",
+    });
+    expect(kept.length).toBeGreaterThanOrEqual(4);
+    expect(kept.length).toBeLessThan(10);
+    expect(started).toBeLessThan(10);
+    expect(environment.closed()).toBe(started);
+    const whole = await play();
+    for (const trajectory of kept) expect(toRecord(trajectory)).toEqual(toRecord(whole[trajectory.id]!));
+  });
+
+  test("does not wait for an environment that does not answer", async () => {
+    const controller = new AbortController();
+    const environment = changed(() => () => new Promise(() => {}));
+    const playing = play({ environment, signal: controller.signal });
+    setTimeout(() => controller.abort(), 20);
+    await expect(playing).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(environment.closed()).toBe(10);
+  });
+
+  test("does not wait for an episode that does not close, but closes each", async () => {
+    const controller = new AbortController();
+    let closing = 0;
+    const environment = errandEnvironment();
+    const start = environment.start;
+    environment.start = async (...asked) => ({
+      ...(await start(...asked)),
+      step: () => new Promise(() => {}),
+      close: () => {
+        closing++;
+        return new Promise(() => {});
+      },
+    });
+    const playing = play({ environment, signal: controller.signal });
+    setTimeout(() => controller.abort(), 20);
+    await expect(playing).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(closing).toBe(10);
+  });
+
+  test("a signal that has fired already is noticed", async () => {
+    const asked = vi.fn(() => new Promise(() => {}));
+    const signal = AbortSignal.abort();
+    await expect(withTimeout(asked, { signal })).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(asked).not.toHaveBeenCalled();
+  });
+
+  test("a model that fails stops the call with its own error, and closes every episode", async () => {
+    const environment = changed((step) => step);
+    let calls = 0;
+    const model = new ScriptedModel(() => {
+      if (++calls > 5) throw new NlacError("ERR_OUT_OF_MEMORY", "full");
+      return act("soap");
+    });
+    await expect(play({ model, environment, concurrency: 3 })).rejects.toMatchObject({
+      code: "ERR_OUT_OF_MEMORY",
+    });
+    expect(environment.closed()).toBe(3);
+  });
+});
+
+describe("faults are the episode's own", () => {
+  test("an environment that takes too long, to begin or to answer", async () => {
+    const hanging = changed((step, task) => (task.word === "key" ? () => new Promise(() => {}) : step));
+    const played = await play({ environment: hanging, stepTimeout: 30 });
+    for (const { task, outcome, fault, turns } of played) {
+      expect(outcome === "environment-fault").toBe(task === "key");
+      if (task !== "key") continue;
+      expect(fault).toEqual({ code: "ERR_ENVIRONMENT", message: expect.stringContaining("30 ms") });
+      expect(turns).toHaveLength(1);
+    }
+    expect(hanging.closed()).toBe(10);
+
+    // One that begins after all is closed when it has.
+    let closed = 0;
+    const late = errandEnvironment();
+    const start = late.start;
+    late.start = async (task, options) => {
+      if (task.word === "key") await wait(60);
+      return { ...(await start(task, options)), close: async () => void closed++ };
+    };
+    const [first] = await play({ environment: late, stepTimeout: 20 });
+    expect(first).toMatchObject({ outcome: "environment-fault", turns: [] });
+    await vi.waitFor(() => expect(closed).toBe(10));
+  });
+
+  test.each([
+    ["nothing", undefined],
+    ["no messages", { observation: "hello", reward: 0, terminated: false, truncated: false, info: {} }],
+    [
+      "a message without text",
+      { observation: [{ role: "user" }], reward: 0, terminated: false, truncated: false, info: {} },
+    ],
+    [
+      "a message of nobody",
+      { observation: [{ content: "hello" }], reward: 0, terminated: false, truncated: false, info: {} },
+    ],
+    ["an empty message", { observation: [null], reward: 0, terminated: true, truncated: false, info: {} }],
+    ["no word of how it stands", { observation: [], reward: 0, done: true, info: {} }],
+    [
+      "a reward that is none",
+      { observation: [], reward: Number.NaN, terminated: false, truncated: false, info: {} },
+    ],
+    [
+      "an info that cannot be recorded",
+      { observation: [], reward: 0, terminated: false, truncated: false, info: { n: 1n } },
+    ],
+  ])("a step that gives %s", async (_, result) => {
+    const environment = changed(() => async () => result as never);
+    const [played] = await play({ environment, episodes: [{ id: 0, task: { word: "key" } }] });
+    expect(played).toMatchObject({ outcome: "environment-fault", fault: { code: "ERR_ENVIRONMENT" } });
+  });
+
+  test("a message without text is named, also one that an episode begins with", async () => {
+    const message = { role: "user", text: "hello" } as never;
+    const stepping = changed((step) => async (action) => ({
+      ...(await step(action)),
+      observation: [message],
+    }));
+    const beginning = errandEnvironment();
+    const start = beginning.start;
+    beginning.start = async (...asked) => ({
+      ...(await start(...asked)),
+      observation: { messages: [message] },
+    });
+    for (const environment of [stepping, beginning]) {
+      const [played] = await play({ environment, episodes: [{ id: 0, task: { word: "key" } }] });
+      expect(played!.fault!.message).toContain('not {"role":"user","text":"hello"}');
+    }
+  });
+
+  test("told apart: the service of a person, the environment, the agent", async () => {
+    const environment = changed((step, task) => async (action) => {
+      if (task.word === "key") throw new NlacError("ERR_SERVICE", "no answer");
+      if (task.word === "lamp") throw new Error("broken");
+      return step(action);
+    });
+    const model = new ScriptedModel((prompt, ...rest) =>
+      prompt.includes("wants map") ? "?" : reply(prompt, ...rest),
+    );
+    const episodes = ["key", "lamp", "map"].map((word, id) => ({ id, task: { word } }));
+    const played = await play({ model, environment, episodes, maxMalformed: 1 });
+    expect(played.map(({ outcome }) => outcome)).toEqual(["service-fault", "environment-fault", "malformed"]);
+  });
+});
+
+test.each(["begins", "answers", "plays"])(
+  "a budget that is spent where one %s ends all of it",
+  async (where) => {
+    const spent = new NlacError("ERR_BUDGET", "spent");
+    const environment = changed((step, task) =>
+      where === "answers" && task.word === "map" ? () => Promise.reject(spent) : step,
+    );
+    const { start } = environment;
+    environment.start = (task, options) =>
+      where === "begins" && task.word === "map" ? Promise.reject(spent) : start(task, options);
+    const service: ChatService = openService((messages) => {
+      if (where === "plays" && messages.at(-1)!.content.includes("wants map")) throw spent;
+      return act("soap");
+    });
+    const over: number[] = [];
+    const playing = play({
+      ...{ model: servicePlayer(service), environment, maxPromptTokens: 100_000, concurrency: 1 },
+      onEpisode: ({ id }) => over.push(id),
+    });
+    await expect(playing).rejects.toBe(spent);
+    expect(over).toEqual([0, 1]);
+    expect(environment.closed()).toBe(where === "begins" ? 2 : 3);
+  },
+);
+
+describe("an episode that is cut short", () => {
+  /** Costs 1 a turn, and says nothing at its limit of turns. */
+  const costly = (rewardRange: [number, number], turnLimitEnds = true) => ({
+    ...changed((step) => async (action) => ({ ...(await step(action)), reward: -1, terminated: false })),
+    rewardRange,
+    turnLimitEnds,
+    maxTurns: 4,
+  });
+  const one = [{ id: 0, task: { word: "key" } }];
+  /** What is written turn by turn; "?" cannot be read. */
+  const writing = (...texts: string[]) => {
+    let turn = 0;
+    return new ScriptedModel(() => texts[turn++ % texts.length]!);
+  };
+
+  test.each([
+    ["malformed", writing("?"), {}, [0, 0, -9]],
+    ["malformed", writing(act("soap"), "?"), { maxMalformed: 1 }, [-1, -8]],
+    ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, -7]],
+    ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -6]],
+  ] as const)(
+    "by its own doing or by a rule, where turns cost, ends at the low end: %s",
+    async (outcome, model, options, rewards) => {
+      const [played] = await play({ model, environment: costly([-9, 0]), episodes: one, ...options });
+      expect(played).toMatchObject({ outcome, reward: -9 });
+      expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
+      expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+    },
+  );
+
+  test.each([
+    ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -1]],
+    ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, 0]],
+    ["context-limit", writing(act("soap".repeat(99))), { maxPromptTokens: 500 }, [-1]],
+  ] as const)(
+    "by a limit, counts with the low end, which no turn received: %s",
+    async (outcome, model, options, rewards) => {
+      const [played] = await play({ model, environment: costly([-9, 0], false), episodes: one, ...options });
+      expect(played).toMatchObject({ outcome, reward: -9 });
+      expect(played!.turns.map(({ reward }) => reward)).toEqual(rewards);
+      const endings = played!.turns.map(({ terminated, truncated }) => [terminated, truncated]);
+      expect(endings).toEqual([...rewards.slice(1).map(() => [false, false]), [false, true]]);
+      expect(transitionsOf(played!).at(-1)).toMatchObject({ terminated: false, truncated: true });
+      expect(toRecord(played!).reward).toBe(-9);
+    },
+  );
+
+  test("by its environment is told apart from one that ended, and costs what the environment says", async () => {
+    for (const [at, outcome] of [
+      [1, "truncated"],
+      [3, "turn-limit"],
+    ] as const) {
+      const environment = {
+        ...changed((step, _, turn) => async (action) => ({
+          ...(await step(action)),
+          reward: -1,
+          terminated: false,
+          truncated: turn === at,
+        })),
+        ...{ rewardRange: [-9, 0] as const, maxTurns: 4 },
+      };
+      const [played] = await play({ model: writing(act("soap")), environment, episodes: one });
+      expect(played).toMatchObject({ outcome, reward: -1 - at });
+      expect(played!.turns).toHaveLength(at + 1);
+      expect(played!.turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
+    }
+  });
+
+  test("by the twentieth question of 20 Questions has ended, also where that could not be read", async () => {
+    const environment = twentyQuestions();
+    const [task] = await environment.tasks("train");
+    const ask = act("Is it blue?");
+    const model = () => new ScriptedModel((prompt) => (prompt.split(ask).length < 20 ? ask : "?"));
+    for (const [model_, outcome] of [
+      [model(), "turn-limit"],
+      [new ScriptedModel(() => ask), "done"],
+    ] as const) {
+      const [trajectory] = await collectTrajectories({
+        ...{ model: model_, environment, episodes: [{ id: 0, task: task! }], seed: 0, temperature: 1 },
+        ...{ maxActionTokens: 200, maxPromptTokens: 100_000 },
+      });
+      expect(trajectory).toMatchObject({ outcome, reward: 0 });
+      expect(trajectory!.turns).toHaveLength(20);
+      expect(trajectory!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+    }
+  });
+
+  test("by the limit of a single-step task has ended: there is no second answer", async () => {
+    const environment = errandEnvironment({ turns: 1 });
+    const { turnLimitEnds: _, ...silent } = environment;
+    const [played] = await play({ model: writing(" "), environment: silent, episodes: one });
+    expect(played!.outcome).toBe("turn-limit");
+    expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
+  });
+
+  test("before its first turn, too", async () => {
+    const [played] = await play({ environment: costly([-9, 0]), episodes: one, maxPromptTokens: 1 });
+    expect(played).toMatchObject({ outcome: "context-limit", turns: [], reward: -9 });
+  });
+
+  test("where nothing can be lost, or all is lost already, keeps its reward", async () => {
+    const soap = () => writing(act("soap"));
+    const [lost] = await play({ model: soap(), environment: costly([-4, 0]), episodes: one });
+    expect(lost).toMatchObject({ outcome: "turn-limit", reward: -4 });
+    const earning = changed((step) => async (action) => ({
+      ...(await step(action)),
+      reward: 0.2,
+      terminated: false,
+    }));
+    for (const rewardRange of [undefined, [0, 1]] as const) {
+      const environment = { ...earning, maxTurns: 2, ...(rewardRange && { rewardRange }) };
+      const [kept] = await play({ model: soap(), environment, episodes: one });
+      expect(kept).toMatchObject({ outcome: "turn-limit", reward: 0.4 });
+    }
+  });
+
+  test.each([
+    ["guessMyCity", guessMyCity({ turns: 6 }), "What is the climate like?"],
+    ["twentyQuestions", twentyQuestions({ turns: 6, reward: "turns" }), "Is it alive?"],
+  ] as const)("gains nothing in %s over asking in vain", async (_, game, question) => {
+    const environment = game as Environment;
+    const [task] = await environment.tasks("test");
+    const reward = async (...texts: string[]) => {
+      const episodes = [{ id: 0, task: task as Errand }];
+      const [played] = await play({ model: writing(...texts), environment: environment as never, episodes });
+      return played!.reward;
+    };
+    expect(await reward(act(question))).toBe(-6);
+    expect(await reward("?")).toBe(-6);
+    expect(await reward(act(question), "?")).toBe(-6);
+    expect(await reward("?", act(question))).toBe(-6);
+  });
+});
+
+test("an episode keeps the messages it began with", async () => {
+  const [first] = await play();
+  expect(first!.opening).toEqual([
+    { role: "system", content: "You run errands." },
+    { role: "user", content: "What do you bring?" },
+  ]);
+});
+
+test("success is what the last step says, and a whole reward where it says nothing", () => {
+  const ended = (reward: number, ...infos: Record<string, unknown>[]) =>
+    succeeded({ reward, turns: infos.map((info) => ({ info })) });
+  expect([ended(1), ended(1, {}), ended(1.5, {}), ended(0.99, {})]).toEqual([true, true, true, false]);
+  expect(ended(0.2, { success: false }, { success: true })).toBe(true);
+  expect(ended(3, { success: true }, { success: false })).toBe(false);
+  expect(ended(1, { success: false }, {})).toBe(true);
+  expect(ended(0, { success: "yes" })).toBe(false);
+});
+
+test("actions are held to their tools' schemas where that is asked for, of the format that is a call alone", async () => {
+  const tools = [{ name: "bring", description: "", parameters: { type: "object", properties: {} } }];
+  const environment = (actionFormat: Environment["actionFormat"]): Environment<Errand> => {
+    const errand = errandEnvironment();
+    const start: typeof errand.start = async (task, options) => {
+      const episode = await errand.start(task, options);
+      return { ...episode, observation: { ...episode.observation, tools } };
+    };
+    return { ...errand, actionFormat, start };
+  };
+  for (const [format, constrainActions, held] of [
+    ["tool", true, true],
+    ["tool", undefined, false],
+    ["text", true, false],
+  ] as const) {
+    const model = new ScriptedModel(reply);
+    const grammars = new Set<unknown>();
+    const generate = model.generate.bind(model);
+    model.generate = (requests, options) => {
+      for (const { grammar } of requests) grammars.add(grammar);
+      return generate(requests, options);
+    };
+    await play({ model, environment: environment(format), ...(constrainActions && { constrainActions }) });
+    const expected = held ? [JSON.stringify(actionGrammar(tools, "tool"))] : [undefined];
+    expect([...new Set([...grammars].map((grammar) => JSON.stringify(grammar)))]).toEqual(expected);
+  }
+});
+
+test("records of before `terminated` and `truncated` say by their outcome which it was", async () => {
+  const model = new ScriptedModel(reply);
+  const endings = [
+    ["done", [true, false]],
+    ["malformed", [true, false]],
+    ["turn-limit", [false, true]],
+    ["context-limit", [false, true]],
+    ["service-fault", [false, true]],
+  ] as const;
+  const [played] = await play({ model, episodes: [{ id: 0, task: { word: "key" } }] });
+  await inDirectory((directory) => {
+    const path = join(directory, "old.jsonl");
+    const writer = RecordWriter.resume(path);
+    for (const [id, [outcome]] of endings.entries()) {
+      const { turns, ...record } = toRecord(played!);
+      const older = turns.map(({ terminated: _, truncated: __, ...turn }, i) => ({
+        ...turn,
+        done: i === turns.length - 1,
+      }));
+      writer.append({ ...record, id, outcome, turns: older });
+    }
+    writer.close();
+    const read = [...readRecorded([path], model)];
+    expect(read.map(({ turns }) => [turns.at(-1)!.terminated, turns.at(-1)!.truncated])).toEqual(
+      endings.map(([, ending]) => ending),
+    );
+    for (const { turns } of read) {
+      for (const turn of turns.slice(0, -1))
+        expect([turn.terminated, turn.truncated]).toEqual([false, false]);
+      expect(turns.at(-1)).not.toHaveProperty("done");
+    }
+    // They stay as they were read when they are written again.
+    expect(toRecord(read[2]!).turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
+  });
+});

@@ -1,0 +1,229 @@
+/** Episodes of models whose chat template drops the reasoning of earlier turns. */
+
+import { describe, expect, test } from "vitest";
+import { trainGrpo } from "../../lib/algorithms/grpo.ts";
+import { trainNlac } from "../../lib/algorithms/nlac.ts";
+import { generalizedAdvantages, trainPpo } from "../../lib/algorithms/ppo.ts";
+import type { Environment } from "../../lib/contract/environment.ts";
+import { figuresOf } from "../../lib/episodes/figures.ts";
+import { fromRecord, toRecord } from "../../lib/episodes/records.ts";
+import { transitionsOf } from "../../lib/episodes/trajectory.ts";
+import { findShape } from "../../lib/estimate/shape.ts";
+import { workOf } from "../../lib/estimate/work.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { parseRecipe } from "../../lib/recipe/recipe.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { episodeTexts } from "../../lib/training/episode-texts.ts";
+import { type Errand, errandEnvironment } from "../support/errand.ts";
+import { likeDeepSeek, likeQwq } from "../support/reasoning-templates.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+import { ScriptedPolicy } from "../support/scripted-policy.ts";
+
+const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
+const reasoned = (text: string) => `SECRET reasoning\n</think>\n\n${text}`;
+
+function play(model: ScriptedModel, environment: Environment<Errand>, maxPromptTokens = 100_000) {
+  return collectTrajectories({
+    model,
+    environment,
+    episodes: [{ id: 0, task: { word: "key" } }],
+    seed: 0,
+    maxActionTokens: 24_576,
+    maxPromptTokens,
+    temperature: 1,
+  });
+}
+
+describe("an episode of 30 turns", () => {
+  /** With texts as long as an estimate takes them to be; a token is a byte here. */
+  async function turnsWithin(name: string, chatTemplate: string) {
+    const recipe = parseRecipe(
+      { name: "x", model: "QwQ-32B", environment: { name }, config: { reasoning: true } },
+      "a test",
+    );
+    const { lengths } = workOf(recipe, findShape("QwQ-32B"));
+    const { thought, observation, opening } = lengths;
+    const said = act("soap ".repeat((lengths.action - thought) / 5)).slice(0, lengths.action - thought);
+    const model = new ScriptedModel(() => `${"r".repeat(thought)}\n</think>\n\n${said}`, chatTemplate);
+    const environment = errandEnvironment({ turns: 30 });
+    const { start } = environment;
+    environment.start = async (task, options) => {
+      const episode = await start(task, options);
+      const answer = [{ role: "user" as const, content: "o".repeat(observation) }];
+      return {
+        ...episode,
+        observation: { messages: [{ role: "user", content: "p".repeat(opening) }] },
+        step: async (action) => ({ ...(await episode.step(action)), observation: answer }),
+      };
+    };
+    const [trajectory] = await play(model, environment, 8192);
+    return trajectory!.turns.length;
+  }
+
+  test.each(["twentyQuestions", "guessMyCity"])("fits into 8,192 tokens of prompt, of %s", async (name) => {
+    expect(await turnsWithin(name, likeQwq)).toBe(30);
+    expect(await turnsWithin(name, likeDeepSeek)).toBe(30);
+    // With the reasoning in its history it ends at its limit after some turns.
+    const { chatTemplate } = new ScriptedModel(() => "").tokenizer;
+    expect(await turnsWithin(name, chatTemplate!)).toBeLessThan(5);
+  });
+
+  test("of tau-bench has a policy of 4,200 tokens to begin with: the paper's limit then allows eleven turns, not two", async () => {
+    const { chatTemplate } = new ScriptedModel(() => "").tokenizer;
+    expect(await turnsWithin("tauBench", chatTemplate!)).toBe(2);
+    expect(await turnsWithin("tauBench", likeQwq)).toBe(11);
+  });
+});
+
+test("the next state leaves the reasoning out; the turn keeps all its ids, in a record too", async () => {
+  const model = new ScriptedModel(() => reasoned(act("soap")), likeQwq);
+  const [trajectory] = await play(model, errandEnvironment());
+  const all = [...model.encode(reasoned(act("soap"))), endOfTurn];
+  expect(trajectory!.turns).toHaveLength(3);
+  for (const { state, tokens, logProbs } of trajectory!.turns) {
+    expect(model.decode(state.tokens)).not.toContain("SECRET");
+    expect(tokens).toEqual(all);
+    expect(logProbs).toHaveLength(all.length);
+  }
+  const { conversation, turns } = trajectory!;
+  expect(model.decode(conversation.tokens).split(`assistant\n${act("soap")}`)).toHaveLength(4);
+  const record = JSON.parse(JSON.stringify(toRecord(trajectory!)));
+  const again = fromRecord(record, model);
+  expect(again.turns.map(({ tokens, logProbs }) => [tokens, logProbs])).toEqual(
+    turns.map(({ tokens, logProbs }) => [tokens, logProbs]),
+  );
+  expect(again.turns.map(({ state }) => state.tokens)).toEqual(turns.map(({ state }) => state.tokens));
+  expect(toRecord(again)).toEqual(toRecord(trajectory!));
+  for (const episode of [trajectory!, record]) expect(figuresOf(episode).tokens).toBe(3 * all.length);
+});
+
+test("reasoning that was cut off is no action, and nothing of it is in the history", async () => {
+  const model = new ScriptedModel(() => "SECRET reasoning that does not end …", likeQwq);
+  const environment = errandEnvironment();
+  const { start } = environment;
+  environment.start = async (task, options) => ({
+    ...(await start(task, options)),
+    step: () => Promise.reject(new Error("nothing was said")),
+  });
+  const [trajectory] = await play(model, environment);
+  expect(trajectory!.outcome).toBe("malformed");
+  expect(model.decode(trajectory!.conversation.tokens)).not.toContain("SECRET");
+});
+
+describe("what is learned from them", () => {
+  const corrected = "I rewrite.\n</think>\n\n<corrected_think>I believe so.</corrected_think>";
+  const config = {
+    iterations: 1,
+    episodesPerIteration: 1,
+    updatesPerIteration: 1,
+    batchSize: 8,
+    maxPromptTokens: 50_000,
+    reasoning: true,
+  };
+  const isCorrection = (prompt: string) =>
+    prompt.slice(prompt.lastIndexOf("<|im_start|>user")).includes("corrected_think");
+
+  test("NLAC's chains hold actions, futures and critiques without reasoning; what is trained has its own", async () => {
+    const model = new ScriptedModel((prompt) => {
+      const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
+      if (isCorrection(prompt)) return corrected;
+      if (last.includes("revised action")) return reasoned(act("key"));
+      if (/judge your latest action|Judge your last action/.test(last))
+        return reasoned("Future:\nforeseen\nOptimality:\nNo, bring the key.");
+      if (last.includes("Starting from this point")) return reasoned("a future");
+      return reasoned(act("soap"));
+    }, likeQwq);
+    const run = memoryRun();
+    await trainNlac({ model, environment: errandEnvironment(), config, run });
+    expect(run.rows[1]!.values).toMatchObject({ "targets/dropped": 0, "refinements/dropped": 0 });
+    const [asking, others] = [true, false].map((wanted) =>
+      model.calls.filter(({ prompt }) => isCorrection(prompt) === wanted),
+    );
+    // What is to be corrected is in sight: the one thought that the request speaks of.
+    expect(asking).toHaveLength(16);
+    for (const { prompt } of asking!) expect(prompt.split("SECRET")).toHaveLength(2);
+    for (const { prompt } of others!) expect(prompt).not.toContain("SECRET");
+    const kls = model.events.flatMap((event) => (event.kind === "kl" ? event.texts : []));
+    const nlls = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
+    expect([kls.length, nlls.length]).toEqual([8, 8]);
+    for (const [prompt, response] of [
+      ...kls.map(({ student, response }) => [student, response] as const),
+      ...nlls.map(({ prompt, response }) => [prompt, response] as const),
+    ]) {
+      expect(model.decode(prompt)).not.toContain("SECRET");
+      expect(model.decode(prompt).endsWith("<|im_start|>assistant\n<think>\n")).toBe(true);
+      expect(model.decode(response)).toMatch(/^\nI believe so\.\n<\/think>\n\n(Future|Thought):\n/);
+    }
+    // The stored action is what was sampled.
+    const [trajectory] = run.trajectories;
+    for (const { action } of transitionsOf(trajectory!))
+      expect(model.decode(action)).toBe(`${reasoned(act("soap"))}<|im_end|>`);
+  });
+
+  test("an episode is as many texts as turns, each after the state it was written at", async () => {
+    const model = new ScriptedModel(() => reasoned(act("soap")), likeQwq);
+    const [trajectory] = await play(model, errandEnvironment());
+    const texts = episodeTexts(trajectory!);
+    expect(texts.map(({ prompt, response }) => [prompt, response])).toEqual(
+      trajectory!.turns.map(({ state, tokens }) => [state.prompt(), tokens]),
+    );
+    expect(texts.map(({ next }) => next)).toEqual([
+      trajectory!.turns[1]!.state.prompt(),
+      trajectory!.turns[2]!.state.prompt(),
+      undefined,
+    ]);
+  });
+
+  const policy = () => {
+    const reply = (prompt: string) => reasoned(act(prompt.includes("wants key") ? "key" : "soap"));
+    return new ScriptedPolicy(reply, likeQwq);
+  };
+  const gradient = {
+    iterations: 1,
+    episodesPerIteration: 4,
+    batchSize: 4,
+    klCoefficient: 0,
+    maxPromptTokens: 50_000,
+    seed: 1,
+  };
+
+  test("PPO's chain of advantages goes on from one turn's text to the next", async () => {
+    const model = policy();
+    const run = memoryRun();
+    const environment = errandEnvironment({ words: ["key"] });
+    const shape = { ...gradient, epochs: 1, lambda: 0.9, discount: 0.95, whiten: false };
+    await trainPpo({ model, environment, config: shape, run });
+    const texts = model.surrogates.flatMap((call) => call.texts);
+    expect(texts).toHaveLength(8); // four episodes of two turns
+    const [first, second] = texts;
+    expect(model.decode(second!.prompt)).not.toContain("SECRET");
+    const values = [...Array.from(first!.oldValues!), ...Array.from(second!.oldValues!)];
+    const rewards = values.map((_, t) => (t === values.length - 1 ? 1 : 0));
+    const { advantages, returns } = generalizedAdvantages(rewards, values, 0.95, 0.9);
+    expect([...Array.from(first!.advantages), ...Array.from(second!.advantages)]).toEqual(advantages);
+    expect([...Array.from(first!.returns!), ...Array.from(second!.returns!)]).toEqual(returns);
+    const weights = texts.flatMap(({ weight }) => weight as number[]);
+    expect(weights.reduce((a, b) => a + b, 0)).toBeCloseTo(1, 9);
+  });
+
+  test("GRPO weighs an episode as a whole, however many texts it is", async () => {
+    const model = policy();
+    await trainGrpo({
+      model,
+      environment: errandEnvironment({ words: ["key", "lamp"] }),
+      config: gradient,
+      run: memoryRun(),
+    });
+    const texts = model.surrogates.flatMap((call) => call.texts);
+    expect(texts.length).toBeGreaterThan(4);
+    const weights = texts.flatMap(({ weight }) => weight as number[]);
+    expect(weights.reduce((a, b) => a + b, 0)).toBeCloseTo(1, 9);
+    // "sequence": four episodes of equal shares, each spread over its own tokens.
+    const episodes = new Map<string, number>();
+    for (const { weight } of texts) {
+      const [one] = weight as number[];
+      episodes.set(String(one), (episodes.get(String(one)) ?? 0) + (weight as number[]).length);
+    }
+    for (const [one, count] of episodes) expect((Number(one) * count * 4) % 1).toBeCloseTo(0, 9);
+  });
+});

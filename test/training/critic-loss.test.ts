@@ -1,0 +1,58 @@
+import { expect, test } from "vitest";
+import { type NlacConfigInput, parseConfig } from "../../lib/algorithms/nlac.ts";
+import { transitionsOf } from "../../lib/episodes/trajectory.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { criticLoss } from "../../lib/training/critic-loss.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+/** Two episodes of three turns, and the critic's loss on all of their transitions. */
+async function measure(config: NlacConfigInput) {
+  const model = new ScriptedModel((prompt) =>
+    prompt.slice(prompt.lastIndexOf("<|im_start|>user")).includes("Optimality:")
+      ? "Future:\njoined\nOptimality:\nYes"
+      : "Thought:\nhm\nAction:\nsoap",
+  );
+  // The first episode's word makes the critic fail.
+  model.kl = (text) => (model.decode(text.student).includes("wants key") ? 3 : 1);
+  const environment = errandEnvironment();
+  const trajectories = await collectTrajectories({
+    model,
+    environment,
+    episodes: [
+      { id: 0, task: { word: "key" } },
+      { id: 1, task: { word: "lamp" } },
+    ],
+    seed: 0,
+    maxActionTokens: 50,
+    maxPromptTokens: 10_000,
+    temperature: 0,
+  });
+  const transitions = trajectories.flatMap(transitionsOf);
+  const loss = await criticLoss(model, environment, transitions, parseConfig(config));
+  return { loss, options: model.events.flatMap((event) => (event.kind === "kl" ? [event.options] : [])) };
+}
+
+test.each([
+  [{}, "full"],
+  [{ support: { topK: 4 } }, { topK: 4 }],
+  [{ support: "sampled" }, "sampled"],
+  [{ reasoning: true }, "sampled"],
+  [{ reasoning: true, support: "full" }, "sampled"],
+] satisfies [NlacConfigInput, unknown][])(
+  "L1 is taken and named as training takes it: %j",
+  async (config, support) => {
+    const { loss, options } = await measure(config);
+    expect(options).toEqual([{ support, withGradient: false }]);
+    expect(loss.support).toEqual(support);
+  },
+);
+
+test("transitions of one episode go together: the interval is that of the episodes", async () => {
+  const { loss } = await measure({});
+  expect(loss).toMatchObject({ transitions: 6, episodes: 2, dropped: 0 });
+  // Turn 1 of both episodes has seen nothing yet: 1, 3, 3 and 1, 1, 1.
+  expect(loss.l1.estimate).toBeCloseTo(5 / 3, 12);
+  // Means of the episodes: 7/3 and 1; their difference is 4/3, so the standard error is 2/3.
+  expect(loss.l1.high - loss.l1.low).toBeCloseTo(2 * 1.959964 * (2 / 3), 12);
+});

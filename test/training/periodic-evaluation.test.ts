@@ -1,0 +1,128 @@
+import { describe, expect, test } from "vitest";
+import { errands } from "../../lib/environments/errands/index.ts";
+import { memoryRun } from "../../lib/run/training-run.ts";
+import { wilsonInterval } from "../../lib/statistics/intervals.ts";
+import { evaluatePeriodically, evaluationConfig } from "../../lib/training/periodic-evaluation.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { ScriptedModel } from "../support/scripted-model.ts";
+
+/** Brings a word at once: right for one task of three. */
+const model = () => new ScriptedModel(() => "Thought:\nhm\nAction:\nkeys");
+
+function training(evaluation: object, iterations = 5) {
+  const run = memoryRun();
+  return {
+    model: model(),
+    environment: errandEnvironment({ turns: 2 }),
+    run,
+    state: { iteration: 0, collected: false, updates: 0, environmentSteps: 0 } as {
+      iteration: number;
+      collected: boolean;
+      updates: number;
+      environmentSteps: number;
+      evaluated?: number;
+    },
+    config: {
+      iterations,
+      environmentSteps: 0,
+      evaluation: evaluationConfig.parse(evaluation),
+      maxActionTokens: 50,
+      maxPromptTokens: 10_000,
+      constrainActions: false,
+      seed: 7,
+    },
+  };
+}
+
+describe("measuring the policy while it is trained", () => {
+  test("never, unless it is asked for", async () => {
+    const one = training({});
+    await evaluatePeriodically(one);
+    expect(one.run.rows).toEqual([]);
+    expect(one.model.calls).toEqual([]);
+  });
+
+  test("every so many iterations, before the first and after the last; each once", async () => {
+    const one = training({ every: 2, episodes: 3 });
+    for (; one.state.iteration <= 5; one.state.iteration++) {
+      one.state.updates = one.state.iteration * 10;
+      one.state.environmentSteps = one.state.iteration * 100;
+      await evaluatePeriodically(one);
+      await evaluatePeriodically(one); // a resumed run comes here again
+    }
+    expect(one.run.rows.map(({ step }) => step)).toEqual([0, 20, 40, 50]);
+    expect(one.run.rows.map(({ values }) => values["eval/environment_steps"])).toEqual([0, 200, 400, 500]);
+  });
+
+  test("after the iteration in which the environment steps are reached", async () => {
+    const one = training({ every: 3, episodes: 3 });
+    one.config.environmentSteps = 100;
+    one.state.iteration = 1;
+    one.state.environmentSteps = 99;
+    await evaluatePeriodically(one);
+    one.state.environmentSteps = 100;
+    one.state.collected = true; // its updates are still to come
+    await evaluatePeriodically(one);
+    expect(one.run.rows).toEqual([]);
+    one.state.collected = false;
+    await evaluatePeriodically(one);
+    expect(one.run.rows).toHaveLength(1);
+  });
+
+  test("success has Wilson's interval over the held-out tasks", async () => {
+    const one = training({ every: 1, episodes: 3 });
+    await evaluatePeriodically(one);
+    const { low, high } = wilsonInterval(1 / 3, 3);
+    expect(one.run.rows[0]!.values).toMatchObject({
+      "eval/success": 1 / 3,
+      "eval/success_low": low,
+      "eval/success_high": high,
+      "eval/reward": 1 / 3,
+      "eval/turns": (1 + 2 + 2) / 3,
+    });
+    const trained = training({ every: 1, episodes: 3, split: "train" });
+    await evaluatePeriodically(trained);
+    expect(trained.run.rows[0]!.values["eval/success"]).toBe(0); // there, the word is "key"
+  });
+
+  test("the same episodes each time, whatever was trained between; with other seeds for repeats of a task", async () => {
+    const environment = errands({ kinds: 2, moves: 4 });
+    const seeds: number[] = [];
+    const start = environment.start;
+    environment.start = (task, options) => {
+      seeds.push(options.seed);
+      return start(task, options);
+    };
+    const one = { ...training({ every: 1, episodes: 4, temperature: 0.5 }), environment };
+    await evaluatePeriodically(one);
+    const first = one.model.calls.splice(0).map(({ request }) => request);
+    one.state.iteration = 1;
+    one.state.updates = 99;
+    await evaluatePeriodically(one);
+    expect(one.model.calls.map(({ request }) => request)).toEqual(first);
+    expect(first.every(({ temperature }) => temperature === 0.5)).toBe(true);
+    expect(seeds.slice(4)).toEqual(seeds.slice(0, 4));
+    expect(new Set(seeds).size).toBe(4);
+  });
+
+  test("a stop leaves nothing behind: the measurement is made again", async () => {
+    const controller = new AbortController();
+    const one = { ...training({ every: 1, episodes: 3 }), run: memoryRun({ signal: controller.signal }) };
+    one.model.reply = () => {
+      controller.abort();
+      return "Thought:\nhm\nAction:\nsoap";
+    };
+    await expect(evaluatePeriodically(one)).rejects.toMatchObject({ code: "ERR_ABORTED" });
+    expect(one.run.rows).toEqual([]);
+    expect(one.state.evaluated).toBeUndefined();
+  });
+
+  test("a split without tasks is an error that says so", async () => {
+    const one = training({ every: 1 });
+    one.environment.tasks = async () => [];
+    await expect(evaluatePeriodically(one)).rejects.toMatchObject({
+      code: "ERR_CONFIG",
+      message: expect.stringContaining("test"),
+    });
+  });
+});

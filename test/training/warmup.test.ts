@@ -1,0 +1,120 @@
+import { expect, test } from "vitest";
+import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
+import { parseCritique } from "../../lib/prompts/critic.ts";
+import { parseAction } from "../../lib/prompts/policy.ts";
+import { demonstratedTexts, warmUp, warmupConfig } from "../../lib/training/warmup.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+
+const environment = twentyQuestions({ turns: 12 });
+
+test("a scripted game shows every role in the form that its parser reads", async () => {
+  const model = new ScriptedModel(() => "");
+  const tasks = await environment.tasks("train");
+  const kinds = { action: 0, critique: 0, yes: 0, future: 0 };
+  for (const [i, task] of tasks.slice(0, 20).entries()) {
+    const demonstration = await environment.demonstrate!(task, { seed: i });
+    for (const { prompt, response } of demonstratedTexts(model, environment, demonstration)) {
+      expect(response.at(-1)).toBe(endOfTurn);
+      const text = model.decode(response.slice(0, -1));
+      const request = model.decode(prompt).split("<|im_start|>user").at(-1)!;
+      if (request.includes("Optimality:")) {
+        const critique = parseCritique(text, false);
+        expect(critique.ok).toBe(true);
+        kinds.critique++;
+        if (critique.ok && critique.yes) kinds.yes++;
+      } else if (request.includes("describe one course")) {
+        expect(text.length).toBeGreaterThan(20);
+        kinds.future++;
+      } else {
+        expect(parseAction(text, "text").ok).toBe(true);
+        kinds.action++;
+      }
+    }
+  }
+  expect(kinds.action).toBeGreaterThan(100);
+  expect(kinds.future).toBeGreaterThan(100);
+  // Per turn, the critic and the target say Yes of the good action and No of the poor one; an episode's last target
+  // is the good one's alone.
+  expect(kinds.yes / kinds.critique).toBeGreaterThan(0.5);
+  expect(kinds.yes / kinds.critique).toBeLessThan(0.55);
+});
+
+test("targets without a bootstrapped future are shown where they are asked for, and say the same", async () => {
+  const model = new ScriptedModel(() => "");
+  const [task] = await environment.tasks("train");
+  const demonstration = await environment.demonstrate!(task!, { seed: 1 });
+  const requests = (observedTargets: boolean) =>
+    demonstratedTexts(model, environment, demonstration, { observedTargets })
+      .filter(({ role }) => role === "target")
+      .map(({ prompt, response }) => ({
+        request: model.decode(prompt).split("<|im_start|>user").at(-1)!,
+        said: model.decode(response),
+      }));
+  const usual = requests(false);
+  const all = requests(true);
+  const observed = all.filter(({ request }) =>
+    /answered as follows[\s\S]*Now judge your latest action\./.test(request),
+  );
+  const going = usual.filter(({ request }) => request.includes("judge your latest action again"));
+  expect(going.length).toBeGreaterThan(5);
+  expect(all).toHaveLength(usual.length + going.length);
+  expect(observed.filter(({ request }) => !request.includes("Final score")).map(({ said }) => said)).toEqual(
+    going.map(({ said }) => said),
+  );
+});
+
+test("nothing that is said before an answer gives the answer or a test word away", async () => {
+  const model = new ScriptedModel(() => "");
+  const tasks = await environment.tasks("train");
+  const testWords = new Set((await environment.tasks("test")).map(({ word }) => word));
+  for (const [i, task] of tasks.slice(0, 20).entries()) {
+    const demonstration = await environment.demonstrate!(task, { seed: i });
+    for (const { prompt, response } of demonstratedTexts(model, environment, demonstration)) {
+      const text = model.decode([...prompt, ...response]);
+      for (const [, word] of text.matchAll(/Is it an? ([a-z -]+)\?/g))
+        expect(testWords.has(word!)).toBe(false);
+    }
+  }
+});
+
+test("steps fall to a rate of nothing, make no θ̄, and draw the same texts from the same seed", async () => {
+  const run = async () => {
+    const model = new ScriptedModel(() => "");
+    await warmUp({
+      model,
+      environment,
+      config: warmupConfig.parse({ steps: 4, batchSize: 3, learningRate: 1, episodes: 2 }),
+      seed: 5,
+    });
+    return model.events;
+  };
+  const events = await run();
+  expect(events.map(({ kind }) => kind)).toEqual(Array(4).fill(["nll", "step"]).flat());
+  const rates = events.flatMap((event) => (event.kind === "step" ? [event.options.learningRate] : []));
+  expect(rates).toEqual([1, 0.75, 0.5, 0.25]);
+  expect(await run()).toEqual(events);
+});
+
+test("the rate of a model that starts from nothing rises first", async () => {
+  const model = new ScriptedModel(() => "");
+  const config = warmupConfig.parse({ steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] });
+  await warmUp({ model, environment, config, seed: 0 });
+  const rates = model.events.flatMap((event) => (event.kind === "step" ? [event.options.learningRate] : []));
+  expect(rates.map((rate) => rate.toFixed(3))).toEqual(["0.333", "0.533", "0.600", "0.400", "0.200"]);
+  for (const event of model.events)
+    if (event.kind === "step") expect(event.options.betas).toEqual([0.8, 0.9]);
+});
+
+test("an environment that cannot demonstrate, or has no tasks to, is an error that says so", async () => {
+  const options = {
+    model: new ScriptedModel(() => ""),
+    config: warmupConfig.parse({ steps: 1 }),
+    seed: 0,
+  };
+  await expect(warmUp({ ...options, environment: errandEnvironment() })).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+  });
+  const empty = { ...environment, tasks: async () => [] };
+  await expect(warmUp({ ...options, environment: empty })).rejects.toMatchObject({ code: "ERR_CONFIG" });
+});

@@ -24,13 +24,15 @@ export interface ReplayBufferOptions {
 }
 
 /** Plain arrays, so that a checkpoint can hold a draw. */
-export interface ReplaySample {
-  indices: number[];
+export const replaySample = z.object({
+  indices: z.array(z.int().min(0)),
   /** P(i). */
-  probabilities: number[];
+  probabilities: z.array(z.number()),
   /** Importance weights, at most 1. */
-  weights: number[];
-}
+  weights: z.array(z.number()),
+});
+
+export type ReplaySample = z.infer<typeof replaySample>;
 
 /**
  * The least priority of a transition that was drawn: what has nothing to teach now, or no target,

@@ -20,7 +20,7 @@ import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/rec
 import { nlac } from "../support/command-line.ts";
 import { inDirectory, tinyConfig } from "../support/tiny.ts";
 
-const fixtures = join(import.meta.dirname, "fixtures");
+const fixtures = join(import.meta.dirname, "../fixtures");
 const folders = ["models", "io"].flatMap((kind) =>
   readdirSync(join(fixtures, kind), { withFileTypes: true })
     .map((entry) => join(fixtures, kind, entry.name))

@@ -11,7 +11,7 @@ import { makeReport, type Report } from "../compare/report.ts";
 import type { Axis } from "../compare/runs.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../compare/schedule.ts";
 import { explanations, methodTable, nameOf, notes, renderText } from "../compare/table.ts";
-import { writeImages, writeReport } from "../compare/write.ts";
+import { writeReport } from "../compare/write.ts";
 import { onDisk, readJson, requireEmpty } from "../files/files.ts";
 import { threadCount } from "../native/load.ts";
 import { lock } from "../run/directory.ts";
@@ -43,7 +43,7 @@ export function registerCompare(program: Command): void {
     .option("--jobs <number>", "runs at once, which share the threads", wholeNumber(1), 1)
     .option(
       "--axis <axis>",
-      "curves.svg and curves.png by environment-steps, written-tokens or gradient-tokens; index.html has all three",
+      "curves.svg by environment-steps, written-tokens or gradient-tokens; index.html has all three",
       oneOf("environment-steps", "written-tokens", "gradient-tokens"),
       "environment-steps",
     )
@@ -57,7 +57,7 @@ Examples:
   nlac compare runs/three-seeds --resume
   nlac compare runs/three-seeds --report --axis written-tokens
 
-The directory gets index.html, curves and tables as SVG, PNG and Markdown,
+The directory gets index.html, curves as SVG, tables as Markdown,
 comparison.json with every number, and below METHOD/SEED the run itself. They
 are written anew whenever a run ends. Ctrl-C stops the runs at their next safe
 point.`,
@@ -88,11 +88,11 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
     const runs = comparison.methods.flatMap((method) =>
       comparison.seeds.map((seed) => ({ method: method.name, seed })),
     );
-    await show(makeReport(comparison, findRuns(runs, directory)), directory, flags);
+    show(makeReport(comparison, findRuns(runs, directory)), directory, flags);
     return;
   }
   const runs = await train(comparison, directory, flags);
-  await show(makeReport(comparison, runs), directory, flags);
+  show(makeReport(comparison, runs), directory, flags);
   if (runs.some(({ state }) => state === "stopped" || state === "waiting"))
     say(`Go on:    nlac compare ${directory} --resume`);
   const failed = runs.filter(({ state }) => state === "failed");
@@ -190,15 +190,13 @@ function requireKnown<T>(kind: string, asked: readonly T[] | undefined, known: r
   );
 }
 
-async function show(report: Report, directory: string, { json, axis }: CompareFlags): Promise<void> {
+function show(report: Report, directory: string, { json, axis }: CompareFlags): void {
   writeReport(report, directory, axisOf[axis]);
-  const missing = await writeImages(report, directory, axisOf[axis]);
   if (json) console.log(JSON.stringify(report));
   else {
     const lines = [...explanations(report), ...notes(report)];
     console.log([renderText(methodTable(report)), "", ...lines, ""].join("\n"));
   }
-  if (missing !== undefined) say(`No PNGs: ${missing}.`);
   say(`Read it:  ${join(directory, "index.html")}`);
 }
 

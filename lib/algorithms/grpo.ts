@@ -28,8 +28,8 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
@@ -60,7 +60,7 @@ import {
   stepsOf,
   updatesPerRound,
 } from "../training/rounds.ts";
-import { episodeSample } from "../training/samples.ts";
+import { episodeSample } from "../training/sample-records.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 import {
   perSample,

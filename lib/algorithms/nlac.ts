@@ -28,16 +28,16 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { readRecorded } from "../episodes/records.ts";
 import { type Trajectory, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { ReplayBuffer, replaySample } from "../replay/buffer.ts";
-import { refine, refinementMetrics } from "../roles/refine.ts";
+import { refine, refinementMetrics } from "../roles/refinements.ts";
 import { RoleWriter, requireWords, rolesConfig } from "../roles/role-writer.ts";
 import { targetMetrics, writeTargets } from "../roles/targets.ts";
 import {
@@ -62,7 +62,7 @@ import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
-import { sampleRecord } from "../training/samples.ts";
+import { sampleRecord } from "../training/sample-records.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);

@@ -20,9 +20,9 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import {
@@ -55,7 +55,7 @@ import { inGroups } from "../training/losses.ts";
 import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
-import { actionSample } from "../training/samples.ts";
+import { actionSample } from "../training/sample-records.ts";
 import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);

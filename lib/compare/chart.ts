@@ -8,7 +8,7 @@ import { escaped, round, text } from "../display/svg.ts";
 import { coverage } from "../statistics/resampling.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
 import { smoothing, tokenRange } from "./report.ts";
-import type { Axis } from "./runs.ts";
+import type { Axis } from "./run-figures.ts";
 import { axisNames, formatCount, formatShare } from "./table.ts";
 
 // Pixels.

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { LiveLines, type ProgressStream, progressBar } from "../display/live-lines.ts";
 import { formatSeconds } from "../display/progress.ts";
 import { smoothing } from "./report.ts";
-import { readFigures, smoothed } from "./runs.ts";
+import { readFigures, smoothed } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 import { formatCount, formatShare, nameOf } from "./table.ts";
 

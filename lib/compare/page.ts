@@ -4,7 +4,7 @@ import { htmlPage, pageStyles } from "../display/html.ts";
 import { escaped } from "../display/svg.ts";
 import { renderCurves } from "./chart.ts";
 import type { Report } from "./report.ts";
-import { axes } from "./runs.ts";
+import { axes } from "./run-figures.ts";
 import { explanations, methodTable, notes, provenance, runTable, type Table } from "./table.ts";
 
 const css = [

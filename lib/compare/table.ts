@@ -5,7 +5,7 @@ import { formatBytes } from "../display/reporter.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { coverage, type PermutationTest } from "../statistics/resampling.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
-import type { Axis } from "./runs.ts";
+import type { Axis } from "./run-figures.ts";
 
 export interface Table {
   headings: string[];

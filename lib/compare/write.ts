@@ -5,7 +5,7 @@ import { writeAtomically } from "../files/write-atomically.ts";
 import { renderCurves } from "./chart.ts";
 import { renderPage } from "./page.ts";
 import type { Report } from "./report.ts";
-import type { Axis } from "./runs.ts";
+import type { Axis } from "./run-figures.ts";
 import { renderMarkdown } from "./table.ts";
 
 /**

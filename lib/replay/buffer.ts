@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import type { Transition } from "../episodes/trajectory.ts";
-import { readJson } from "../files/files.ts";
+import { readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { mean } from "../statistics/mean.ts";
 import { PrioritizedSampler } from "./sampler.ts";

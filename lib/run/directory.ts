@@ -34,7 +34,7 @@ import { isAlive } from "../base/processes.ts";
 import type { Progress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
-import { onDisk, readJson, requireEmpty } from "../files/files.ts";
+import { onDisk, readJson, requireEmpty } from "../files/disk.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { LanguageModel } from "../model/language-model.ts";

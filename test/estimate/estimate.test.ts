@@ -14,7 +14,7 @@ import {
   publicModels,
 } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
-import { cachedModel, isCached, KNOWN_MODELS } from "../../lib/hub/models.ts";
+import { cachedModel, isCached, KNOWN_MODELS } from "../../lib/hub/resolve-model.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
 import { nlac } from "../support/command-line.ts";

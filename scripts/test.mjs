@@ -198,7 +198,7 @@ async function compileCuda({ buildNative, setup, report }) {
 
 const { setup } = await importLib("native/setup");
 const { buildNative } = await importLib("native/build");
-const { resolveModel } = await importLib("hub/models");
+const { resolveModel } = await importLib("hub/resolve-model");
 const { stderrReporter } = await importLib("display/reporter");
 const report = stderrReporter();
 

@@ -28,14 +28,15 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { PolicyGradientModel, SurrogateText } from "../model/language-model.ts";
+import { sampledConfig } from "../playing/config.ts";
 import {
-  type Counters,
+  countersSchema,
   endIteration,
   isOver,
   memoryRun,
@@ -46,9 +47,10 @@ import {
   trainingResult,
 } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
+import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { requireTasks } from "../training/requirements.ts";
 import {
   collectEpisodes,
@@ -56,32 +58,26 @@ import {
   minibatch,
   restoreRound,
   stepsOf,
-  unconstrained,
   updatesPerRound,
 } from "../training/rounds.ts";
-import { episodeSample } from "../training/samples.ts";
-import { scheduleConfig } from "../training/schedule.ts";
-import { scheduledStep } from "../training/step.ts";
+import { episodeSample } from "../training/sample-records.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
 import {
   perSample,
   restoreScores,
-  type SavedScores,
   type Scores,
+  savedScores,
   saveScores,
   scoreEpisodes,
   surrogateMetrics,
 } from "../training/surrogate.ts";
 
 const count = z.int().min(1);
-const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's, where GRPO is a baseline. */
 export const grpoConfig = z
   .strictObject({
-    /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
-    iterations: z.int().min(0).default(30),
-    /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
-    environmentSteps: z.int().min(0).default(0),
+    ...trainingConfig.shape,
     /** Episodes collected a round, a multiple of `groupSize`. Paper: not given. */
     episodesPerIteration: count.default(64),
     /** G: episodes on one task. Paper: 4; Shao et al.: 64. */
@@ -105,30 +101,12 @@ export const grpoConfig = z
     klCoefficient: z.number().min(0).default(0.04),
     /** Weight of the entropy that is added to the objective. Shao et al.: 0. */
     entropyCoefficient: z.number().min(0).default(0),
+    ...optimizerConfig.shape,
     /** Learning rate at its peak. Shao et al.: 1e-6; paper: 5e-6. */
-    learningRate: z.number().min(0).default(5e-6),
-    /** How the learning rate changes over all steps. Paper: not given; default constant. */
-    schedule: scheduleConfig.prefault({}),
-    /** How AdamW's moments decay. Paper: not given. */
-    betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-    /** Decoupled weight decay of AdamW. Paper: not given. */
-    weightDecay: z.number().min(0).default(0),
-    /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
-    maxGradNorm: z.number().min(0).default(1),
+    learningRate: optimizerConfig.shape.learningRate,
+    ...sampledConfig.shape,
     /** Softmax temperature at which actions are written and scored. Paper: not given. */
     actionTemperature: z.number().gt(0).default(1),
-    /** Must be false: the loss takes every token for the policy's own choice. Paper: not mentioned. */
-    constrainActions: unconstrained,
-    /** Longest prompt, tokens. Paper: 8192. */
-    maxPromptTokens: count.default(8192),
-    /** Longest action, tokens. Paper: 24,576 for any response. */
-    maxActionTokens: count.default(24_576),
-    /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
-    maxSkippedSteps: count.default(10),
-    /** When the policy is measured on held-out tasks. Default never. */
-    evaluation: evaluationConfig.prefault({}),
-    /** Seed of every random choice. */
-    seed: z.int().min(0).default(0),
   })
   .refine(({ episodesPerIteration, groupSize }) => episodesPerIteration % groupSize === 0, {
     path: ["episodesPerIteration"],
@@ -147,10 +125,12 @@ export interface GrpoOptions<Task> {
 }
 
 /** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
-interface State extends Counters {
+const stateSchema = countersSchema.extend({
   /** Of the iteration's usable episodes, under θ before its first step. */
-  scores?: SavedScores[];
-}
+  scores: z.array(savedScores).optional(),
+});
+
+type State = z.infer<typeof stateSchema>;
 
 /** An episode to learn from. */
 interface Sample {
@@ -179,7 +159,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  let { state, trajectories } = await restoreRound<State>(run, config);
+  let { state, trajectories } = await restoreRound(run, stateSchema, config);
   const training: Training<Task> = { model, environment, tasks, state, config, run };
   const updatesPerIteration = updatesPerRound(config);
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -348,7 +328,12 @@ async function update<Task>(
     }),
   );
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
+  const stepped = await scheduledStep(
+    model,
+    config,
+    stepPlace(state, config, updatesPerRound(config)),
+    state,
+  );
   for (const { trajectory, texts, advantage } of batch.slice(0, run.samplesPerUpdate))
     run.sample(episodeSample(model, state.updates, trajectory, texts, { advantage }));
   return {

@@ -28,50 +28,48 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { readRecorded } from "../episodes/records.ts";
 import { type Trajectory, type Transition, transitionsOf, transitionsOfAll } from "../episodes/trajectory.ts";
-import type { LanguageModel, ScoredText } from "../model/language-model.ts";
-import { ReplayBuffer, type ReplaySample } from "../replay/buffer.ts";
-import { refine, refinementMetrics } from "../roles/refine.ts";
+import type { LanguageModel } from "../model/language-model.ts";
+import { ReplayBuffer, replaySample } from "../replay/buffer.ts";
+import { refine, refinementMetrics } from "../roles/refinements.ts";
 import { RoleWriter, requireWords, rolesConfig } from "../roles/role-writer.ts";
 import { targetMetrics, writeTargets } from "../roles/targets.ts";
 import {
-  type Counters,
+  countersSchema,
   endIteration,
   isOver,
   memoryRun,
   newCounters,
+  parseState,
   rollBack,
+  savedNumber,
   shareOver,
   type TrainingResult,
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
 import { mean } from "../statistics/mean.ts";
+import { adamWConfig, trainingConfig } from "../training/config.ts";
 import { diagnose, diagnosticsConfig } from "../training/diagnose.ts";
 import { inGroups, supportOf } from "../training/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireTasks } from "../training/requirements.ts";
 import { playEpisodes, stepsOf } from "../training/rounds.ts";
-import { sampleRecord } from "../training/samples.ts";
-import { scheduleConfig } from "../training/schedule.ts";
-import { scheduledStep } from "../training/step.ts";
+import { sampleRecord } from "../training/sample-records.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
-const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the paper's value where it gives one. */
 const fields = z.strictObject({
-  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
-  iterations: z.int().min(0).default(30),
-  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
-  environmentSteps: z.int().min(0).default(0),
+  ...trainingConfig.shape,
   /**
    * Episodes collected a round; 0 learns from `recorded` alone. Paper: not given; its recipes here:
    * 1,024.
@@ -106,16 +104,9 @@ const fields = z.strictObject({
   criticLearningRate: z.number().min(0).default(5e-6),
   /** λ2: learning rate of the policy's steps. Paper: 5e-6. */
   policyLearningRate: z.number().min(0).default(5e-6),
-  /** How both rates change over the updates of the run. Default constant. Paper: not given. */
-  schedule: scheduleConfig.prefault({}),
+  ...adamWConfig.shape,
   /** AdamW's moments: one set for both losses, or one for each. Paper: not given. */
   optimizerState: z.enum(["shared", "separate"]).default("shared"),
-  /** How AdamW's moments decay. Paper: not given. */
-  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Decoupled weight decay of AdamW. Paper: not given. */
-  weightDecay: z.number().min(0).default(0),
-  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
-  maxGradNorm: z.number().min(0).default(1),
   /**
    * Where L1 is taken: over all tokens of the vocabulary, the teacher's best with a tail bucket, or
    * the sampled one. Paper: eq. 5 is the KL, of which section 5.2 trains the cross entropy
@@ -137,14 +128,8 @@ const fields = z.strictObject({
    * keep a small model from forgetting these roles. 0 is off. Paper: none.
    */
   rehearsal: z.int().min(0).default(0),
-  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
-  maxSkippedSteps: count.default(10),
-  /** When the policy is measured on held-out tasks. Default never. */
-  evaluation: evaluationConfig.prefault({}),
   /** When critic, bootstrapped futures and refinements are held against what happened. Default never. */
   diagnostics: diagnosticsConfig.prefault({}),
-  /** Seed of every random choice. */
-  seed: z.int().min(0).default(0),
 });
 
 export const nlacConfig = fields
@@ -178,16 +163,29 @@ export interface NlacOptions<Task> {
 }
 
 /** What a checkpoint says beside weights and replay. */
-interface State extends Counters {
+const stateSchema = countersSchema.extend({
   /** Of the episodes, those that were recorded before the run; they come first. */
-  recorded: number;
+  recorded: z.int().min(0),
   /** Steps on each loss skipped in a row. */
-  skipped: { critic: number; policy: number };
+  skipped: z.object({ critic: z.int(), policy: z.int() }),
   /** The transitions drawn for the update in progress: drawn once, also when it is interrupted and done again. */
-  drawn?: ReplaySample;
+  drawn: replaySample.optional(),
   /** An update whose critic step was taken and whose policy step was not. */
-  pending?: { texts: ScoredText[]; metrics: Record<string, number> };
-}
+  pending: z
+    .object({
+      texts: z.array(
+        z.object({
+          prompt: z.array(z.int()).readonly(),
+          response: z.array(z.int()).readonly(),
+          weight: z.number(),
+        }),
+      ),
+      metrics: z.record(z.string(), savedNumber),
+    })
+    .optional(),
+});
+
+type State = z.infer<typeof stateSchema>;
 
 /** What the parts of a training work on. */
 interface Training<Task> {
@@ -221,10 +219,9 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     seed: config.seed,
   });
   const saved = await run.restore();
-  const state = (saved?.state as State | undefined) ?? beginning();
+  const state = saved === undefined ? beginning() : parseState(stateSchema, saved.state);
   const training: Training<Task> = { model, environment, tasks, replay, state, config, run };
-  const checkpoint = (force: boolean) =>
-    run.checkpoint({ state: state as unknown as Record<string, unknown>, model, replay }, force);
+  const checkpoint = (force: boolean) => run.checkpoint({ state, model, replay }, force);
 
   const showOverall = () =>
     run.progress.overall(
@@ -436,10 +433,13 @@ async function step<Task>(
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  const own = { ...config, learningRate, moments, targetRate };
   // Each loss counts its own skipped steps: good ones of the other do not make up for them.
-  const counters = { ...state, skippedInARow: state.skipped[loss] };
-  const taken = await scheduledStep(model, own, counters, config.updatesPerIteration);
+  const counters = { skippedInARow: state.skipped[loss] };
+  const place = stepPlace(state, config, config.updatesPerIteration);
+  const taken = await scheduledStep(model, { ...config, learningRate }, place, counters, {
+    moments,
+    targetRate,
+  });
   state.skipped[loss] = counters.skippedInARow;
   for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }

@@ -22,27 +22,30 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model/language-model.ts";
+import { sampledConfig } from "../playing/config.ts";
 import {
-  type Counters,
+  countersSchema,
   endIteration,
   isOver,
   memoryRun,
   rollBack,
+  savedNumber,
   shareOver,
   type TrainingResult,
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
+import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { requireTasks } from "../training/requirements.ts";
 import {
   collectEpisodes,
@@ -50,17 +53,15 @@ import {
   minibatch,
   restoreRound,
   stepsOf,
-  unconstrained,
   updatesPerRound,
 } from "../training/rounds.ts";
-import { episodeSample } from "../training/samples.ts";
-import { scheduleConfig } from "../training/schedule.ts";
-import { scheduledStep } from "../training/step.ts";
+import { episodeSample } from "../training/sample-records.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
 import {
   perSample,
   restoreScores,
-  type SavedScores,
   type Scores,
+  savedScores,
   saveScores,
   scoreEpisodes,
   surrogateMetrics,
@@ -68,14 +69,10 @@ import {
 
 const count = z.int().min(1);
 const share = z.number().min(0).max(1);
-const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's, where PPO is a baseline. */
 export const ppoConfig = z.strictObject({
-  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
-  iterations: z.int().min(0).default(30),
-  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
-  environmentSteps: z.int().min(0).default(0),
+  ...trainingConfig.shape,
   /** Episodes collected a round. Paper: not given. */
   episodesPerIteration: count.default(64),
   /** How often a round's episodes are gone through. Schulman et al.: 3 to 15; TRL: 4. */
@@ -101,30 +98,10 @@ export const ppoConfig = z.strictObject({
   entropyCoefficient: z.number().min(0).default(0),
   /** β: penalty a nat of log π_old - log π_ref, the reference being θ as training began; 0 needs none. TRL: 0.05. */
   klCoefficient: z.number().min(0).default(0.05),
-  /** Learning rate at its peak. Paper: 5e-6. */
-  learningRate: z.number().min(0).default(5e-6),
-  /** How the learning rate changes over all steps. Paper: not given; default constant. */
-  schedule: scheduleConfig.prefault({}),
-  /** How AdamW's moments decay. Paper: not given. */
-  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Decoupled weight decay of AdamW. Paper: not given. */
-  weightDecay: z.number().min(0).default(0),
-  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
-  maxGradNorm: z.number().min(0).default(1),
+  ...optimizerConfig.shape,
+  ...sampledConfig.shape,
   /** Softmax temperature at which actions are written and scored. Paper: not given. */
   actionTemperature: z.number().gt(0).default(1),
-  /** Must be false: the loss takes every token for the policy's own choice. Paper: not mentioned. */
-  constrainActions: unconstrained,
-  /** Longest prompt, tokens. Paper: 8192. */
-  maxPromptTokens: count.default(8192),
-  /** Longest action, tokens. Paper: 24,576 for any response. */
-  maxActionTokens: count.default(24_576),
-  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
-  maxSkippedSteps: count.default(10),
-  /** When the policy is measured on held-out tasks. Default never. */
-  evaluation: evaluationConfig.prefault({}),
-  /** Seed of every random choice. */
-  seed: z.int().min(0).default(0),
 });
 
 export type PpoConfig = z.infer<typeof ppoConfig>;
@@ -139,12 +116,14 @@ export interface PpoOptions<Task> {
 }
 
 /** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
-interface State extends Counters {
+const stateSchema = countersSchema.extend({
   /** Of the texts of the iteration's usable episodes, under θ before its first step. */
-  scores?: SavedScores[];
+  scores: z.array(savedScores).optional(),
   /** Of these episodes, V_old of the state at which a limit cut it; 0 for one that terminated. */
-  bootstraps?: number[];
-}
+  bootstraps: z.array(savedNumber).optional(),
+});
+
+type State = z.infer<typeof stateSchema>;
 
 /** An episode to learn from. */
 interface Sample {
@@ -172,7 +151,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
   const { model, environment } = options;
   const run = options.run ?? memoryRun();
   const tasks = await requireTasks(environment, "train");
-  let { state, trajectories } = await restoreRound<State>(run, config);
+  let { state, trajectories } = await restoreRound(run, stateSchema, config);
   const training: Training<Task> = { model, environment, tasks, state, config, run };
   const updatesPerIteration = updatesPerRound(config);
   const checkpoint = (force: boolean) => run.checkpoint({ state: { ...state }, model }, force);
@@ -395,7 +374,12 @@ async function update<Task>(
     }),
   );
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(model, config, state, updatesPerRound(config));
+  const stepped = await scheduledStep(
+    model,
+    config,
+    stepPlace(state, config, updatesPerRound(config)),
+    state,
+  );
   for (const [i, { trajectory, texts }] of batch.slice(0, run.samplesPerUpdate).entries()) {
     const value = scored[drawn[i]!]![0]!.oldValues![texts[0]!.turns[0]!.start]!;
     run.sample(episodeSample(model, state.updates, trajectory, texts, { value }));

@@ -12,9 +12,9 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { NlacError } from "../base/errors.ts";
 import { permutation, streams } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import type { EpisodeFigures } from "../episodes/figures.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";

@@ -20,9 +20,9 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import {
@@ -33,13 +33,16 @@ import {
   transitionsOf,
 } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
+import { imitatedConfig } from "../playing/config.ts";
 import { actionTokens } from "../prompts/policy.ts";
 import {
   type Counters,
+  countersSchema,
   endIteration,
   isOver,
   memoryRun,
   newCounters,
+  parseState,
   rollBack,
   shareOver,
   type TrainingResult,
@@ -47,24 +50,20 @@ import {
   trainingResult,
 } from "../run/training-run.ts";
 import { mean } from "../statistics/mean.ts";
+import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { inGroups } from "../training/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { rehearse } from "../training/rehearsal.ts";
 import { requireForm, requireHindsight, requireTasks } from "../training/requirements.ts";
 import { collectEpisodes, stepsOf } from "../training/rounds.ts";
-import { actionSample } from "../training/samples.ts";
-import { scheduleConfig } from "../training/schedule.ts";
-import { scheduledStep } from "../training/step.ts";
+import { actionSample } from "../training/sample-records.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
-const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's. */
 export const rftConfig = z.strictObject({
-  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
-  iterations: z.int().min(0).default(30),
-  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
-  environmentSteps: z.int().min(0).default(0),
+  ...trainingConfig.shape,
   /** Episodes collected a round. Paper: not given. */
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
@@ -88,30 +87,8 @@ export const rftConfig = z.strictObject({
   capacity: count.default(100_000),
   /** Draw each solved task equally often, or each kept action: easy tasks fill the buffer. Paper: not given. */
   balance: z.enum(["actions", "tasks"]).default("actions"),
-  /** Learning rate at its peak. Paper: 5e-6. */
-  learningRate: z.number().min(0).default(5e-6),
-  /** How the learning rate changes over all steps. Paper: not given; default constant. */
-  schedule: scheduleConfig.prefault({}),
-  /** How AdamW's moments decay. Paper: not given. */
-  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Decoupled weight decay of AdamW. Paper: not given. */
-  weightDecay: z.number().min(0).default(0),
-  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
-  maxGradNorm: z.number().min(0).default(1),
-  /** Softmax temperature at which actions are written. Paper: not given. */
-  actionTemperature: z.number().min(0).default(1),
-  /** Holds actions of the format "tool" to their form and their tools' schemas. Default false. Paper: not mentioned. */
-  constrainActions: z.boolean().default(false),
-  /** Longest prompt, tokens. Paper: 8192. */
-  maxPromptTokens: count.default(8192),
-  /** Longest action, tokens. Paper: 24,576 for any response. */
-  maxActionTokens: count.default(24_576),
-  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
-  maxSkippedSteps: count.default(10),
-  /** When the policy is measured on held-out tasks. Default never. */
-  evaluation: evaluationConfig.prefault({}),
-  /** Seed of every random choice. */
-  seed: z.int().min(0).default(0),
+  ...optimizerConfig.shape,
+  ...imitatedConfig.shape,
 });
 
 export type RftConfig = z.infer<typeof rftConfig>;
@@ -208,7 +185,7 @@ async function restore(run: TrainingRun, successes: Successes): Promise<Counters
   const saved = await run.restore();
   if (saved === undefined) return newCounters();
   for (const trajectory of saved.trajectories) successes.add(trajectory);
-  return saved.state as unknown as Counters;
+  return parseState(countersSchema, saved.state);
 }
 
 /** Of an episode, the actions to imitate, each after its own state; undefined where it is not imitated. */
@@ -324,7 +301,12 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     signal: run.signal,
   });
   throwIfAborted(run.signal);
-  const stepped = await scheduledStep(model, config, state, config.updatesPerIteration);
+  const stepped = await scheduledStep(
+    model,
+    config,
+    stepPlace(state, config, config.updatesPerIteration),
+    state,
+  );
   for (const [i, action] of actions.slice(0, run.samplesPerUpdate).entries()) {
     run.sample(actionSample(model, state.updates, action, { nll: mean(losses[i]!) }));
   }

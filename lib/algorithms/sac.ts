@@ -28,44 +28,42 @@
  */
 
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams, uniform } from "../base/random.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Environment } from "../contract/environment.ts";
 import { rolloutMetrics } from "../episodes/figures.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { SoftQModel, SoftQResult, SoftQText } from "../model/language-model.ts";
+import { sampledConfig } from "../playing/config.ts";
 import {
-  type Counters,
+  countersSchema,
   endIteration,
   isOver,
   memoryRun,
   newCounters,
+  parseState,
   rollBack,
   shareOver,
   type TrainingResult,
   type TrainingRun,
   trainingResult,
 } from "../run/training-run.ts";
+import { optimizerConfig, trainingConfig } from "../training/config.ts";
 import { type EpisodeText, episodeTexts } from "../training/episode-texts.ts";
 import { inGroups } from "../training/losses.ts";
-import { evaluatePeriodically, evaluationConfig } from "../training/periodic-evaluation.ts";
+import { evaluatePeriodically } from "../training/periodic-evaluation.ts";
 import { requireTasks } from "../training/requirements.ts";
-import { collectEpisodes, stepsOf, unconstrained } from "../training/rounds.ts";
-import { episodeSample } from "../training/samples.ts";
-import { scheduleConfig } from "../training/schedule.ts";
-import { scheduledStep } from "../training/step.ts";
+import { collectEpisodes, stepsOf } from "../training/rounds.ts";
+import { episodeSample } from "../training/sample-records.ts";
+import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
 const coefficient = z.number().min(0);
-const decay = z.number().min(0).lt(1);
 
 /** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's. */
 export const sacConfig = z.strictObject({
-  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
-  iterations: z.int().min(0).default(30),
-  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
-  environmentSteps: z.int().min(0).default(0),
+  ...trainingConfig.shape,
   /** Episodes collected a round. Paper: not given. */
   episodesPerIteration: count.default(64),
   /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
@@ -93,30 +91,8 @@ export const sacConfig = z.strictObject({
   qCoefficient: coefficient.default(1),
   /** Weight of L_π. Haarnoja et al.: α. */
   policyCoefficient: coefficient.default(1),
-  /** λ: learning rate at its peak. Paper: 5e-6. */
-  learningRate: z.number().min(0).default(5e-6),
-  /** How the learning rate changes over all steps. Paper: not given; default constant. */
-  schedule: scheduleConfig.prefault({}),
-  /** How AdamW's moments decay. Paper: not given. */
-  betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Decoupled weight decay of AdamW. Paper: not given. */
-  weightDecay: z.number().min(0).default(0),
-  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
-  maxGradNorm: z.number().min(0).default(1),
-  /** Softmax temperature at which actions are written. Paper: not given. */
-  actionTemperature: z.number().min(0).default(1),
-  /** Must be false: the loss takes every token for the policy's own choice. Paper: not mentioned. */
-  constrainActions: unconstrained,
-  /** Longest prompt, tokens. Paper: 8192. */
-  maxPromptTokens: count.default(8192),
-  /** Longest action, tokens. Paper: 24,576 for any response. */
-  maxActionTokens: count.default(24_576),
-  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
-  maxSkippedSteps: count.default(10),
-  /** When the policy is measured on held-out tasks. Default never. */
-  evaluation: evaluationConfig.prefault({}),
-  /** Seed of every random choice. */
-  seed: z.int().min(0).default(0),
+  ...optimizerConfig.shape,
+  ...sampledConfig.shape,
 });
 
 export type SacConfig = z.infer<typeof sacConfig>;
@@ -132,9 +108,12 @@ export interface SacOptions<Task> {
 }
 
 /** What a checkpoint says beside the weights; the replayed episodes are the run's newest. */
-interface State extends Counters {
-  temperature: number;
-}
+const stateSchema = countersSchema.extend({
+  /** α. */
+  temperature: z.number(),
+});
+
+type State = z.infer<typeof stateSchema>;
 
 /** What the parts of a training work on. */
 interface Training<Task> {
@@ -221,7 +200,7 @@ async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Pro
   const saved = await run.restore();
   if (saved === undefined) return { ...newCounters(), temperature: config.temperature };
   for (const trajectory of saved.trajectories) replay.add(trajectory);
-  return saved.state as unknown as State;
+  return parseState(stateSchema, saved.state);
 }
 
 /** An episode as it is replayed. */
@@ -286,7 +265,13 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   );
   throwIfAborted(run.signal);
   // θ̄ follows in the same pass, at the configuration's targetRate.
-  const stepped = await scheduledStep(model, config, state, config.updatesPerIteration);
+  const stepped = await scheduledStep(
+    model,
+    config,
+    stepPlace(state, config, config.updatesPerIteration),
+    state,
+    { targetRate: config.targetRate },
+  );
   // Results are 0 where no action is.
   const total = (values: Float32Array) => values.reduce((sum, value) => sum + value, 0);
   const average = (name: keyof SoftQResult) =>

@@ -1,5 +1,6 @@
 /** A report as an SVG chart: bars of the medians, a whisker over the quartiles. Light and dark as the viewer is. */
 
+import { fontFamily, inThemes, svgImage, themes } from "../display/image.ts";
 import { formatBytes } from "../display/reporter.ts";
 import { escaped, round, text } from "../display/svg.ts";
 import { formatFigure, formatSpeedup, formatTime } from "./format.ts";
@@ -16,22 +17,32 @@ const barHeight = 16;
 const caseGap = 34;
 const lineHeight = 17;
 
-const css = `
-text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #24292f }
-.page { fill: #ffffff }
-.title { font-size: 20px; font-weight: 600 }
-.case { font-size: 14px; font-weight: 600 }
-.small, .missing { fill: #6e7781; font-size: 12px }
-.missing { font-style: italic }
-.value { font-weight: 600 }
-.ours { fill: #1a7f5a } .peer { fill: #a9b4c0 } .limit { fill: #dfe5eb }
-.whisker { stroke: #24292f; stroke-width: 1.2 }
-.axis { stroke: #d0d7de; stroke-width: 1 }
-@media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 } .page { fill: #0d1117 } .small, .missing { fill: #8d96a0 }
-  .ours { fill: #3fb987 } .peer { fill: #5b6675 } .limit { fill: #2d343d }
-  .whisker { stroke: #e6edf3 } .axis { stroke: #30363d }
-}`;
+/** Our bars, a peer's, and the limit's. */
+const colours = {
+  light: { ours: "#1a7f5a", peer: "#a9b4c0", limit: "#dfe5eb" },
+  dark: { ours: "#3fb987", peer: "#5b6675", limit: "#2d343d" },
+} as const;
+
+const css = [
+  `.bench text { font-family: ${fontFamily}; font-size: 13px }`,
+  ".bench .title { font-size: 20px; font-weight: bold }",
+  ".bench .case { font-size: 14px; font-weight: bold }",
+  ".bench .small, .bench .missing { font-size: 12px }",
+  ".bench .missing { font-style: italic }",
+  ".bench .value { font-weight: bold }",
+  ".bench .whisker { stroke-width: 1.2 } .bench .axis { stroke-width: 1 }",
+  inThemes((theme) => {
+    const { ink, faint, rule, ground } = themes[theme];
+    const { ours, peer, limit } = colours[theme];
+    return [
+      `.bench .ground { fill: ${ground} }`,
+      `.bench text { fill: ${ink} }`,
+      `.bench .small, .bench .missing { fill: ${faint} }`,
+      `.bench .ours { fill: ${ours} } .bench .peer { fill: ${peer} } .bench .limit { fill: ${limit} }`,
+      `.bench .whisker { stroke: ${ink} } .bench .axis { stroke: ${rule} }`,
+    ].join("\n");
+  }),
+].join("\n");
 
 export function renderSvg(report: Report): string {
   const { suite, device, threads, trials, machine, source, date } = report;
@@ -58,14 +69,7 @@ export function renderSvg(report: Report): string {
   ];
   shapes.push(...says.map((line, i) => text(margin, y - 4 + i * lineHeight, "small", line)));
   const height = y + 37;
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img">`,
-    `<title>nlac bench ${escaped(suite)}</title>`,
-    `<style>${css}\n</style>`,
-    `<rect class="page" width="${width}" height="${height}" rx="8"/>`,
-    ...shapes,
-    "</svg>\n",
-  ].join("\n");
+  return svgImage({ kind: "bench", title: `nlac bench ${suite}`, width, height }, css, shapes);
 }
 
 function renderCase({ title, rows }: CaseResult, top: number): string[] {

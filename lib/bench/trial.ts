@@ -11,7 +11,7 @@ import { version } from "../base/version.ts";
 import { loadAddon } from "../native/load.ts";
 import { measurePeakMemory } from "./memory.ts";
 import type { Job, Outcome, Subject } from "./suite.ts";
-import { suiteNamed } from "./suites.ts";
+import { suiteNamed } from "./suite-list.ts";
 
 const job = JSON.parse(process.argv[2]!) as Job;
 writeFileSync(3, JSON.stringify(await runTrial()));

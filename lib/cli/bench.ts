@@ -7,7 +7,7 @@ import { NlacError } from "../base/errors.ts";
 import { renderSvg } from "../bench/chart.ts";
 import { isCheckout, nameOf } from "../bench/machine.ts";
 import { exceeded, type Report, runSuite } from "../bench/run.ts";
-import { suiteNamed, suites } from "../bench/suites.ts";
+import { suiteNamed, suites } from "../bench/suite-list.ts";
 import { renderCase, renderHeading, type Style } from "../bench/table.ts";
 import { stderrReporter } from "../display/reporter.ts";
 import { writeAtomically } from "../files/write-atomically.ts";

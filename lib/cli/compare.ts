@@ -14,11 +14,11 @@ import {
 } from "../compare/comparison.ts";
 import { RunsDisplay } from "../compare/display.ts";
 import { makeReport, type Report } from "../compare/report.ts";
-import type { Axis } from "../compare/runs.ts";
+import type { Axis } from "../compare/run-figures.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../compare/schedule.ts";
 import { explanations, methodTable, nameOf, notes, renderText } from "../compare/table.ts";
-import { writeImages, writeReport } from "../compare/write.ts";
-import { onDisk, readJson, requireEmpty } from "../files/files.ts";
+import { writeReport } from "../compare/write.ts";
+import { onDisk, readJson, requireEmpty } from "../files/disk.ts";
 import { threadCount } from "../native/load.ts";
 import { lock } from "../run/directory.ts";
 import { collect, oneOf, wholeNumber } from "./options.ts";
@@ -49,7 +49,7 @@ export function registerCompare(program: Command): void {
     .option("--jobs <number>", "runs at once, which share the threads", wholeNumber(1), 1)
     .option(
       "--axis <axis>",
-      "curves.svg and curves.png by environment-steps, written-tokens or gradient-tokens; index.html has all three",
+      "curves.svg by environment-steps, written-tokens or gradient-tokens; index.html has all three",
       oneOf("environment-steps", "written-tokens", "gradient-tokens"),
       "environment-steps",
     )
@@ -63,7 +63,7 @@ Examples:
   nlac compare runs/three-seeds --resume
   nlac compare runs/three-seeds --report --axis written-tokens
 
-The directory gets index.html, curves and tables as SVG, PNG and Markdown,
+The directory gets index.html, curves as SVG, tables as Markdown,
 comparison.json with every number, and below METHOD/SEED the run itself. They
 are written anew whenever a run ends. Ctrl-C stops the runs at their next safe
 point.`,
@@ -94,11 +94,11 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
     const runs = comparison.methods.flatMap((method) =>
       comparison.seeds.map((seed) => ({ method: method.name, seed })),
     );
-    await show(makeReport(comparison, findRuns(runs, directory)), directory, flags);
+    show(makeReport(comparison, findRuns(runs, directory)), directory, flags);
     return;
   }
   const runs = await train(comparison, directory, flags);
-  await show(makeReport(comparison, runs), directory, flags);
+  show(makeReport(comparison, runs), directory, flags);
   if (runs.some(({ state }) => state === "stopped" || state === "waiting"))
     say(`Go on:    nlac compare ${directory} --resume`);
   const failed = runs.filter(({ state }) => state === "failed");
@@ -196,15 +196,13 @@ function requireKnown<T>(kind: string, asked: readonly T[] | undefined, known: r
   );
 }
 
-async function show(report: Report, directory: string, { json, axis }: CompareFlags): Promise<void> {
+function show(report: Report, directory: string, { json, axis }: CompareFlags): void {
   writeReport(report, directory, axisOf[axis]);
-  const missing = await writeImages(report, directory, axisOf[axis]);
   if (json) console.log(JSON.stringify(report));
   else {
     const lines = [...explanations(report), ...notes(report)];
     console.log([renderText(methodTable(report)), "", ...lines, ""].join("\n"));
   }
-  if (missing !== undefined) say(`No PNGs: ${missing}.`);
   say(`Read it:  ${join(directory, "index.html")}`);
 }
 

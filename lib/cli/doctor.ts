@@ -9,7 +9,7 @@ import { fastestDtype } from "../base/dtype.ts";
 import { NlacError } from "../base/errors.ts";
 import { version } from "../base/version.ts";
 import { formatBytes } from "../display/reporter.ts";
-import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../hub/models.ts";
+import { cachedModel, DEFAULT_MODEL, isCached, KNOWN_MODELS } from "../hub/resolve-model.ts";
 import { findTools, installCommand, isStaleBuild } from "../native/build.ts";
 import {
   describeRejected,

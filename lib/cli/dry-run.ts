@@ -10,7 +10,7 @@ import { candidates, type Estimate, estimate, type Fit } from "../estimate/estim
 import { type Memory, total } from "../estimate/memory.ts";
 import { seconds } from "../estimate/time.ts";
 import { parseHubName } from "../hub/hugging-face.ts";
-import { KNOWN_MODELS, shippedModel } from "../hub/models.ts";
+import { KNOWN_MODELS, shippedModel } from "../hub/resolve-model.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { wrap } from "./wrap.ts";
 

@@ -18,7 +18,7 @@ import {
   type Transition,
   transitionsOfAll,
 } from "../episodes/trajectory.ts";
-import { onDisk } from "../files/files.ts";
+import { onDisk } from "../files/disk.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { Learner } from "../learner/learner.ts";

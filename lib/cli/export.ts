@@ -2,7 +2,7 @@
 
 import { readdirSync } from "node:fs";
 import type { Command } from "commander";
-import { requireEmpty } from "../files/files.ts";
+import { requireEmpty } from "../files/disk.ts";
 import { type ModelFlags, openModel } from "./model.ts";
 import { withModelOptions } from "./options.ts";
 

@@ -12,7 +12,7 @@ import {
   type TauBenchTaskRecord,
 } from "../environments/tau-bench/synthesize.ts";
 import { readTasks } from "../environments/tau-bench/tasks.ts";
-import { onDisk } from "../files/files.ts";
+import { onDisk } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { ServiceSource } from "../services/open-service.ts";
 import { collect, jsonObject, wholeNumber } from "./options.ts";

@@ -14,7 +14,7 @@ import { describeBuild } from "../bench/machine.ts";
 import type { Environment } from "../contract/environment.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
-import { onDisk } from "../files/files.ts";
+import { onDisk } from "../files/disk.ts";
 import { readRecords } from "../files/records.ts";
 import { Learner, type LearnerOptions, resolveDtype } from "../learner/learner.ts";
 import { loadRecipe, type Recipe } from "../recipe/recipe.ts";

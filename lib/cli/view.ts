@@ -10,7 +10,7 @@ import { NlacError } from "../base/errors.ts";
 import { formatFigure } from "../display/progress.ts";
 import { type EpisodeFigures, figuresOf, summarize } from "../episodes/figures.ts";
 import { type EpisodeRecord, readEpisodeRecords } from "../episodes/records.ts";
-import { onDisk } from "../files/files.ts";
+import { onDisk } from "../files/disk.ts";
 import { readRecords } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { figureTable } from "../report/figures.ts";

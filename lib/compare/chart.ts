@@ -3,13 +3,13 @@
  * interval, a thin line one run. Lines are named where they end. Light and dark as the viewer is.
  */
 
+import { fontFamily, inThemes, letterWidths, svgImage, themes } from "../display/image.ts";
 import { escaped, round, text } from "../display/svg.ts";
 import { coverage } from "../statistics/resampling.ts";
 import { mostStepsOf } from "./comparison.ts";
-import { fontFamily, inThemes, letterWidths, svgImage, themes } from "./image.ts";
 import type { CurvePoint, MethodReport, Report } from "./report.ts";
 import { smoothing, tokenRange } from "./report.ts";
-import type { Axis } from "./runs.ts";
+import type { Axis } from "./run-figures.ts";
 import { axisNames, formatCount, formatShare } from "./table.ts";
 
 // Pixels.

@@ -5,9 +5,10 @@
 
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { formatSeconds, type ProgressStream } from "../display/progress.ts";
+import { LiveLines, type ProgressStream, progressBar } from "../display/live-lines.ts";
+import { formatSeconds } from "../display/progress.ts";
 import { smoothing } from "./report.ts";
-import { readFigures, smoothed } from "./runs.ts";
+import { readFigures, smoothed } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 import { formatCount, formatShare, nameOf } from "./table.ts";
 
@@ -28,20 +29,21 @@ interface Standing {
 export class RunsDisplay {
   readonly #runs: readonly ComparedRun[];
   readonly #stepsOf: (method: string) => number;
-  readonly #stream: ProgressStream & { rows?: number };
+  readonly #stream: ProgressStream;
   readonly #standings = new Map<ComparedRun, Standing>();
   readonly #clock: NodeJS.Timeout;
-  #lines = 0;
+  readonly #lines: LiveLines;
 
   /** @param stepsOf environment steps of a method's runs */
   constructor(
     runs: readonly ComparedRun[],
     stepsOf: (method: string) => number,
-    stream: ProgressStream & { rows?: number } = process.stderr,
+    stream: ProgressStream = process.stderr,
   ) {
     this.#runs = runs;
     this.#stepsOf = stepsOf;
     this.#stream = stream;
+    this.#lines = new LiveLines(stream);
     const interval = stream.isTTY ? drawInterval : plainInterval;
     this.#clock = setInterval(() => this.#look(), interval * 1000).unref();
   }
@@ -56,15 +58,14 @@ export class RunsDisplay {
 
   /** Prints `text` on lines of its own, above the runs'. */
   note(text: string): void {
-    this.#clear();
-    this.#stream.write(`${text}\n`);
+    this.#lines.note(text);
     if (this.#stream.isTTY) this.#draw();
   }
 
   /** Leaves the last state standing. */
   end(): void {
     clearInterval(this.#clock);
-    this.#lines = 0;
+    this.#lines.end();
   }
 
   #look(): void {
@@ -81,27 +82,20 @@ export class RunsDisplay {
       .toSorted((a, b) => Number(a.state === "running") - Number(b.state === "running"))
       .slice(-room);
     const waiting = this.#runs.length - begun.length;
-    const width = Math.max(20, (this.#stream.columns ?? 100) - 1);
-    const lines = [...shown.map((run) => this.#line(run)), ...(waiting > 0 ? [`${waiting} waiting`] : [])];
-    this.#clear();
-    this.#stream.write(lines.map((line) => `${line.slice(0, width)}\n`).join(""));
-    this.#lines = lines.length;
-  }
-
-  #clear(): void {
-    if (this.#lines > 0) this.#stream.write(`\x1b[${this.#lines}A\x1b[0J`);
-    this.#lines = 0;
+    this.#lines.draw([
+      ...shown.map((run) => this.#line(run)),
+      ...(waiting > 0 ? [`${waiting} waiting`] : []),
+    ]);
   }
 
   #line(run: ComparedRun): string {
     const { steps, success } = this.#read(run);
     const budget = this.#stepsOf(run.method);
     const names = Math.max(...this.#runs.map((run) => nameOf(run).length));
-    const done = Math.round(Math.min(1, steps / budget) * barWidth);
     const parts = [
       nameOf(run).padEnd(names),
       run.state.padEnd(8),
-      "█".repeat(done) + "░".repeat(barWidth - done),
+      progressBar(steps / budget, barWidth),
       `${formatCount(steps)}/${formatCount(budget)} steps`,
     ];
     if (success !== null) parts.push(`success ${formatShare(success)}`);

@@ -1,10 +1,10 @@
 /** A report as one self-contained HTML page: nothing is loaded, and nothing in it runs. */
 
+import { htmlPage, pageStyles } from "../display/html.ts";
 import { escaped } from "../display/svg.ts";
 import { renderCurves } from "./chart.ts";
-import { htmlPage, pageStyles } from "./html.ts";
 import type { Report } from "./report.ts";
-import { axes } from "./runs.ts";
+import { axes } from "./run-figures.ts";
 import { explanations, methodTable, notes, provenance, runTable, type Table } from "./table.ts";
 
 const css = [

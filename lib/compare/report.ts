@@ -15,7 +15,7 @@ import {
   readFigures,
   smoothed,
   valueAt,
-} from "./runs.ts";
+} from "./run-figures.ts";
 import type { ComparedRun, RunState } from "./schedule.ts";
 
 /** What stands for success: the same for all methods. */

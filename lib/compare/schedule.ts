@@ -10,7 +10,7 @@ import { fileURLToPath } from "node:url";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
-import { onDisk, readJson } from "../files/files.ts";
+import { onDisk, readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { lock, readDescription, withoutKeys } from "../run/directory.ts";

@@ -6,7 +6,7 @@ import type { Interval } from "../statistics/intervals.ts";
 import { coverage, type PermutationTest } from "../statistics/resampling.ts";
 import { stepsOf } from "./comparison.ts";
 import { endedShort, type MethodReport, type Report, type RunReport, smoothing } from "./report.ts";
-import type { Axis } from "./runs.ts";
+import type { Axis } from "./run-figures.ts";
 
 export interface Table {
   headings: string[];

@@ -5,9 +5,8 @@ import { writeAtomically } from "../files/write-atomically.ts";
 import { renderCurves } from "./chart.ts";
 import { renderPage } from "./page.ts";
 import type { Report } from "./report.ts";
-import type { Axis } from "./runs.ts";
+import type { Axis } from "./run-figures.ts";
 import { renderMarkdown } from "./table.ts";
-import { renderTableImage } from "./table-image.ts";
 
 /**
  * Every number, and what reads them for a person; `axis` is that of curves.svg, and the page has
@@ -22,24 +21,4 @@ export function writeReport(report: Report, directory: string, axis: Axis = "ste
     ["curves.svg", curves],
   ] as const)
     writeAtomically(join(directory, name), content);
-}
-
-/** The same as images. Returns why there are none, where this machine cannot draw them. Throws ERR_IO. */
-export async function writeImages(
-  report: Report,
-  directory: string,
-  axis: Axis = "steps",
-): Promise<string | undefined> {
-  let png: typeof import("./png.ts");
-  try {
-    // A platform without a prebuilt binary has everything else.
-    png = await import("./png.ts");
-  } catch {
-    return "@resvg/resvg-js has no binary for this machine";
-  }
-  if (!png.canDrawText())
-    return "there is no font to draw text with (on Debian: apt install fonts-dejavu-core)";
-  writeAtomically(join(directory, "curves.png"), png.renderPng(renderCurves(report, axis)));
-  writeAtomically(join(directory, "table.png"), png.renderPng(renderTableImage(report)));
-  return undefined;
 }

@@ -3,6 +3,8 @@
  * to stderr, so that stdout stays for results.
  */
 
+import { LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
+
 export interface Progress {
   /** Begins a phase of `total` steps. */
   phase(name: string, total: number): void;
@@ -16,12 +18,6 @@ export interface Progress {
 
 /** Tells nobody. */
 export const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
-
-export interface ProgressStream {
-  isTTY?: boolean;
-  columns?: number;
-  write(text: string): unknown;
-}
 
 const barWidth = 24;
 /** Seconds between plain lines, and between redraws at a terminal. */
@@ -50,6 +46,7 @@ export function formatFigure(value: number): string {
 
 export class TerminalProgress implements Progress {
   readonly #stream: ProgressStream;
+  readonly #lines: LiveLines;
   readonly #now: () => number;
   readonly #started: number;
   readonly #figures = new Map<string, number>();
@@ -61,11 +58,11 @@ export class TerminalProgress implements Progress {
   #phaseStarted = 0;
   #phaseTokens = 0;
   #drawn = Number.NEGATIVE_INFINITY;
-  #line = false;
   readonly #clock: NodeJS.Timeout | undefined;
 
   constructor(stream: ProgressStream = process.stderr, now: () => number = () => performance.now() / 1000) {
     this.#stream = stream;
+    this.#lines = new LiveLines(stream);
     this.#now = now;
     this.#started = now();
     // A step can take many seconds; the clock should not seem to stand still.
@@ -103,16 +100,14 @@ export class TerminalProgress implements Progress {
 
   /** Prints `text` on lines of its own, above the progress line. */
   note(text: string): void {
-    this.#clear();
-    this.#stream.write(`${text}\n`);
+    this.#lines.note(text);
     this.#draw(false);
   }
 
   /** Leaves the last state standing. */
   end(): void {
     clearInterval(this.#clock);
-    if (this.#line) this.#stream.write("\n");
-    this.#line = false;
+    this.#lines.end();
   }
 
   #draw(force: boolean): void {
@@ -121,25 +116,12 @@ export class TerminalProgress implements Progress {
     const interval = this.#stream.isTTY ? drawInterval : plainInterval;
     if (now - this.#drawn < interval && !(force && this.#stream.isTTY)) return;
     this.#drawn = now;
-    const text = this.#render(now);
-    if (this.#stream.isTTY) {
-      const width = Math.max(20, (this.#stream.columns ?? 100) - 1);
-      this.#stream.write(`\r\x1b[2K${text.slice(0, width)}`);
-      this.#line = true;
-    } else {
-      this.#stream.write(`${text}\n`);
-    }
-  }
-
-  #clear(): void {
-    if (this.#line) this.#stream.write("\r\x1b[2K");
-    this.#line = false;
+    if (this.#stream.isTTY) this.#lines.draw([this.#render(now)]);
+    else this.#stream.write(`${this.#render(now)}\n`);
   }
 
   #render(now: number): string {
-    const share = this.#total === 0 ? 0 : Math.min(1, this.#done / this.#total);
-    const full = Math.round(share * barWidth);
-    const bar = "█".repeat(full) + "░".repeat(barWidth - full);
+    const bar = progressBar(this.#total === 0 ? 0 : this.#done / this.#total, barWidth);
     const parts = [`${this.#name.padEnd(8)} ${bar} ${this.#done}/${this.#total}`];
     for (const [name, value] of this.#figures) parts.push(`${name} ${formatFigure(value)}`);
     const elapsed = now - this.#phaseStarted;

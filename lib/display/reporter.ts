@@ -1,5 +1,7 @@
 /** How long-running work says what it does: lines, and a bar where a person watches. */
 
+import { LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
+
 export interface Reporter {
   line(text: string): void;
   /** `total` undefined: unknown. Called often; the reporter thins it out. */
@@ -8,32 +10,24 @@ export interface Reporter {
 
 export const silent: Reporter = { line: () => {}, progress: () => {} };
 
-/** Lines to stderr, so that stdout stays for what a program reads; a bar only on a terminal. */
-export function stderrReporter(stream: NodeJS.WriteStream = process.stderr): Reporter {
-  let drawn = false;
+/** Lines to stderr, so that stdout stays for what a program reads; a bar only at a terminal. */
+export function stderrReporter(stream: ProgressStream = process.stderr): Reporter {
+  const lines = new LiveLines(stream);
   let last = 0;
-  const clear = () => {
-    if (drawn) stream.write("\r\x1b[K");
-    drawn = false;
-  };
   return {
-    line(text) {
-      clear();
-      stream.write(`${text}\n`);
-    },
+    line: (text) => lines.note(text),
     progress(label, done, total, unit) {
       const finished = total !== undefined && done >= total;
       const now = Date.now();
       if (!stream.isTTY || (!finished && now - last < 100)) return;
       last = now;
-      stream.write(`\r\x1b[K${bar(label, done, total, unit, stream.columns ?? 80)}`);
-      drawn = true;
-      if (finished) clear();
+      if (finished) lines.clear();
+      else lines.draw([progressLine(label, done, total, unit, lines.width)]);
     },
   };
 }
 
-export function bar(
+function progressLine(
   label: string,
   done: number,
   total: number | undefined,
@@ -43,10 +37,9 @@ export function bar(
   const amount = (n: number) => (unit === "bytes" ? formatBytes(n) : String(n));
   if (total === undefined || total <= 0) return `${label} ${amount(done)}`;
   const share = Math.min(1, done / total);
-  const right = ` ${String(Math.floor(share * 100)).padStart(3)} % of ${amount(total)}`;
-  const width = Math.max(0, Math.min(40, columns - label.length - right.length - 4));
-  const filled = Math.round(share * width);
-  return `${label} ${width > 0 ? `[${"#".repeat(filled)}${".".repeat(width - filled)}]` : ""}${right}`;
+  const right = `${String(Math.floor(share * 100)).padStart(3)} % of ${amount(total)}`;
+  const width = Math.max(0, Math.min(40, columns - label.length - right.length - 2));
+  return `${label} ${progressBar(share, width)} ${right}`;
 }
 
 /** Decimal units, as package indexes and disks count: 530604548 → "531 MB". */

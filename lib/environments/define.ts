@@ -4,11 +4,11 @@
  * tool-episode.ts.
  */
 
-import { checkKeys } from "../base/checks.ts";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { checkKeys } from "../base/validation.ts";
 import type { Action, Demonstration, Environment, ResetOptions } from "../contract/environment.ts";
+import type { Tool, ToolContext } from "./define-tool.ts";
 import { singleEpisode } from "./single-episode.ts";
-import type { Tool, ToolContext } from "./tool.ts";
 import { offered, owning, ToolEpisode } from "./tool-episode.ts";
 
 /** Given at once, or promised. */

@@ -44,6 +44,7 @@ export { type McpClient, type McpSource, type McpTools, mcpTools } from "./adapt
 export { type CarDealerOptions, type CarDealerTask, scriptedDealer } from "./car-dealer/index.ts";
 export { type CheckOptions, checkEnvironment, type ScriptedPolicy } from "./check.ts";
 export { type DemonstratedTurn, defineEnvironment, type EnvironmentDefinition } from "./define.ts";
+export { type Tool, type ToolContext, type ToolDefinition, ToolError, tool } from "./define-tool.ts";
 export {
   type ErrandPolicy,
   type ErrandState,
@@ -73,7 +74,6 @@ export {
   type User as TauBenchUser,
   type UserOption as TauBenchUserOption,
 } from "./tau-bench/index.ts";
-export { type Tool, type ToolContext, type ToolDefinition, ToolError, tool } from "./tool.ts";
 export {
   type GuesserOptions,
   type Oracle,

@@ -4,8 +4,8 @@ import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
 import type { EnvironmentDefinition, Made } from "./define.ts";
+import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
 import { episodeOver } from "./single-episode.ts";
-import { type Tool, type ToolContext, ToolError, tool } from "./tool.ts";
 
 /** The tools of an episode by their names, `respond` among them where a person is spoken to by a call. */
 export function offered<Task, State>(

@@ -320,7 +320,7 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   ];
 }
 
-/** lib/roles/refine.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
+/** lib/roles/refinements.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
 function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { request, turns } = lengths;

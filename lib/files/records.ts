@@ -10,7 +10,7 @@
 import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { crc32 } from "node:zlib";
 import { NlacError } from "../base/errors.ts";
-import { AppendOnlyFile, onDisk } from "./files.ts";
+import { AppendOnlyFile, onDisk } from "./disk.ts";
 
 function checksum(text: string | Uint8Array): string {
   return crc32(text).toString(16).padStart(8, "0");

@@ -14,7 +14,7 @@ import type { HubApiError, ListFileEntry } from "@huggingface/hub";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter } from "../display/reporter.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { download } from "../native/download.ts";
+import { download, fetchReply } from "../native/download.ts";
 import { withLock } from "../native/lock.ts";
 import type { Env } from "../native/paths.ts";
 
@@ -232,7 +232,7 @@ function accessToken(env: Env): string | undefined {
   return token.trim() || undefined;
 }
 
-/** `fetch` with the token, that waits for a busy hub: four attempts, as long apart as it asks (a minute at most). */
+/** GET requests with the token. A busy hub is asked four times, as long apart as it says (a minute at most). */
 function patientFetch(token: string | undefined, retryMs: number): typeof fetch {
   return async (input, init) => {
     const headers = new Headers(init?.headers);
@@ -241,10 +241,9 @@ function patientFetch(token: string | undefined, retryMs: number): typeof fetch 
       const last = attempt === 4;
       let asked: number | undefined;
       try {
-        const reply = await fetch(input, { ...init, headers, signal: AbortSignal.timeout(30_000) });
+        const { reply } = await fetchReply(String(input), Object.fromEntries(headers));
         if (last || (reply.status < 500 && reply.status !== 408 && reply.status !== 429)) return reply;
         asked = Number(reply.headers.get("retry-after") ?? Number.NaN) * 1000;
-        await reply.body?.cancel();
       } catch (error) {
         if (last) throw error;
       }

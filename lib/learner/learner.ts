@@ -6,6 +6,9 @@
 
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { type DTypeOption, dtypeOptions, fastestDtype, type LearnerDType } from "../base/dtype.ts";
+import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams } from "../base/random.ts";
 import {
   checkBoolean,
   checkChoice,
@@ -15,13 +18,10 @@ import {
   checkSeed,
   shown,
   withDefaults,
-} from "../base/checks.ts";
-import { type DTypeOption, dtypeOptions, fastestDtype, type LearnerDType } from "../base/dtype.ts";
-import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
-import { derivedSeed, streams } from "../base/random.ts";
+} from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
-import { resolveModel } from "../hub/models.ts";
+import { resolveModel } from "../hub/resolve-model.ts";
 import { grammarText } from "../model/grammar.ts";
 import type {
   DistilledText,

@@ -7,8 +7,8 @@
  */
 
 import { isDeepStrictEqual } from "node:util";
-import { shown } from "../base/checks.ts";
 import { NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
 
 export type Grammar =
   /**

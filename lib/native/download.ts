@@ -73,24 +73,31 @@ export async function download(options: DownloadOptions): Promise<void> {
   renameSync(part, path);
 }
 
-/** The whole body of a small reply, as text. */
+/** A small reply, whole, and the address that it came from. Throws ERR_DOWNLOAD, or Node's error of a cut connection. */
+export async function fetchReply(
+  url: string,
+  headers: Record<string, string>,
+  stallMs = 30_000,
+): Promise<{ reply: Response; url: string }> {
+  const { reply, url: final } = await request(url, headers, stallMs);
+  const chunks: Buffer[] = [];
+  for await (const chunk of reply) chunks.push(chunk as Buffer);
+  const body = chunks.length === 0 ? null : Buffer.concat(chunks);
+  const fields = Object.entries(reply.headersDistinct).flatMap(([name, values = []]) =>
+    values.map((value): [string, string] => [name, value]),
+  );
+  return { reply: new Response(body, { status: reply.statusCode!, headers: fields }), url: final };
+}
+
+/** The text of a small reply. Throws as `fetchReply`, and ERR_DOWNLOAD where the server refuses. */
 export async function fetchText(
   url: string,
   accept: string,
   stallMs = 30_000,
 ): Promise<{ text: string; type: string; url: string }> {
-  const { reply, url: final } = await request(url, { accept }, stallMs);
-  if (reply.statusCode !== 200) {
-    reply.destroy();
-    throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: HTTP ${reply.statusCode}`);
-  }
-  const chunks: Buffer[] = [];
-  for await (const chunk of reply) chunks.push(chunk as Buffer);
-  return {
-    text: Buffer.concat(chunks).toString("utf8"),
-    type: reply.headers["content-type"] ?? "",
-    url: final,
-  };
+  const { reply, url: final } = await fetchReply(url, { accept }, stallMs);
+  if (reply.status !== 200) throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: HTTP ${reply.status}`);
+  return { text: await reply.text(), type: reply.headers.get("content-type") ?? "", url: final };
 }
 
 /** An address may carry a password; what is printed must not. */

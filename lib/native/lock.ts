@@ -17,6 +17,7 @@ import {
 import { hostname } from "node:os";
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { isAlive } from "../base/processes.ts";
 
 export interface LockOptions {
   /** Called once when another process holds the lock. */
@@ -103,15 +104,6 @@ function readHolder(path: string): string {
     return readFileSync(path, "utf8").trim();
   } catch {
     return "";
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }
 

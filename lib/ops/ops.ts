@@ -3,6 +3,7 @@
  * synchronous. For tests, benchmarks, and training loops of one's own.
  */
 
+import { NlacError } from "../base/errors.ts";
 import {
   checkBoolean,
   checkChoice,
@@ -11,8 +12,7 @@ import {
   checkNumber,
   checkSeed,
   shown,
-} from "../base/checks.ts";
-import { NlacError } from "../base/errors.ts";
+} from "../base/validation.ts";
 import type {
   Addon,
   NativeLossOptions,

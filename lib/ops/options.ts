@@ -1,7 +1,7 @@
 /** Options of losses and of AdamW, checked and in the form that the addon takes. */
 
-import { checkInteger, checkNumber, shown } from "../base/checks.ts";
 import { NlacError } from "../base/errors.ts";
+import { checkInteger, checkNumber, shown } from "../base/validation.ts";
 import type { NativeAdamWOptions, NativeDivergence, NativeSupport } from "../native/addon.ts";
 
 /** Where the KL is taken: all tokens, the teacher's k best with a tail bucket, or the sampled token. */

@@ -4,9 +4,9 @@
  */
 
 import { setMaxListeners } from "node:events";
-import { checkInteger } from "../base/checks.ts";
 import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
+import { checkInteger } from "../base/validation.ts";
 import type { Environment, Episode, Message, StepResult } from "../contract/environment.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
 import type { Generation, WeightSet } from "../model/language-model.ts";

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import type { Transition } from "../episodes/trajectory.ts";
-import { readJson } from "../files/files.ts";
+import { readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { mean } from "../statistics/mean.ts";
 import { PrioritizedSampler } from "./sampler.ts";
@@ -24,13 +24,15 @@ export interface ReplayBufferOptions {
 }
 
 /** Plain arrays, so that a checkpoint can hold a draw. */
-export interface ReplaySample {
-  indices: number[];
+export const replaySample = z.object({
+  indices: z.array(z.int().min(0)),
   /** P(i). */
-  probabilities: number[];
+  probabilities: z.array(z.number()),
   /** Importance weights, at most 1. */
-  weights: number[];
-}
+  weights: z.array(z.number()),
+});
+
+export type ReplaySample = z.infer<typeof replaySample>;
 
 /**
  * The least priority of a transition that was drawn: what has nothing to teach now, or no target,

@@ -4,8 +4,8 @@
  * typed arrays given, and arrays to write `into`, they make no new ones.
  */
 
-import { checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../base/checks.ts";
 import { NlacError } from "../base/errors.ts";
+import { checkInteger, checkKeys, checkNumber, checkSeed, shown } from "../base/validation.ts";
 import type { NativeSampler } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
 import { loadAddon } from "../native/load.ts";

@@ -6,8 +6,8 @@
 
 import { createHash } from "node:crypto";
 import { version } from "../base/version.ts";
-import { htmlPage, pageStyles } from "../compare/html.ts";
-import { inThemes, themes } from "../compare/image.ts";
+import { htmlPage, pageStyles } from "../display/html.ts";
+import { inThemes, themes } from "../display/image.ts";
 import { formatFigure } from "../display/progress.ts";
 import { escaped, round } from "../display/svg.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";

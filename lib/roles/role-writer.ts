@@ -8,6 +8,7 @@ import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import type { Environment, Message } from "../contract/environment.ts";
 import type { Generation, LanguageModel, WeightSet } from "../model/language-model.ts";
+import { actingConfig } from "../playing/config.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { evaluatorRequest } from "../prompts/evaluator.ts";
 import type { Conversation } from "../tokens/conversation.ts";
@@ -35,19 +36,11 @@ export const rolesConfig = z.strictObject({
   refinementsKept: z.enum(["all", "approved"]).default("all"),
   /** The model thinks between <think> tags before it answers (appendix A). Default false. */
   reasoning: z.boolean().default(false),
-  /** Softmax temperature at which actions are written. Paper: not given. */
-  actionTemperature: temperature.default(1),
-  /** The same for futures, targets, critiques. Paper: not given. */
+  ...actingConfig.shape,
+  /** Softmax temperature of futures, targets and critiques. Paper: not given. */
   criticTemperature: temperature.default(1),
-  /** The same for refinements. Paper: not given. */
+  /** Softmax temperature of refinements. Paper: not given. */
   refinerTemperature: temperature.default(1),
-  /**
-   * Longest prompt of the policy, tokens. Paper: 8192. What other roles read holds an action too,
-   * and what was written about it: the model's context alone bounds it.
-   */
-  maxPromptTokens: count.default(8192),
-  /** Longest action, tokens. Paper: 24,576 for any response. */
-  maxActionTokens: count.default(24_576),
   /** Longest future, target or critique, tokens. Paper: 24,576. */
   maxCriticTokens: count.default(24_576),
 });

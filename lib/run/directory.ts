@@ -30,10 +30,11 @@ import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { fromFileSystem, NlacError } from "../base/errors.ts";
+import { isAlive } from "../base/processes.ts";
 import type { Progress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
-import { onDisk, readJson, requireEmpty } from "../files/files.ts";
+import { onDisk, readJson, requireEmpty } from "../files/disk.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { LanguageModel } from "../model/language-model.ts";
@@ -270,15 +271,6 @@ export function lock(path: string): void {
     );
   }
   onDisk(file, () => writeFileSync(file, String(process.pid)));
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
 }
 
 /** A service's key is for this process, not for a file that is shown around; it is read from the environment again. */

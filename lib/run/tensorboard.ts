@@ -3,7 +3,7 @@
  * A record is: length (u64), masked CRC-32C of the length, data, masked CRC-32C of the data, little-endian.
  */
 
-import { AppendOnlyFile } from "../files/files.ts";
+import { AppendOnlyFile } from "../files/disk.ts";
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   let value = byte;

@@ -3,6 +3,7 @@
  * `memoryRun` serves library use and tests; run/directory.ts writes everything to disk.
  */
 
+import { z } from "zod";
 import { isBudgetSpent, NlacError } from "../base/errors.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
@@ -29,22 +30,48 @@ export interface Checkpoint {
   replay?: ReplayBuffer;
 }
 
+const whole = z.int().min(0);
+
+/** A number of a checkpoint's state. JSON has null for one that is not finite; it comes back as NaN. */
+export const savedNumber = z
+  .custom<number>((value) => typeof value === "number")
+  .or(z.null().transform(() => Number.NaN));
+
 /** How far a training in rounds of collecting and updating has come; a checkpoint holds it. */
-export interface Counters {
-  iteration: number;
+export const countersSchema = z.object({
+  iteration: whole,
   /** Whether the iteration's episodes have been played. */
-  collected: boolean;
+  collected: z.boolean(),
   /** Updates of the iteration. */
-  updatesDone: number;
+  updatesDone: whole,
   /** Of the run, as all that follow. */
-  updates: number;
-  episodes: number;
-  environmentSteps: number;
+  updates: whole,
+  episodes: whole,
+  environmentSteps: whole,
   /** Of them, those before the iteration. */
-  stepsBefore: number;
-  skippedInARow: number;
+  stepsBefore: whole,
+  skippedInARow: whole,
   /** Iterations that were over when the policy was last measured. */
-  evaluated?: number;
+  evaluated: whole.optional(),
+});
+
+export type Counters = z.infer<typeof countersSchema>;
+
+/**
+ * The state that a checkpoint holds, as the algorithm knows it.
+ * @throws NlacError ERR_CHECKPOINT that names what does not fit: a state of another algorithm, say
+ */
+export function parseState<Schema extends z.ZodType>(
+  schema: Schema,
+  state: Record<string, unknown>,
+): z.output<Schema> {
+  const parsed = schema.safeParse(state);
+  if (parsed.success) return parsed.data;
+  const { path, message } = parsed.error.issues[0]!;
+  throw new NlacError(
+    "ERR_CHECKPOINT",
+    `The checkpoint's state is not one of this algorithm: ${[...path, message].join(": ")}.`,
+  );
 }
 
 export function newCounters(): Counters {

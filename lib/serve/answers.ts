@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import type { Generation } from "../model/language-model.ts";
 import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
-import type { ServedModel } from "./conversations.ts";
+import type { ServedModel } from "./conversation-cache.ts";
 import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 
 /** What the model said, as the client will repeat it. */

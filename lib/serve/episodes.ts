@@ -12,7 +12,7 @@ import type { Generation } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { parseAction } from "../prompts/policy.ts";
 import type { Conversation } from "../tokens/conversation.ts";
-import type { Held } from "./conversations.ts";
+import type { Held } from "./conversation-cache.ts";
 import { badRequest, RequestError, type Said } from "./protocol.ts";
 
 interface OpenEpisode {

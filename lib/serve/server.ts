@@ -22,7 +22,7 @@ import type { GenerateRequest, Generation, WeightSet } from "../model/language-m
 import { type CallForm, callGrammar } from "../prompts/calls.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { chatChoice, completionChoice, replyOf, usage } from "./answers.ts";
-import { Conversations, nameAfter, namesOf, type ServedModel } from "./conversations.ts";
+import { Conversations, nameAfter, namesOf, type ServedModel } from "./conversation-cache.ts";
 import { Episodes } from "./episodes.ts";
 import {
   asRequestError,

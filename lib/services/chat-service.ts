@@ -7,8 +7,8 @@
 
 import OpenAI from "openai";
 import { z } from "zod";
-import { checkConfig } from "../base/checks.ts";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
+import { checkConfig } from "../base/validation.ts";
 import type { Message, Usage } from "../contract/environment.ts";
 import { type Budget, checkBudget, Places } from "./limits.ts";
 import { BrokenAnswer, withRetries } from "./retries.ts";

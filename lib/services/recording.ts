@@ -18,7 +18,7 @@ import { resolve } from "node:path";
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { type Message, nothingUsed } from "../contract/environment.ts";
-import { onDisk } from "../files/files.ts";
+import { onDisk } from "../files/disk.ts";
 import { RecordWriter, readRecords } from "../files/records.ts";
 import { asHeard, type ChatService, type CompletionOptions } from "./chat-service.ts";
 

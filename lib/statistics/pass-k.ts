@@ -3,7 +3,7 @@
  * section 4). pass^1 is the success rate; how it falls with k tells how far the policy can be relied on.
  */
 
-import { checkInteger } from "../base/checks.ts";
+import { checkInteger } from "../base/validation.ts";
 import { type Interval, shareInterval } from "./intervals.ts";
 
 /** How often a policy was tried on one task, and how often it succeeded. */

@@ -19,7 +19,7 @@ import type { LanguageModel } from "../model/language-model.ts";
 import { playBranches } from "../playing/branch.ts";
 import type { CollectOptions } from "../playing/collect.ts";
 import { bootstrapFutures } from "../roles/futures.ts";
-import { type Refinement, refine } from "../roles/refine.ts";
+import { type Refinement, refine } from "../roles/refinements.ts";
 import { type RolesConfig, RoleWriter, requireWords } from "../roles/role-writer.ts";
 import type { TrainingRun } from "../run/training-run.ts";
 import { grouped, meanInterval } from "../statistics/intervals.ts";

@@ -1,12 +1,12 @@
 /** Rounds of playing and updating: the episodes of a round, and how updates go through them. */
 
-import { z } from "zod";
+import type { z } from "zod";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import type { Environment } from "../contract/environment.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { collectTrajectories, taskIndex } from "../playing/collect.ts";
-import { type Counters, newCounters, type TrainingRun } from "../run/training-run.ts";
+import { type Counters, newCounters, parseState, type TrainingRun } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
 
 /** What the methods' configurations say of acting; every field is explained there. */
@@ -18,19 +18,6 @@ export interface PlayConfig {
   constrainActions: boolean;
   seed: number;
 }
-
-/**
- * `constrainActions` of a method whose loss takes every token for a choice of the policy's own. One that was drawn with others
- * left out is none: where a single token was left nothing was chosen, and the loss would still push it up or down.
- */
-export const unconstrained = z
-  .boolean()
-  .refine((held) => !held, {
-    error:
-      "the loss of this method takes every token for the policy's own choice, and in actions that are held to a form it is " +
-      "not. Train with nlac or rft, or hold the actions in evaluation only (nlac eval --constrain-actions)",
-  })
-  .default(false);
 
 export interface PlayOptions<Task> {
   model: LanguageModel;
@@ -89,11 +76,12 @@ export async function playEpisodes<Task>(
 /** Where an on-policy method goes on: its counters, and its round's episodes, the run's last, if they have been played. */
 export async function restoreRound<State extends Counters>(
   run: TrainingRun,
+  schema: z.ZodType<State>,
   { episodesPerIteration }: Pick<PlayConfig, "episodesPerIteration">,
 ): Promise<{ state: State; trajectories: Trajectory[] }> {
   const saved = await run.restore();
-  if (saved === undefined) return { state: newCounters() as State, trajectories: [] };
-  const state = saved.state as unknown as State;
+  if (saved === undefined) return { state: parseState(schema, newCounters()), trajectories: [] };
+  const state = parseState(schema, saved.state);
   return {
     state,
     trajectories: state.collected

@@ -1,5 +1,6 @@
 /** What the policy gradients share: episodes scored before the first step on them, and what is logged of a step. */
 
+import { z } from "zod";
 import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model/language-model.ts";
 import type { EpisodeText } from "./episode-texts.ts";
 import { inGroups } from "./losses.ts";
@@ -12,22 +13,28 @@ export interface Scores {
 }
 
 /** The same as a checkpoint holds them: the bytes of each list in base64, a third of what decimals would take. */
-export type SavedScores = Record<keyof Scores, string | undefined>;
+export const savedScores = z.object({
+  oldLogProbs: z.string(),
+  referenceLogProbs: z.string().optional(),
+  oldValues: z.string().optional(),
+});
+
+export type SavedScores = z.infer<typeof savedScores>;
 
 export function saveScores({ oldLogProbs, referenceLogProbs, oldValues }: Scores): SavedScores {
-  const text = (list: Float32Array | undefined) =>
-    list && Buffer.from(list.buffer, list.byteOffset, list.byteLength).toString("base64");
+  const text = (list: Float32Array) =>
+    Buffer.from(list.buffer, list.byteOffset, list.byteLength).toString("base64");
   return {
     oldLogProbs: text(oldLogProbs),
-    referenceLogProbs: text(referenceLogProbs),
-    oldValues: text(oldValues),
+    ...(referenceLogProbs === undefined ? {} : { referenceLogProbs: text(referenceLogProbs) }),
+    ...(oldValues === undefined ? {} : { oldValues: text(oldValues) }),
   };
 }
 
 export function restoreScores({ oldLogProbs, referenceLogProbs, oldValues }: SavedScores): Scores {
   const list = (text: string) => new Float32Array(new Uint8Array(Buffer.from(text, "base64")).buffer);
   return {
-    oldLogProbs: list(oldLogProbs!),
+    oldLogProbs: list(oldLogProbs),
     ...(referenceLogProbs === undefined ? {} : { referenceLogProbs: list(referenceLogProbs) }),
     ...(oldValues === undefined ? {} : { oldValues: list(oldValues) }),
   };

@@ -10,7 +10,7 @@ import { type RftConfigInput, trainRft } from "../../lib/algorithms/rft.ts";
 import { trainSac } from "../../lib/algorithms/sac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { defineEnvironment } from "../../lib/environments/define.ts";
-import { tool } from "../../lib/environments/tool.ts";
+import { tool } from "../../lib/environments/define-tool.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";

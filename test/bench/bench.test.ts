@@ -15,6 +15,7 @@ import {
 import { growthPerRequest, heapBound, heldBytes, maxGrowth, processBound } from "../../lib/bench/growth.ts";
 import { randomBits, spread, uniform } from "../../lib/bench/inputs.ts";
 import { measurePeakMemory } from "../../lib/bench/memory.ts";
+import { countElements, modelShapes } from "../../lib/bench/model-shapes.ts";
 import { prompts } from "../../lib/bench/prompts.ts";
 import {
   type CaseResult,
@@ -24,10 +25,9 @@ import {
   summarize,
   type TrialEnd,
 } from "../../lib/bench/run.ts";
-import { countElements, modelShapes } from "../../lib/bench/shapes.ts";
 import { statistics } from "../../lib/bench/statistics.ts";
 import type { Case, Figure, Row } from "../../lib/bench/suite.ts";
-import { suites } from "../../lib/bench/suites.ts";
+import { suites } from "../../lib/bench/suite-list.ts";
 import { renderBar, renderCase } from "../../lib/bench/table.ts";
 
 const row = (role: Row["role"], name: string, resultBytes: number | null = 0): Row => ({

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { trainGrpo } from "../../lib/algorithms/grpo.ts";
 import { describeBuild } from "../../lib/bench/machine.ts";
-import { readFigures } from "../../lib/compare/runs.ts";
+import { readFigures } from "../../lib/compare/run-figures.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { figuresOf } from "../../lib/episodes/figures.ts";
 import type { EpisodeRecord } from "../../lib/episodes/records.ts";

@@ -20,7 +20,7 @@ test("a terminal sees one line that renews itself, with bar, figures, speed and 
   now = 20.2;
   progress.advance(2, 10);
   const last = written.at(-1)!;
-  expect(last.startsWith("\r\x1b[2K")).toBe(true);
+  expect(last.startsWith("\r\x1b[0J")).toBe(true);
   expect(last).toContain("update   ████████████░░░░░░░░░░░░ 2/4");
   expect(last).toContain("L1 1.23  L2 0.5");
   expect(last).toContain("50 tok/s");

@@ -16,7 +16,7 @@ import {
 } from "../../lib/environments/adapters/mcp.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import { defineEnvironment } from "../../lib/environments/define.ts";
-import type { Tool } from "../../lib/environments/tool.ts";
+import type { Tool } from "../../lib/environments/define-tool.ts";
 import { deskServer } from "../support/mcp-server.ts";
 
 const environment = (tools: readonly Tool<object>[], dispose?: () => Promise<void>) =>

@@ -5,7 +5,7 @@ import { NlacError } from "../../lib/base/errors.ts";
 import type { Action, Environment } from "../../lib/contract/environment.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import { defineEnvironment, type EnvironmentDefinition } from "../../lib/environments/define.ts";
-import { type ToolContext, ToolError, tool } from "../../lib/environments/tool.ts";
+import { type ToolContext, ToolError, tool } from "../../lib/environments/define-tool.ts";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { callAction } from "../../lib/prompts/calls.ts";
 import { CallingModel } from "../support/calling-model.ts";

@@ -14,13 +14,13 @@ import {
   publicModels,
 } from "../../lib/estimate/shape.ts";
 import { seconds } from "../../lib/estimate/time.ts";
-import { cachedModel, isCached, KNOWN_MODELS } from "../../lib/hub/models.ts";
+import { cachedModel, isCached, KNOWN_MODELS } from "../../lib/hub/resolve-model.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { loadRecipe, parseRecipe, type Recipe, recipeNames } from "../../lib/recipe/recipe.ts";
 import { nlac } from "../support/command-line.ts";
 import { inDirectory, tinyConfig } from "../support/tiny.ts";
 
-const fixtures = join(import.meta.dirname, "fixtures");
+const fixtures = join(import.meta.dirname, "../fixtures");
 const folders = ["models", "io"].flatMap((kind) =>
   readdirSync(join(fixtures, kind), { withFileTypes: true })
     .map((entry) => join(fixtures, kind, entry.name))

@@ -11,7 +11,7 @@ import {
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { parseHubName, resolveHubModel } from "../../lib/hub/hugging-face.ts";
-import { resolveModel } from "../../lib/hub/models.ts";
+import { resolveModel } from "../../lib/hub/resolve-model.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { expectFailure, recorder, sha256, temporaryDirectory, write } from "../support/files-and-servers.ts";
 import { commit, type HubRepository, hubServer } from "../support/hub-server.ts";

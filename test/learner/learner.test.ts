@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { fastestDtype } from "../../lib/base/dtype.ts";
 import { NlacError } from "../../lib/base/errors.ts";
-import { isCached, KNOWN_MODELS } from "../../lib/hub/models.ts";
+import { isCached, KNOWN_MODELS } from "../../lib/hub/resolve-model.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import { loadAddon } from "../../lib/native/load.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";

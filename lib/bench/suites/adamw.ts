@@ -5,7 +5,7 @@
 
 import { ops, Tensor } from "../../ops/ops.ts";
 import { spreadTensor } from "../inputs.ts";
-import { countElements, type ModelName, modelShapes } from "../shapes.ts";
+import { countElements, type ModelName, modelShapes } from "../model-shapes.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 import { mean, smallestOf } from "./ema.ts";
 

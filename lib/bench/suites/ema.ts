@@ -2,7 +2,7 @@
 
 import { ops, type Tensor } from "../../ops/ops.ts";
 import { spreadTensor } from "../inputs.ts";
-import { countElements, type ModelName, modelShapes } from "../shapes.ts";
+import { countElements, type ModelName, modelShapes } from "../model-shapes.ts";
 import type { Case, CaseOptions, Job, Subject, Suite } from "../suite.ts";
 
 type Parameters = {

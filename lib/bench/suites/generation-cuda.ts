@@ -6,7 +6,7 @@
 
 import { Learner } from "../../learner/learner.ts";
 import { randomBits } from "../inputs.ts";
-import { countElements, modelShapes } from "../shapes.ts";
+import { countElements, modelShapes } from "../model-shapes.ts";
 import type { Case, Job, Subject } from "../suite.ts";
 
 type Parameters = {

@@ -4,7 +4,7 @@
  * the next.
  */
 
-import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/models.ts";
+import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/resolve-model.ts";
 import { Learner } from "../../learner/learner.ts";
 import { type PromptParameters, prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";

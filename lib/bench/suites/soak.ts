@@ -8,7 +8,7 @@ import { spawn } from "node:child_process";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
 import { NlacError } from "../../base/errors.ts";
-import { DEFAULT_MODEL } from "../../hub/models.ts";
+import { DEFAULT_MODEL } from "../../hub/resolve-model.ts";
 import { Learner } from "../../learner/learner.ts";
 import type { GenerateRequest } from "../../model/language-model.ts";
 import { serve } from "../../serve/server.ts";

@@ -3,7 +3,7 @@
  * parameters that AdamW steps are float32 in nlac, of the model's type in the peers.
  */
 
-import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/models.ts";
+import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/resolve-model.ts";
 import { Learner } from "../../learner/learner.ts";
 import { prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";

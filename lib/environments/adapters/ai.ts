@@ -1,7 +1,7 @@
 /** Tools of the `ai` package (version 5 or 6), for `defineEnvironment`. Nothing of the package is loaded here. */
 
 import { NlacError } from "../../base/errors.ts";
-import { type Tool, type ToolContext, ToolError, tool } from "../tool.ts";
+import { type Tool, type ToolContext, ToolError, tool } from "../define-tool.ts";
 
 /** What is used of that package's tools. */
 export interface AiTool {

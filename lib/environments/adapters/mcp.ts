@@ -1,7 +1,7 @@
 /** The tools of a server that speaks the Model Context Protocol, for `defineEnvironment`. */
 
 import { NlacError } from "../../base/errors.ts";
-import { type Tool, ToolError, tool } from "../tool.ts";
+import { type Tool, ToolError, tool } from "../define-tool.ts";
 
 /** What is used of a client of `@modelcontextprotocol/sdk`. */
 export interface McpClient {

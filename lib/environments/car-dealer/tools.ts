@@ -1,6 +1,6 @@
 /** What the dealer can do: search the database, or say something to the buyer, perhaps with an offer. */
 
-import { shown } from "../../base/checks.ts";
+import { shown } from "../../base/validation.ts";
 import type { ToolSchema } from "../../contract/environment.ts";
 import { type CheckArguments, compileArguments } from "../arguments.ts";
 import { type Car, features, type Inventory, maxShown, search, suggestedDiscounts } from "./inventory.ts";

@@ -9,8 +9,8 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../base/checks.ts";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,

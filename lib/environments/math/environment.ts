@@ -7,9 +7,9 @@ import { createHash } from "node:crypto";
 import { existsSync, statSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
-import { checkInteger } from "../../base/checks.ts";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { permutation, streams } from "../../base/random.ts";
+import { checkInteger } from "../../base/validation.ts";
 import type {
   Action,
   Environment,

@@ -11,8 +11,8 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, join } from "node:path";
 import { z } from "zod";
-import { inOption } from "../../base/checks.ts";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,

@@ -6,7 +6,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { fromFileSystem, NlacError } from "../../base/errors.ts";
-import { requireEmpty } from "../../files/files.ts";
+import { requireEmpty } from "../../files/disk.ts";
 import { writeAtomically } from "../../files/write-atomically.ts";
 import { type DomainName, domainNames, openDomain } from "./domain.ts";
 import { readLiteral } from "./literals.ts";

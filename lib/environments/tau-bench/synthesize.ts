@@ -9,9 +9,9 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../base/checks.ts";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../../base/random.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type { ChatService } from "../../services/chat-service.ts";
 import { openService, type ServiceSource } from "../../services/open-service.ts";
 import { type Domain, openDomain } from "./domain.ts";

@@ -14,9 +14,9 @@
  */
 
 import { z } from "zod";
-import { checkConfig, inOption } from "../../base/checks.ts";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { derivedSeed, streams } from "../../base/random.ts";
+import { checkConfig, inOption } from "../../base/validation.ts";
 import type { Message } from "../../contract/environment.ts";
 import { malformed, type Parsed, sections } from "../../prompts/parsing.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";

@@ -12,8 +12,8 @@
  * listed; and the last question is asked for as a guess.
  */
 
-import { inOption } from "../../base/checks.ts";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
+import { inOption } from "../../base/validation.ts";
 import type {
   Action,
   Environment,

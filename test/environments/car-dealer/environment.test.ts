@@ -94,7 +94,7 @@ describe("the cars", () => {
       createHash("sha256")
         .update(JSON.stringify([inventories, buyers]))
         .digest("hex"),
-    ).toBe("1a7d8eb2fdc7aa50db799f93e065419a4883b03ec9170bde194c7bbd5f902e71");
+    ).toBe("1cc191e86fe4c05260f12cf67f0e739e118e5b7ca51f0c82e747a49932d60e0a");
   });
 
   it("differ between the splits in brands, types and numbers", () => {

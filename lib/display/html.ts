@@ -1,7 +1,7 @@
 /** What nlac's pages share: one file each, of one look, that loads nothing. */
 
-import { escaped } from "../display/svg.ts";
 import { fontFamily, inThemes, themes } from "./image.ts";
+import { escaped } from "./svg.ts";
 
 const sharedCss = [
   `body { font: 16px/1.5 ${fontFamily}; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }`,

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { readBuild, readFigures, smoothed, valueAt } from "../../lib/compare/runs.ts";
+import { readBuild, readFigures, smoothed, valueAt } from "../../lib/compare/run-figures.ts";
 import { noteBuild } from "../../lib/run/directory.ts";
 import { writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";

@@ -1,8 +1,8 @@
-/** What the drawings of a comparison share. */
+/** What nlac's charts share: fonts, colours, and the frame of an image. */
 
-import { escaped } from "../display/svg.ts";
+import { escaped } from "./svg.ts";
 
-/** Names without quotes: what draws PNGs reads lists of them only so. The last ones are what Linux machines have. */
+/** The last ones are what Linux machines have. */
 export const fontFamily =
   "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, DejaVu Sans, Liberation Sans, Noto Sans, sans-serif";
 

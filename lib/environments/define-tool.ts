@@ -1,8 +1,8 @@
 /** A tool of one's own: a function that the agent may call, with what is checked and bounded about its calls. */
 
 import { z } from "zod";
-import { checkKeys } from "../base/checks.ts";
 import { NlacError } from "../base/errors.ts";
+import { checkKeys } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import { type CheckArguments, compileArguments, place } from "./arguments.ts";
 

@@ -2,7 +2,13 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { silent } from "../../lib/display/reporter.ts";
-import { cachedModel, isCached, KNOWN_MODELS, type KnownModel, resolveModel } from "../../lib/hub/models.ts";
+import {
+  cachedModel,
+  isCached,
+  KNOWN_MODELS,
+  type KnownModel,
+  resolveModel,
+} from "../../lib/hub/resolve-model.ts";
 import {
   expectFailure,
   fakeWheel,

@@ -3,7 +3,7 @@
 import type { Trajectory, Transition } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { observationText } from "../prompts/backup.ts";
-import type { Refinement } from "../roles/refine.ts";
+import type { Refinement } from "../roles/refinements.ts";
 import type { Target } from "../roles/targets.ts";
 import type { SampleRecord } from "../run/training-run.ts";
 import type { EpisodeText } from "./episode-texts.ts";

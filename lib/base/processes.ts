@@ -1,0 +1,11 @@
+/** Processes of this machine. */
+
+/** Whether a process with this id runs, of any user. */
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}

@@ -32,7 +32,7 @@ struct Generation {
 struct Core {
   std::unique_ptr<Learner> learner;     // worker's thread only
   std::vector<Generation> generations;  // worker's thread only
-  ModelConfig config;                // not written after loading
+  ModelConfig config;                   // not written after loading
   int64_t parameters = 0, trainable = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
@@ -203,7 +203,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<Core> core_;
   std::shared_ptr<const std::vector<std::string>> token_bytes_;  // replaced, never written in place
-  std::shared_ptr<GrammarCompiler> grammars_;                    // for those bytes, control tokens without any
+  std::shared_ptr<GrammarCompiler> grammars_;  // for those bytes, control tokens without any
   int64_t accounted_ = 0;
 };
 
@@ -464,9 +464,8 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
 void LearnerHandle::set_token_bytes(const Napi::CallbackInfo& info) {
   guarded(info.Env(), [&] {
     auto bytes = to_vector(info[0], "bytes", [](Napi::Value value, const std::string& where) {
-      NLAC_REQUIRE(
-          value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
-          "ERR_VALUE", where, " must be a Uint8Array");
+      NLAC_REQUIRE(value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
+                   "ERR_VALUE", where, " must be a Uint8Array");
       const auto array = value.As<Napi::Uint8Array>();
       return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
     });

@@ -94,16 +94,11 @@ class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
       };
       const auto count = static_cast<size_t>(values.numel());
       switch (values.scalar_type()) {
-        case at::kFloat:
-          return copy(Napi::Float32Array::New(info.Env(), count));
-        case at::kDouble:
-          return copy(Napi::Float64Array::New(info.Env(), count));
-        case at::kLong:
-          return copy(Napi::BigInt64Array::New(info.Env(), count));
-        case at::kInt:
-          return copy(Napi::Int32Array::New(info.Env(), count));
-        default:
-          fail("ERR_INTERNAL", "a tensor of ", dtype_name(values.scalar_type()), " has no array type");
+        case at::kFloat: return copy(Napi::Float32Array::New(info.Env(), count));
+        case at::kDouble: return copy(Napi::Float64Array::New(info.Env(), count));
+        case at::kLong: return copy(Napi::BigInt64Array::New(info.Env(), count));
+        case at::kInt: return copy(Napi::Int32Array::New(info.Env(), count));
+        default: fail("ERR_INTERNAL", "a tensor of ", dtype_name(values.scalar_type()), " has no array type");
       }
     });
   }
@@ -120,16 +115,11 @@ class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
 at::ScalarType element_type(Napi::Value data) {
   NLAC_REQUIRE(data.IsTypedArray(), "ERR_VALUE", "data must be a typed array");
   switch (data.As<Napi::TypedArray>().TypedArrayType()) {
-    case napi_float32_array:
-      return at::kFloat;
-    case napi_float64_array:
-      return at::kDouble;
-    case napi_bigint64_array:
-      return at::kLong;
-    case napi_int32_array:
-      return at::kInt;
-    default:
-      fail("ERR_VALUE", "data must be a Float32Array, Float64Array, BigInt64Array or Int32Array");
+    case napi_float32_array: return at::kFloat;
+    case napi_float64_array: return at::kDouble;
+    case napi_bigint64_array: return at::kLong;
+    case napi_int32_array: return at::kInt;
+    default: fail("ERR_VALUE", "data must be a Float32Array, Float64Array, BigInt64Array or Int32Array");
   }
 }
 
@@ -304,9 +294,9 @@ Napi::Value js_adamw(const Napi::CallbackInfo& info) {
     NLAC_REQUIRE(state.m.size() == masters.size(), "ERR_SHAPE", state.m.size(), " first moments for ",
                  masters.size(), " masters");
     const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("tau")};
-    return from_step(info.Env(), adamw_step(masters, tensors("parameters"), tensors("gradients"), state,
-                                            to_adamw_options(fields),
-                                            update.target.empty() ? nullptr : &update));
+    return from_step(info.Env(),
+                     adamw_step(masters, tensors("parameters"), tensors("gradients"), state,
+                                to_adamw_options(fields), update.target.empty() ? nullptr : &update));
   });
 }
 

@@ -26,8 +26,8 @@ template <typename... Parts>
   (text << ... << std::forward<Parts>(parts));
   throw Error(code, text.str());
 }
-#define NLAC_REQUIRE(condition, code, ...)              \
-  do {                                                  \
+#define NLAC_REQUIRE(condition, code, ...)               \
+  do {                                                   \
     if (!(condition)) ::nlac::fail((code), __VA_ARGS__); \
   } while (0)
 

@@ -157,11 +157,10 @@ cudaError_t adamw_step(const AdamWTensor* tensors, int64_t count, const AdamWFac
   auto* outcome = reinterpret_cast<Outcome*>(workspace);
   double* partial = workspace + outcome_doubles;
   int64_t sums = 0;
-  const cudaError_t squared =
-      each_batch(tensors, count, [&](const AdamWBatch& batch, unsigned blocks) {
-        square_sums_kernel<<<blocks, threads, 0, stream>>>(batch, partial + sums);
-        sums += blocks;
-      });
+  const cudaError_t squared = each_batch(tensors, count, [&](const AdamWBatch& batch, unsigned blocks) {
+    square_sums_kernel<<<blocks, threads, 0, stream>>>(batch, partial + sums);
+    sums += blocks;
+  });
   if (squared != cudaSuccess) return squared;
   norm_kernel<<<1, finishing_threads, 0, stream>>>(partial, sums, max_grad_norm, outcome);
   const cudaError_t summed = cudaGetLastError();

@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(rotating_threads)
     const int32_t place = given.places[row];
     if (place < 0) return;
     auto* store = static_cast<Number*>(value_head < 0 ? blocks.keys : blocks.values);
-    to = store + place_in(blocks, place / kBlockTokens, value_head < 0 ? key_head : value_head,
-                          place % kBlockTokens);
+    to = store +
+         place_in(blocks, place / kBlockTokens, value_head < 0 ? key_head : value_head, place % kBlockTokens);
   }
   if (value_head >= 0) {
     for (int i = lane; i < d; i += 32) to[i] = from[i];
@@ -191,8 +191,7 @@ __global__ void __launch_bounds__(attending_threads)
     if (g >= count) continue;
 #pragma unroll
     for (int mask = lanes; mask < 32; mask *= 2) {
-      const float largest =
-          fmaxf(seen[g].largest, __shfl_xor_sync(all_lanes, seen[g].largest, mask));
+      const float largest = fmaxf(seen[g].largest, __shfl_xor_sync(all_lanes, seen[g].largest, mask));
       const float factor = exp2f(seen[g].largest - largest);
       seen[g].largest = largest;
       seen[g].sum *= factor;
@@ -240,8 +239,8 @@ __global__ void __launch_bounds__(largest_head)
   const int d = blocks.head_dim, size = static_cast<int>(part_size(blocks));
   const int text = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   parts += (static_cast<int64_t>(text) * given.heads + head) * splits * size;
-  auto* output = static_cast<Number*>(given.output) +
-                 (static_cast<int64_t>(given.rows[text]) * given.heads + head) * d;
+  auto* output =
+      static_cast<Number*>(given.output) + (static_cast<int64_t>(given.rows[text]) * given.heads + head) * d;
   if (static_cast<int>(threadIdx.x) >= d) return;
   Part all = nothing();
   float sum = 0;
@@ -276,7 +275,8 @@ int chunks_of(const Queries& given, const KvBlocks& blocks) {
 
 template <typename Number, int lanes, int queries>
 void launch(const Queries& given, const KvBlocks& blocks, int splits, float* parts, cudaStream_t stream) {
-  const float scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(blocks.head_dim)));
+  const float scale =
+      static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(blocks.head_dim)));
   const int chunks = chunks_of(given, blocks);
   const dim3 grid(static_cast<unsigned>(given.texts), static_cast<unsigned>(blocks.kv_heads * chunks),
                   static_cast<unsigned>(splits));

@@ -40,9 +40,9 @@ namespace nlac {
 namespace {
 
 // Time and memory that a grammar takes grow with its length, its depth and what it lets repeat.
-constexpr size_t kLongestGrammar = size_t{64} << 10;  // bytes of JSON
-constexpr size_t kDeepestGrammar = 64;                // grammars in grammars, schemas in schemas
-constexpr size_t kLargestAutomata = size_t{2} << 20;  // bytes
+constexpr size_t kLongestGrammar = size_t{64} << 10;         // bytes of JSON
+constexpr size_t kDeepestGrammar = 64;                       // grammars in grammars, schemas in schemas
+constexpr size_t kLargestAutomata = size_t{2} << 20;         // bytes
 constexpr double kLongestCompile = 16, kLongestStep = 0.25;  // seconds of the processor; a step: a token
 
 using Json = nlohmann::json;
@@ -72,8 +72,8 @@ void require_shallow(const std::string& pattern) {
     if (in_class) continue;
     if (c == '(') ++depth;
     if (c == ')' && depth > 0) --depth;
-    NLAC_REQUIRE(depth <= kDeepestGrammar, "ERR_VALUE", "a regular expression's groups are nested deeper than ",
-                 kDeepestGrammar, " levels");
+    NLAC_REQUIRE(depth <= kDeepestGrammar, "ERR_VALUE",
+                 "a regular expression's groups are nested deeper than ", kDeepestGrammar, " levels");
   }
 }
 
@@ -213,7 +213,8 @@ struct GrammarCompiler::Vocabulary {
       for (size_t id = 0; id < bytes.size(); id += stride) some.push_back(bytes[id]);
       samples.emplace_back(vocabulary_of(some), /*max_threads=*/1, /*cache_enabled=*/false);
     }
-    compiler.emplace(vocabulary_of(bytes), /*max_threads=*/1, /*cache_enabled=*/true, int64_t{kKeptBytes} / 2);
+    compiler.emplace(vocabulary_of(bytes), /*max_threads=*/1, /*cache_enabled=*/true,
+                     int64_t{kKeptBytes} / 2);
   }
 
   static constexpr size_t kFewer = 16;
@@ -322,8 +323,8 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, const std
   xgrammar::GrammarMatcher matcher(grammar->compiled, std::move(stops));
   const int64_t vocab = grammar->compiled.GetTokenizerInfo().GetVocabSize();
   const auto words = static_cast<size_t>((vocab + 31) / 32);
-  state_ = std::make_unique<State>(
-      State{std::move(grammar), std::move(matcher), std::vector<uint32_t>(words)});
+  state_ =
+      std::make_unique<State>(State{std::move(grammar), std::move(matcher), std::vector<uint32_t>(words)});
 }
 
 GrammarMatcher::~GrammarMatcher() = default;

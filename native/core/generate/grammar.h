@@ -33,7 +33,8 @@ class Grammar;
 class PendingGrammar : public std::shared_future<std::shared_ptr<const Grammar>> {
  public:
   PendingGrammar() = default;
-  PendingGrammar(std::shared_future<std::shared_ptr<const Grammar>> compiled, std::shared_ptr<const void> wanted)
+  PendingGrammar(std::shared_future<std::shared_ptr<const Grammar>> compiled,
+                 std::shared_ptr<const void> wanted)
       : shared_future(std::move(compiled)), wanted_(std::move(wanted)) {}
 
  private:

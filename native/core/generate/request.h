@@ -26,7 +26,7 @@ struct GenerateRequest {
   std::vector<int64_t> forbidden;  // ids that are never written
   // What the text must be, the forced ids too. A text that its grammar does not let go on ends. Not valid: anything.
   PendingGrammar grammar;
-  std::vector<int64_t> forced;  // what is written first, in place of what would be drawn
+  std::vector<int64_t> forced;          // what is written first, in place of what would be drawn
   uint64_t seed = 0;                    // this request's own stream: independent of what else is in the batch
   std::vector<int64_t> stop_token_ids;  // ends the text; the id is kept as the last token
   // Stop strings are matched on the decoded bytes of the new tokens: token_bytes[id], may be null when no

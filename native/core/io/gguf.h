@@ -15,9 +15,9 @@
 namespace nlac {
 
 // A metadata value. Arrays are homogeneous; nested arrays are refused.
-using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>,
-                               std::vector<int64_t>, std::vector<double>, std::vector<bool>,
-                               std::vector<std::string>>;
+using GgufValue =
+    std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<uint64_t>, std::vector<int64_t>,
+                 std::vector<double>, std::vector<bool>, std::vector<std::string>>;
 using GgufMetadata = std::map<std::string, GgufValue>;
 
 struct GgufFile {

@@ -51,12 +51,13 @@ struct TokenOptions {
 
 // Results by row; undefined where not asked for. "real" is f32, or f64 for f64 inputs.
 struct LossResult {
-  at::Tensor losses;       // [rows] real, not multiplied by the weights; undefined for log probs
-  at::Tensor grad_hidden;  // [rows, hidden] in the (student) hidden's type, or real; undefined without gradient
-  at::Tensor log_probs;    // [rows] real: log q(target), of losses on targets
-  at::Tensor entropies;    // [rows] real: H(q), with `with_entropies`
-  at::Tensor ratios;       // [rows] real: q(target) now over then, of the surrogate
-  at::Tensor clipped;      // [rows] i32: 1 where the upper bound holds the surrogate, -1 where the lower does
+  at::Tensor losses;  // [rows] real, not multiplied by the weights; undefined for log probs
+  at::Tensor
+      grad_hidden;       // [rows, hidden] in the (student) hidden's type, or real; undefined without gradient
+  at::Tensor log_probs;  // [rows] real: log q(target), of losses on targets
+  at::Tensor entropies;  // [rows] real: H(q), with `with_entropies`
+  at::Tensor ratios;     // [rows] real: q(target) now over then, of the surrogate
+  at::Tensor clipped;    // [rows] i32: 1 where the upper bound holds the surrogate, -1 where the lower does
 };
 
 // Throws ERR_VALUE for what linear_token_kl refuses of these two: beta of jensen_shannon outside

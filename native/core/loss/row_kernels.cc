@@ -5,7 +5,6 @@
 
 #include "core/cpu/variants.h"
 
-
 #define NLAC_VARIANT baseline
 #define NLAC_LANES 4
 #include "core/loss/row_kernels.inc"

@@ -146,7 +146,7 @@ struct Layers {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
     const int64_t d = config.head_dim, heads = config.heads;
     const at::Tensor keys = store.plain_keys(l), values = store.plain_values(l);
-    const cuda::KvBlocks blocks{keys.mutable_data_ptr(),          values.mutable_data_ptr(), keys.stride(0),
+    const cuda::KvBlocks blocks{keys.mutable_data_ptr(),           values.mutable_data_ptr(), keys.stride(0),
                                 static_cast<int>(config.kv_heads), static_cast<int>(d),       is_bf16(keys)};
     const auto norm = [&](const at::Tensor& weight) {
       return config.qk_norm ? weight.const_data_ptr() : nullptr;
@@ -162,9 +162,15 @@ struct Layers {
     const at::Tensor output = at::empty({step.rows, heads, d}, qkv.options());
     if (step.prompts)
       output.index_copy_(0, step.prompt_rows, step.prompts->run(l, q.index_select(0, step.prompt_rows)));
-    const cuda::Queries queries{q.const_data_ptr(),           qkv.stride(0),           output.mutable_data_ptr(),
-                                static_cast<int>(step.texts), static_cast<int>(heads), step.text_rows(),
-                                step.lengths(),               step.tables(),           step.width};
+    const cuda::Queries queries{q.const_data_ptr(),
+                                qkv.stride(0),
+                                output.mutable_data_ptr(),
+                                static_cast<int>(step.texts),
+                                static_cast<int>(heads),
+                                step.text_rows(),
+                                step.lengths(),
+                                step.tables(),
+                                step.width};
     const int splits = cuda::attention_splits(queries, blocks, step.longest, multiprocessors());
     const at::Tensor workspace =
         at::empty({cuda::attention_workspace(queries, blocks, splits)}, qkv.options().dtype(at::kFloat));
@@ -182,13 +188,13 @@ struct Layers {
       const at::Tensor& next = l + 1 == config.layers ? weights.norm : weights.layers[at + 1].input_norm;
       const at::Tensor qkv =
           linear_forward(normed, layer.qkv, layer.qkv_bias, layer.qkv_adapter).contiguous();
-      normed = add_norm(
-          x, linear_forward(attended(l, qkv), layer.output, layer.output_bias, layer.output_adapter),
-          layer.post_norm);
+      normed =
+          add_norm(x, linear_forward(attended(l, qkv), layer.output, layer.output_bias, layer.output_adapter),
+                   layer.post_norm);
       const at::Tensor gate_up =
           linear_forward(normed, layer.gate_up, layer.gate_up_bias, layer.gate_up_adapter);
-      normed = add_norm(
-          x, linear_forward(gated(gate_up), layer.down, layer.down_bias, layer.down_adapter), next);
+      normed =
+          add_norm(x, linear_forward(gated(gate_up), layer.down, layer.down_bias, layer.down_adapter), next);
     }
     return normed;
   }

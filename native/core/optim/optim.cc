@@ -113,10 +113,9 @@ void check_step(const Tensors& masters, const Tensors& compute, const Tensors& g
   }
   if (update == nullptr) return;
   check_tau(update->tau);
-  NLAC_REQUIRE(
-      update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
-      "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ", update->shadow.size(),
-      " shadows");
+  NLAC_REQUIRE(update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
+               "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ",
+               update->shadow.size(), " shadows");
   for (size_t i = 0; i < count; ++i) {
     check_pair("target", i, update->target[i], masters[i]);
     NLAC_REQUIRE(is_f32(update->target[i]), "ERR_SHAPE", "target ", i, " must be float32");
@@ -243,8 +242,8 @@ void average_on_cpu(const Averages& lists, float tau, const Rounding& rounding) 
 bool on_gpu(const at::Tensor& tensor) { return tensor.is_cuda(); }
 
 void check_cuda(cudaError_t error) {
-  NLAC_REQUIRE(error == cudaSuccess, "ERR_INTERNAL", "a CUDA kernel did not start: ",
-               cudaGetErrorString(error));
+  NLAC_REQUIRE(error == cudaSuccess, "ERR_INTERNAL",
+               "a CUDA kernel did not start: ", cudaGetErrorString(error));
 }
 
 // Norm, clip factor and update follow each other on the stream; the host waits once, for the norm, which it
@@ -266,8 +265,8 @@ double step_on_gpu(const Step& step) {
   }
   const auto size = static_cast<int64_t>(count);
   const c10::cuda::CUDAGuard guard(step.masters[0].device());
-  const at::Tensor workspace = at::empty({cuda::adamw_workspace(tensors.data(), size)},
-                                         step.masters[0].options().dtype(at::kDouble));
+  const at::Tensor workspace =
+      at::empty({cuda::adamw_workspace(tensors.data(), size)}, step.masters[0].options().dtype(at::kDouble));
   check_cuda(cuda::adamw_step(tensors.data(), size, step.factors, step.max_grad_norm,
                               step.update == nullptr ? 0.0f : static_cast<float>(step.update->tau),
                               workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
@@ -286,9 +285,9 @@ void average_on_gpu(const Averages& lists, float tau, const Rounding& rounding) 
   std::vector<cuda::EmaTensor> tensors(lists.target.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor &target = lists.target[i], &online = lists.online[i], &shadow = lists.shadow[i];
-    tensors[i] = {target.data_ptr(),      online.data_ptr(), shadow.defined() ? shadow.data_ptr() : nullptr,
-                  target.numel(),         lists.first_counter[i],
-                  is_bf16(target),        is_bf16(online)};
+    tensors[i] = {target.data_ptr(), online.data_ptr(),      shadow.defined() ? shadow.data_ptr() : nullptr,
+                  target.numel(),    lists.first_counter[i], is_bf16(target),
+                  is_bf16(online)};
   }
   const c10::cuda::CUDAGuard guard(lists.target[0].device());
   check_cuda(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), tau, rounding,

@@ -34,7 +34,9 @@ class OnDevice {
  public:
   template <typename T>
   explicit OnDevice(const std::vector<T>& values) : OnDevice(values.data(), values.size() * sizeof(T)) {}
-  OnDevice(const std::vector<float>& values, bool is_bf16) : OnDevice(held(values, is_bf16)) { bf16_ = is_bf16; }
+  OnDevice(const std::vector<float>& values, bool is_bf16) : OnDevice(held(values, is_bf16)) {
+    bf16_ = is_bf16;
+  }
   OnDevice(const OnDevice&) = delete;
   ~OnDevice() { cudaFree(memory_); }
 

@@ -46,7 +46,7 @@ class Twins {
 std::vector<float> averaged(const std::vector<float>& online, float tau) {
   const OnDevice target(std::vector<float>(online.size()), true), there(online);
   const cuda::EmaTensor tensor{target.data(), there.data(), nullptr, static_cast<int64_t>(online.size()), 0,
-                               true, false};
+                               true,          false};
   REQUIRE(cuda::ema_update(&tensor, 1, tau, rounding, nullptr) == cudaSuccess);
   return target.floats();
 }

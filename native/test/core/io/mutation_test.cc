@@ -2,8 +2,8 @@
 // sanitizer builds this is what stands between a hostile file and the parsers on every change.
 #include <random>
 
-#include "test/core/fixtures.h"
 #include "fuzz/exercise.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;

@@ -202,7 +202,7 @@ TEST_CASE("soft Q of no rows is nothing; what does not fit is refused") {
     options.temperature = temperature;
     CHECK_REFUSED(run(problem, options), "ERR_VALUE", "temperature");
   }
-  for (double SoftQOptions::*field :
+  for (double SoftQOptions::* field :
        {&SoftQOptions::discount, &SoftQOptions::q_coefficient, &SoftQOptions::policy_coefficient}) {
     for (const double value : {-0.1, std::numeric_limits<double>::quiet_NaN()}) {
       SoftQOptions options;

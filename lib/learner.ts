@@ -617,7 +617,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_VALUE, also for a `targetRate` below 1 when an earlier step has moved θ and there is no θ̄
    */
   async step(options: StepOptions): Promise<StepResult> {
-    const native = { ...checkAdamWOptions(options), state: options.state ?? "" };
+    const native = { ...checkAdamWOptions(options), moments: options.state ?? "" };
     const { targetRate } = options;
     if (targetRate !== undefined) checkNumber(targetRate, "targetRate", 0, 1);
     return this.#run(() => this.#native.step(native, targetRate));

@@ -287,14 +287,18 @@ function linearTokenKl(inputs: LinearTokenKlInputs): Losses & Partial<LossGradie
   if (chosen.kind === "sampled" && targets === undefined) {
     throw new NlacError("ERR_VALUE", 'The support "sampled" needs targets.');
   }
-  const { losses, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
+  const {
+    losses,
+    gradHidden,
+    gradHead: gradWeight,
+  } = callLoss(inputs, (addon) =>
     addon.linearTokenKl({
       ...lossOptions(inputs, inputs.studentWeight),
       studentHidden: nativeOf(inputs.studentHidden),
-      studentWeight: nativeOf(inputs.studentWeight),
+      studentHead: nativeOf(inputs.studentWeight),
       teacherHidden: nativeOf(inputs.teacherHidden),
-      teacherWeight: nativeOf(inputs.teacherWeight),
-      weights: nativeOf(inputs.weights),
+      teacherHead: nativeOf(inputs.teacherWeight),
+      rowWeights: nativeOf(inputs.weights),
       targets: targets && nativeOf(targets),
       divergence: checkDivergence(divergence, support),
       support: chosen,
@@ -315,9 +319,13 @@ function linearTokenNll(inputs: LinearTokenNllInputs): LossTensors & TokenLogPro
 function linearTokenNll(inputs: LinearTokenNllInputs): Losses & TokenLogProbs & Partial<LossGradients> {
   checkKeys(inputs, "linearTokenNll", tokenLossNames, "ERR_VALUE");
   checkTargetInputs(inputs);
-  const { losses, logProbs, entropies, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
-    addon.linearTokenNll(tokenLossOptions(inputs, inputs.weights)),
-  );
+  const {
+    losses,
+    logProbs,
+    entropies,
+    gradHidden,
+    gradHead: gradWeight,
+  } = callLoss(inputs, (addon) => addon.linearTokenNll(tokenLossOptions(inputs, inputs.weights)));
   return { losses: losses!, logProbs: logProbs!, ...present({ entropies, gradHidden, gradWeight }) };
 }
 
@@ -341,7 +349,12 @@ function linearTokenLogProbs(inputs: LinearTokenLogProbsInputs): TokenLogProbs &
     ? undefined
     : Tensor.from(new Float32Array(rows).fill(1), [rows], { device: inputs.hidden.device });
   try {
-    const { logProbs, entropies, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
+    const {
+      logProbs,
+      entropies,
+      gradHidden,
+      gradHead: gradWeight,
+    } = callLoss(inputs, (addon) =>
       addon.linearTokenLogProbs({
         ...tokenLossOptions(inputs, inputs.weights ?? ones!),
         gradLogProbs: gradLogProbs && nativeOf(gradLogProbs),
@@ -389,7 +402,15 @@ function linearTokenSurrogate(
   } else if (klCoefficient !== 0) {
     throw new NlacError("ERR_VALUE", "klCoefficient needs referenceLogProbs.");
   }
-  const { losses, logProbs, ratios, clipped, entropies, gradHidden, gradWeight } = callLoss(inputs, (addon) =>
+  const {
+    losses,
+    logProbs,
+    ratios,
+    clipped,
+    entropies,
+    gradHidden,
+    gradHead: gradWeight,
+  } = callLoss(inputs, (addon) =>
     addon.linearTokenSurrogate({
       ...tokenLossOptions(inputs, inputs.weights),
       oldLogProbs: nativeOf(inputs.oldLogProbs),
@@ -542,7 +563,7 @@ function lossOptions(inputs: LossOptions, weight: Tensor): NativeLossOptions {
     temperature: checkNumber(temperature, "temperature", Number.MIN_VALUE),
     withGradient: checkBoolean(withGradient, "withGradient"),
     workspaceBytes: checkInteger(workspaceBytes, "workspaceBytes", 0),
-    gradWeight: gradWeight && nativeOf(gradWeight),
+    gradHead: gradWeight && nativeOf(gradWeight),
   };
 }
 
@@ -554,9 +575,9 @@ function tokenLossOptions(
   return {
     ...lossOptions(inputs, inputs.weight),
     hidden: nativeOf(inputs.hidden),
-    weight: nativeOf(inputs.weight),
+    head: nativeOf(inputs.weight),
     targets: nativeOf(inputs.targets),
-    weights: nativeOf(checkTensor(weights, "weights")),
+    rowWeights: nativeOf(checkTensor(weights, "weights")),
     zLoss: checkNumber(zLoss, "zLoss", 0),
     entropyCoefficient: checkNumber(entropyCoefficient, "entropyCoefficient", -Number.MAX_VALUE),
     withEntropies: checkBoolean(withEntropies, "withEntropies"),
@@ -572,7 +593,7 @@ function callLoss(
   const tensors = Object.fromEntries(
     Object.entries(natives).map(([name, native]) => [name, fromNativeTensor(native)]),
   );
-  if (tensors.gradHidden !== undefined) tensors.gradWeight ??= inputs.gradWeight!;
+  if (tensors.gradHidden !== undefined) tensors.gradHead ??= inputs.gradWeight!;
   return tensors;
 }
 

@@ -419,7 +419,7 @@ Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
       if (!grammar.empty()) request.grammar = grammars_->compile(grammar);
       return request;
     });
-    const Which which = to_which(info[1]);
+    const WeightSet which = to_which(info[1]);
     const bool streamed = info[2].IsFunction();
     NLAC_REQUIRE(streamed || info[2].IsUndefined(), "ERR_VALUE", "onToken must be a function");
     for (const auto& request : requests)
@@ -580,8 +580,8 @@ Napi::Value LearnerHandle::step(const Napi::CallbackInfo& info) {
     if (!info[1].IsUndefined()) target_rate = to_number(info[1], "targetRate");
     return submit(
         info.Env(),
-        [options, state = fields.string("state"), target_rate](Learner& learner) {
-          return learner.step(options, state, target_rate);
+        [options, moments = fields.string("moments"), target_rate](Learner& learner) {
+          return learner.step(options, moments, target_rate);
         },
         from_step);
   });
@@ -595,8 +595,8 @@ Napi::Value LearnerHandle::discard_gradients(const Napi::CallbackInfo& info) {
 
 Napi::Value LearnerHandle::discard_moments(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [state = to_string(info[0], "state")](Learner& learner) {
-      learner.discard_moments(state);
+    return submit(info.Env(), [moments = to_string(info[0], "moments")](Learner& learner) {
+      learner.discard_moments(moments);
     });
   });
 }

@@ -181,7 +181,7 @@ class MatrixGradient {
   MatrixGradient(const LossFields& inputs, bool wanted, const at::Tensor& weight,
                  std::initializer_list<at::Tensor> others) {
     if (!wanted) return;
-    tensor = inputs.optional_tensor("gradWeight");
+    tensor = inputs.optional_tensor("gradHead");
     if (tensor.defined()) return;
     const auto wide = [](const at::Tensor& t) { return t.scalar_type() == at::kDouble; };
     const bool any = wide(weight) || std::any_of(others.begin(), others.end(), wide);
@@ -199,7 +199,7 @@ Napi::Value from_loss(Napi::Env env, const LossResult& result, const MatrixGradi
   };
   set("losses", result.losses);
   set("gradHidden", result.grad_hidden);
-  set("gradWeight", gradient.made);
+  set("gradHead", gradient.made);
   set("logProbs", result.log_probs);
   set("entropies", result.entropies);
   set("ratios", result.ratios);
@@ -212,14 +212,14 @@ Napi::Value js_linear_token_kl(const Napi::CallbackInfo& info) {
     const at::NoGradGuard no_grad;
     const LossFields inputs(info[0]);
     const at::Tensor student_hidden = inputs.tensor("studentHidden"),
-                     student_weight = inputs.tensor("studentWeight"),
+                     student_head = inputs.tensor("studentHead"),
                      teacher_hidden = inputs.tensor("teacherHidden"),
-                     teacher_weight = inputs.tensor("teacherWeight");
+                     teacher_head = inputs.tensor("teacherHead");
     const LossOptions options = inputs.options();
-    const MatrixGradient gradient(inputs, options.with_gradient, student_weight,
-                                  {student_hidden, teacher_hidden, teacher_weight});
-    const LossResult result = linear_token_kl(student_hidden, student_weight, teacher_hidden, teacher_weight,
-                                              inputs.tensor("weights"), inputs.optional_tensor("targets"),
+    const MatrixGradient gradient(inputs, options.with_gradient, student_head,
+                                  {student_hidden, teacher_hidden, teacher_head});
+    const LossResult result = linear_token_kl(student_hidden, student_head, teacher_hidden, teacher_head,
+                                              inputs.tensor("rowWeights"), inputs.optional_tensor("targets"),
                                               to_divergence(inputs.value("divergence")),
                                               to_support(inputs.value("support")), options, gradient.tensor);
     return from_loss(info.Env(), result, gradient);
@@ -230,12 +230,12 @@ Napi::Value js_linear_token_nll(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
     const LossFields inputs(info[0]);
-    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight");
+    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("head");
     const LossOptions options = inputs.options();
     const MatrixGradient gradient(inputs, options.with_gradient, weight, {hidden});
     const LossResult result =
-        linear_token_nll(hidden, weight, inputs.tensor("targets"), inputs.tensor("weights"), inputs.token(),
-                         options, gradient.tensor);
+        linear_token_nll(hidden, weight, inputs.tensor("targets"), inputs.tensor("rowWeights"),
+                         inputs.token(), options, gradient.tensor);
     return from_loss(info.Env(), result, gradient);
   });
 }
@@ -244,11 +244,11 @@ Napi::Value js_linear_token_log_probs(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
     const LossFields inputs(info[0]);
-    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight"),
+    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("head"),
                      grad_log_probs = inputs.optional_tensor("gradLogProbs");
     const MatrixGradient gradient(inputs, grad_log_probs.defined(), weight, {hidden});
     const LossResult result = linear_token_log_probs(
-        hidden, weight, inputs.tensor("targets"), inputs.tensor("weights"), grad_log_probs,
+        hidden, weight, inputs.tensor("targets"), inputs.tensor("rowWeights"), grad_log_probs,
         inputs.boolean("withEntropies"), inputs.options(), gradient.tensor);
     return from_loss(info.Env(), result, gradient);
   });
@@ -258,13 +258,13 @@ Napi::Value js_linear_token_surrogate(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&] {
     const at::NoGradGuard no_grad;
     const LossFields inputs(info[0]);
-    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight");
+    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("head");
     const LossOptions options = inputs.options();
     const MatrixGradient gradient(inputs, options.with_gradient, weight, {hidden});
     const SurrogateInputs rows{inputs.tensor("targets"), inputs.tensor("oldLogProbs"),
                                inputs.tensor("advantages"), inputs.optional_tensor("referenceLogProbs")};
     const LossResult result = linear_token_surrogate(
-        hidden, weight, rows, inputs.tensor("weights"),
+        hidden, weight, rows, inputs.tensor("rowWeights"),
         {inputs.number("clipLow"), inputs.number("clipHigh"), inputs.number("klCoefficient")}, inputs.token(),
         options, gradient.tensor);
     return from_loss(info.Env(), result, gradient);
@@ -289,13 +289,13 @@ Napi::Value js_adamw(const Napi::CallbackInfo& info) {
       return to_vector(info[0].As<Napi::Object>().Get(key), key, TensorHandle::unwrap);
     };
     const auto masters = tensors("masters");
-    AdamWState state{tensors("m"), tensors("v"), fields.integer("step") - 1};
-    NLAC_REQUIRE(state.steps >= 0, "ERR_VALUE", "step must be at least 1");
-    NLAC_REQUIRE(state.m.size() == masters.size(), "ERR_SHAPE", state.m.size(), " first moments for ",
+    AdamWMoments moments{tensors("m"), tensors("v"), fields.integer("step") - 1};
+    NLAC_REQUIRE(moments.steps >= 0, "ERR_VALUE", "step must be at least 1");
+    NLAC_REQUIRE(moments.m.size() == masters.size(), "ERR_SHAPE", moments.m.size(), " first moments for ",
                  masters.size(), " masters");
     const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("tau")};
     return from_step(info.Env(),
-                     adamw_step(masters, tensors("parameters"), tensors("gradients"), state,
+                     adamw_step(masters, tensors("parameters"), tensors("gradients"), moments,
                                 to_adamw_options(fields), update.target.empty() ? nullptr : &update));
   });
 }

@@ -1,5 +1,5 @@
-// Errors of the core. Every failure a caller can cause is a nlac::Error with a stable code; the binding
-// turns it into the TypeScript error class of the same code (lib/errors.ts). Needs no torch.
+// Errors of the core. Every failure that a caller can cause is an nlac::Error with a stable code.
+// The binding turns it into the TypeScript error of the same code (lib/errors.ts). No torch.
 #pragma once
 
 #include <sstream>

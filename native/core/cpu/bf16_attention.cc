@@ -11,8 +11,8 @@
 namespace nlac::bf16 {
 namespace {
 
-// One row of exponentials e^(scale · score - offset) of the first `length` scores, as bf16, 0 up to `padded`.
-// Returns their sum (before rounding). Both counts are read in steps of 16.
+// One row of exponentials e^(scale · score - offset) of the first `length` scores, as bf16, 0 up to
+// `padded`. Returns their sum (before rounding). Both counts are read in steps of 16.
 NLAC_AVX512 float exponentials_to(const float* scores, int64_t length, int64_t padded, float scale,
                                   float offset, Bits* into) {
   __m512 total = _mm512_setzero_ps();
@@ -59,15 +59,16 @@ NLAC_AVX512 void softmax_backward(const Bits* probabilities, const float* at_pro
   }
 }
 
-constexpr int64_t query_block = 48;  // queries whose scores are held at a time
+constexpr int64_t query_block = 48;  // queries whose scores exist at a time
 
-// --- attention over blocks -------------------------------------------------------------------------------
+// --- attention over blocks -----------------------------------------------------------------------
 
 const Pair* pairs_at(const void* block, int64_t part) {
   return reinterpret_cast<const Pair*>(static_cast<const Bits*>(block) + part);
 }
 
-// scores[m][0, 64): of M queries with the keys of four blocks; of the last one over again where `count` are fewer.
+// scores[m][0, 64) of M queries with the keys of four blocks. If `count` is less, the last one is
+// repeated.
 template <int M>
 NLAC_AVX512 void score_tile(const Pair* const* queries, const void* const* blocks, int64_t keys,
                             int64_t count, int64_t pairs, float* scores, int64_t stride) {

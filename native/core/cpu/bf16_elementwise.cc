@@ -14,7 +14,7 @@
 namespace nlac::bf16 {
 namespace {
 
-// Rows a thread takes at least, so that few rows are not shared out at the price of waking the others.
+// Returns the minimum number of rows per thread, so that few rows do not wake other threads.
 int64_t rows_at_once(int64_t n) { return std::max<int64_t>(1, 16384 / n); }
 
 template <typename In>
@@ -115,7 +115,7 @@ void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, float
 
 void rms_norm_backward(const Bits* grad, const Bits* x, const Bits* residual, int64_t rows, int64_t n,
                        const Bits* weight, float eps, Bits* grad_x, float* grad_weight) {
-  constexpr int64_t block = 64;  // rows whose weight gradients are summed together, whoever computes them
+  constexpr int64_t block = 64;  // rows whose weight gradients are summed together
   const int64_t blocks = (rows + block - 1) / block;
   std::vector<float> partial(grad_weight ? blocks * n : 0);
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {

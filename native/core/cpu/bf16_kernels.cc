@@ -1,4 +1,5 @@
-// Whether the bfloat16 kernels run here; and, for other processors than x86-64, functions that are never called.
+// Whether the bfloat16 kernels run here. For processors other than x86-64, stubs that are never
+// called.
 #include "core/cpu/bf16_kernels.h"
 
 #include "core/instruction_set.h"

@@ -13,7 +13,7 @@
 namespace nlac::bf16 {
 namespace {
 
-// --- few rows times a weight matrix ----------------------------------------------------------------------
+// --- few rows times a weight matrix --------------------------------------------------------------
 
 constexpr int64_t linear_block_rows = 16;
 
@@ -30,7 +30,7 @@ NLAC_AVX512_INLINE __m512 dot_tile(const Bits* x, const Bits* const* w, int64_t 
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) {
       const __m512bh column = load32(w[n] + k, mask);
-      // Few streams at a time do not keep the memory busy; what the next block needs is fetched meanwhile.
+      // Few streams do not saturate the memory, so the next block is prefetched.
       _mm_prefetch(reinterpret_cast<const char*>(w[n] + k + linear_block_rows * in), _MM_HINT_T1);
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) sum[m * N + n] = _mm512_dpbf16_ps(sum[m * N + n], rows[m], column);
@@ -82,7 +82,7 @@ void linear_any(const Bits* x, int64_t rows, const Bits* weight, const Bits* bia
   at::parallel_for(0, (out + block - 1) / block, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * block, last = std::min(out, first + block);
-      int64_t m = 0;  // the block's weights stay in the first cache while the rows go by
+      int64_t m = 0;  // the block's weights stay in the L1 cache for all rows
       const auto take = [&]<int M>() {
         for (; rows - m >= M; m += M)
           linear_block<M>(x + m * in, weight, bias, first, last, out, in, y + m * out);
@@ -95,11 +95,11 @@ void linear_any(const Bits* x, int64_t rows, const Bits* weight, const Bits* bia
   });
 }
 
-// --- packed weights --------------------------------------------------------------------------------------
+// --- packed weights ------------------------------------------------------------------------------
 
 int64_t int8_groups(int64_t in) { return (in + int8_group - 1) / int8_group; }
 
-// A packed matrix, and its i-th panel alike: `in` / 2 pairs of 64 columns, as pack_weights leaves them.
+// A packed matrix or one of its panels: `in` / 2 pairs of 64 columns, as from pack_weights.
 struct Pairs {
   static constexpr int64_t bytes = wide * sizeof(Pair);  // of one pair of all columns
   const Pair* weights;
@@ -131,7 +131,8 @@ struct Int8Pairs {
   }
 };
 
-// tile[m] += the products of M rows, `stride` pairs apart, with one panel's 64 columns, over pairs [first, last).
+// tile[m] += the products of M rows, `stride` pairs apart, with one panel's 64 columns, over pairs
+// [first, last).
 template <int M, typename Panel>
 NLAC_AVX512_INLINE void add_products(const Pair* rows, int64_t stride, Panel panel, int64_t first,
                                      int64_t last, __m512 (&tile)[M][4]) {
@@ -139,7 +140,7 @@ NLAC_AVX512_INLINE void add_products(const Pair* rows, int64_t stride, Panel pan
     __m512bh column[4];
 #pragma GCC unroll 16
     for (int c = 0; c < 4; ++c) column[c] = panel.columns(p, c);
-    // The first rows leave the processor waiting for memory: what comes next is fetched meanwhile.
+    // The first rows wait for memory, so the next columns are prefetched.
 #pragma GCC unroll 16
     for (int64_t line = 0; line < Panel::bytes; line += 64)
       _mm_prefetch(static_cast<const char*>(panel.at(p + 16)) + line, _MM_HINT_T0);
@@ -211,7 +212,7 @@ NLAC_AVX512 void panel_tile(const Bits* x, Panel panel, const Bits* bias, int64_
 template <typename Packed, typename Out>
 void packed_linear_any(const Bits* x, int64_t rows, Packed packed, const Bits* bias, int64_t out, int64_t in,
                        Out* y, int64_t stride, bool add) {
-  constexpr int64_t block = 96;  // rows that stay in the second cache while the panels go by
+  constexpr int64_t block = 96;  // rows that stay in the L2 cache for all panels
   at::parallel_for(0, panels(out, wide), 1, [&](int64_t begin, int64_t end) {
     for (int64_t first = 0; first < rows; first += block)
       for (int64_t p = begin; p < end; ++p) {
@@ -230,8 +231,8 @@ NLAC_AVX512_INLINE __m512 odd_of(__m512i pairs) {
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(~0xffff)));
 }
 
-// Rounds 16 columns of a panel of bf16 to one of int8, the `pairs` pairs of a group. Where a weight is not finite the
-// scale is NaN; where all are 0 it is 0, and any numbers will do.
+// Rounds 16 columns of a panel of bf16 to one of int8, the `pairs` pairs of a group. Where a weight
+// is not finite the scale is NaN; where all are 0 it is 0, and any numbers will do.
 NLAC_AVX512 void round_to_int8(const Pair* panel, int64_t pairs, int8_t* packed, float* scales) {
   const __m512 zero = _mm512_setzero_ps();
   __m512 largest = zero, broken = zero;

@@ -73,7 +73,7 @@ NLAC_AVX512 void pack_transposed(const Bits* source, int64_t stride, int64_t row
 }
 
 void add_transposed_product(const Bits* a, const Bits* b, int64_t rows, int64_t m, int64_t n, float* sum) {
-  constexpr int64_t depth = 512;  // rows packed at a time: a panel of b then fits the second cache
+  constexpr int64_t depth = 512;  // rows packed at a time: a panel of b then fits the L2 cache
   const int64_t m_panels = panels(m, tall), n_panels = panels(n, wide);
   const auto packed_a = scratch<Pair>(m_panels * tall * depth / 2),
              packed_b = scratch<Pair>(n_panels * wide * depth / 2);

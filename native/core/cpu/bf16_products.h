@@ -1,8 +1,9 @@
-// Products of packed bfloat16 factors, and how factors are packed. On x86-64 only.
+// Packing of bfloat16 factors, and products of packed factors. x86-64 only.
 //
-// The dot product instruction multiplies pairs along the inner dimension. The right factor is packed so that
-// a vector holds one pair each of 16 columns: panels of 64 columns, [panels][pairs][64] pairs, padded with
-// zeros. The left factor's pairs are broadcast, 6 rows at a time, wherever they lie.
+// The dot product instruction multiplies pairs along the inner dimension. The right factor is
+// packed so that a vector holds one pair each of 16 columns: panels of 64 columns,
+// [panels][pairs][64] pairs, padded with zeros. The left factor's pairs are broadcast, 6 rows at a
+// time, wherever they lie.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,8 @@ inline Left rows_of(const Bits* x, int64_t stride) {
 void product(const Left& left, const Pair* right, int64_t panel_step, int64_t pairs, int64_t m, int64_t n,
              float* sum, int64_t stride, bool add);
 
-// Packs one panel, columns [first, first + width) of `rows` rows of `source`, pairing row 2i with row 2i + 1.
+// Packs one panel, columns [first, first + width) of `rows` rows of `source`, pairing row 2i with
+// row 2i + 1.
 template <int64_t width>
 NLAC_AVX512 void pack_row_pairs(const Bits* source, int64_t stride, int64_t rows, int64_t columns,
                                 int64_t first, Pair* packed) {
@@ -50,7 +52,8 @@ NLAC_AVX512 void pack_row_pairs(const Bits* source, int64_t stride, int64_t rows
   }
 }
 
-// Packs the transpose of `source` [rows, 2 pairs]: its rows become the columns, pairs are those along a row.
+// Packs the transpose of `source` [rows, 2 pairs]: its rows become the columns, pairs are those
+// along a row.
 void pack_transposed(const Bits* source, int64_t stride, int64_t rows, int64_t pairs, Pair* packed);
 
 // Calls f<M>(row) for all rows, `tall` at a time and the rest by fewer.

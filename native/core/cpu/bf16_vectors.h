@@ -1,4 +1,5 @@
-// What the AVX-512 BF16 kernels (bf16_*.cc) share: loads, stores and sums of vectors, and e^x. On x86-64 only.
+// Vector functions of the AVX-512 BF16 kernels (bf16_*.cc): loads, stores, sums and e^x. x86-64
+// only.
 #pragma once
 
 #include <immintrin.h>
@@ -60,7 +61,8 @@ NLAC_AVX512_INLINE __m512 sums_of_16(const __m512* v) {
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
 }
 
-// e^x to two ulps; 0 and infinity where float32 ends. NaN for NaN: max and min pass on their second operand.
+// e^x to two ulps; 0 and infinity where float32 ends. NaN for NaN: max and min pass on their second
+// operand.
 NLAC_AVX512_INLINE __m512 exponential(__m512 x) {
   x = _mm512_min_ps(_mm512_set1_ps(104.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), x));
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);

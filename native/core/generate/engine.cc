@@ -12,7 +12,8 @@
 namespace nlac {
 namespace {
 
-// How long a step waits for a grammar where there is nothing else to do: others may join, or be cancelled, meanwhile.
+// How long a step waits for a grammar if nothing else is running. Calls may join or be cancelled
+// meanwhile.
 constexpr auto kGrammarWait = std::chrono::milliseconds(5);
 
 void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& config,
@@ -56,7 +57,7 @@ void validate(const std::vector<GenerateRequest>& requests, const ModelConfig& c
   }
 }
 
-// What was thrown for a request's grammar, with the request's index.
+// The exception of a request's grammar, with the request's index.
 std::exception_ptr named(size_t index, const std::exception& error) {
   const auto* coded = dynamic_cast<const Error*>(&error);
   std::ostringstream message;
@@ -117,7 +118,7 @@ bool Engine::step(const Weights& weights) {
       waiting_.front()->request().grammar.wait_for(kGrammarWait);
     }
   } catch (...) {
-    // Nobody knows what the blocks hold now.
+    // The contents of the blocks are unknown now.
     const std::exception_ptr failure = std::current_exception();
     for (const auto& sequence : waiting_) give_back(*sequence);
     while (busy()) fail((running_.empty() ? waiting_ : running_).front()->call, failure);
@@ -160,7 +161,7 @@ void Engine::admit() {
   }
 }
 
-// Texts whose grammars are compiled by now need not wait for them any more.
+// Creates matchers for waiting texts whose grammars are compiled.
 void Engine::open_grammars() {
   for (size_t i = 0; i < waiting_.size();) {
     Sequence& sequence = *waiting_[i];
@@ -174,13 +175,13 @@ void Engine::open_grammars() {
       sequence.matcher = std::make_unique<GrammarMatcher>(grammar.get(), sequence.request().stop_token_ids);
     } catch (const std::exception& error) {
       fail(sequence.call, named(sequence.index, error));
-      i = 0;  // others of the call were before it, perhaps
+      i = 0;  // fail() may have removed earlier ones
     }
   }
 }
 
 void Engine::fail(const std::shared_ptr<GenerateCall>& failed, std::exception_ptr failure) {
-  const std::shared_ptr<GenerateCall> call = failed;  // may go with its sequences
+  const std::shared_ptr<GenerateCall> call = failed;  // the sequences may hold the last references
   call->failure = failure;
   for (size_t i = 0; i < running_.size();) {
     if (running_[i]->call == call) {
@@ -199,13 +200,13 @@ void Engine::advance(const Weights& weights) {
   int64_t prompt_tokens = writing ? kPromptTokensBeside : kPromptTokens;
   std::vector<int64_t> ids;
   std::vector<KvSlice> slices;
-  std::vector<Sequence*> complete;  // by ascending rows, those that follow behind their leaders
-  std::vector<int64_t> rows;        // of the step, that tokens are drawn from
+  std::vector<Sequence*> complete;  // by ascending rows, followers after their leaders
+  std::vector<int64_t> rows;        // of the step, from which tokens are sampled
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    if (sequence.leader || sequence.read == sequence.length()) continue;  // reads, or has read, with another
-    if (!make_room(sequence)) break;                                      // it was the last
-    // What others have read, or read in this step, is there.
+    if (sequence.leader || sequence.read == sequence.length()) continue;  // follows a leader, or is complete
+    if (!make_room(sequence)) break;                                      // the sequence was preempted
+    // Skips tokens that others have computed, or compute in this step.
     int64_t at = sequence.read;
     while (at + 1 < sequence.length()) {
       const int64_t block = at / kBlockTokens;
@@ -245,7 +246,7 @@ void Engine::advance(const Weights& weights) {
   draw(weights, drawn, complete);
 
   for (Sequence* sequence : complete) {
-    // A call may have failed meanwhile, and its other sequences with it.
+    // A failed call removes all its sequences.
     const auto still = [&](const auto& other) { return other.get() == sequence; };
     if (std::none_of(running_.begin(), running_.end(), still)) continue;
     if (sequence->failure) {
@@ -267,7 +268,7 @@ void Engine::advance(const Weights& weights) {
 }
 
 void Engine::drop_caches() {
-  NLAC_REQUIRE(!busy(), "ERR_INTERNAL", "caches were dropped under texts that use them");
+  NLAC_REQUIRE(!busy(), "ERR_INTERNAL", "drop_caches was called while texts were running");
   pool_.forget();
   store_.clear();
 }

@@ -1,4 +1,4 @@
-// The engine's blocks: which a sequence takes, shares, names and gives back.
+// The engine's blocks: how sequences take, share, name and release them.
 #include <algorithm>
 #include <utility>
 
@@ -11,12 +11,12 @@ int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlock
 
 }  // namespace
 
-// Blocks for all tokens there are and the next one: those that are found, and new ones. False when there is no room.
+// Takes blocks, cached and new, for all tokens and the next one. Returns false if there is no room.
 bool Engine::take_blocks(Sequence& sequence) {
   const std::vector<int64_t>& tokens = sequence.tokens;
   sequence.own_from = sequence.length();
   for (const auto& other : running_) {
-    // One that is still reading, and for itself.
+    // Only a sequence that is still in prefill and is not a follower.
     if (other->tokens != tokens || other->own_from < other->length() || other->leader) continue;
     sequence.leader = other.get();
     if (sequence.result().tokens.empty()) sequence.result().cached_tokens = other->result().cached_tokens;
@@ -26,11 +26,11 @@ bool Engine::take_blocks(Sequence& sequence) {
     for (const int32_t block : sequence.blocks) pool_.reference(block);
     return true;
   }
-  // The last token is always read: its hidden state is needed.
+  // The last token is always computed, because its hidden state is needed.
   const BlockPool::Match match = pool_.find(tokens, sequence.length() - 1);
   sequence.blocks = match.blocks;
   const int64_t wanted = blocks_for(sequence.length() + 1);
-  // With room for every text to grow by a block: else the newcomer would soon give way again.
+  // Leaves room for every text to grow by a block; otherwise this one would soon be preempted.
   const int64_t needed =
       wanted - static_cast<int64_t>(sequence.blocks.size()) + static_cast<int64_t>(running_.size());
   if (!running_.empty() && pool_.held() + needed > pool_.budget()) {
@@ -40,7 +40,7 @@ bool Engine::take_blocks(Sequence& sequence) {
   int64_t found = 0;
   for (const int32_t block : match.blocks) found += pool_.filled(block);
   if (match.partial != BlockPool::none) {
-    // Held while the first block is taken, which may need the room.
+    // Referenced while a block is allocated, which may evict.
     pool_.reference(match.partial);
     const int32_t block = pool_.allocate(true);
     store_.reserve(pool_.size(), pool_.budget());
@@ -55,7 +55,7 @@ bool Engine::take_blocks(Sequence& sequence) {
   store_.reserve(pool_.size(), pool_.budget());
   if (sequence.result().tokens.empty()) sequence.result().cached_tokens = found;
 
-  // Named before they are read: whoever comes after shares them from the start.
+  // Named before they are computed, so that later texts share them at once.
   sequence.named = static_cast<int64_t>(match.blocks.size());
   sequence.naming = true;
   for (; (sequence.named + 1) * kBlockTokens < sequence.length(); ++sequence.named) {
@@ -66,14 +66,14 @@ bool Engine::take_blocks(Sequence& sequence) {
 }
 
 void Engine::give_back(Sequence& sequence) {
-  // From the last to the first: a block goes before those that it continues.
+  // From the last to the first, so that later blocks are evicted first.
   for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) pool_.release(*block);
   sequence.blocks.clear();
   sequence.read = sequence.named = 0;
   sequence.leader = nullptr;
 }
 
-// A block of its own for the next token that was written. False when `sequence` had to give up its blocks.
+// Ensures an unshared block for the next token. Returns false if `sequence` was preempted.
 bool Engine::make_room(Sequence& sequence) {
   const int64_t at = sequence.read;
   if (at < sequence.own_from) return true;
@@ -107,7 +107,7 @@ void Engine::preempt_last() {
   ++preemptions_;
 }
 
-// Gives the blocks that are full by now their names. Where a block of that name is there, it takes this one's place.
+// Names the blocks that are full. A block that already has the name replaces this one.
 void Engine::name_blocks(Sequence& sequence) {
   while (sequence.naming && (sequence.named + 1) * kBlockTokens <= sequence.read) {
     int32_t& block = sequence.blocks[sequence.named];
@@ -125,7 +125,7 @@ void Engine::name_blocks(Sequence& sequence) {
 }
 
 void Engine::leave(Sequence& sequence) {
-  // The first who follows takes the lead of the others.
+  // The first follower becomes the leader of the others.
   Sequence* heir = nullptr;
   for (const auto& other : running_) {
     if (other->leader != &sequence) continue;

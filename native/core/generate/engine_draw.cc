@@ -1,4 +1,4 @@
-// How the engine draws the next tokens, on the CPU and on a GPU.
+// Sampling of the next tokens, on the CPU and on a GPU.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 namespace nlac {
 namespace {
 
-// Float32 logits that exist at once. On a GPU 256 texts are one product, which reads the vocabulary's matrix once.
+// Bytes of float32 logits at a time. On a GPU 256 texts are one product, which reads the head once.
 constexpr int64_t kLogitBytes = int64_t{64} << 20, kLogitBytesOnGpu = int64_t{256} << 20;
 
-// Calls work(sequence, its index), side by side. What is thrown is the sequence's failure.
+// Calls work(sequence, index) in parallel. An exception becomes the sequence's failure.
 template <typename Sequences, typename Work>
 void for_each(const Sequences& sequences, const Work& work) {
   at::parallel_for(0, static_cast<int64_t>(sequences.size()), 1, [&](int64_t from, int64_t to) {
@@ -31,7 +31,7 @@ void for_each(const Sequences& sequences, const Work& work) {
 
 }  // namespace
 
-// Draws a sequence's next token from its logits [vocab].
+// Samples a sequence's next token from its logits [vocab].
 void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
   const GenerateRequest& request = sequence.request();
   const auto step = static_cast<int64_t>(sequence.step());
@@ -55,7 +55,8 @@ void Engine::choose(Sequence& sequence, const float* logits, int64_t vocab) {
   sequence.follow();
 }
 
-// The same for all of them, from logits [rows, vocab] on a GPU, whose first row is the step's row `begin`.
+// The same for several, from logits [rows, vocab] on a GPU. Their first row is the step's row
+// `begin`.
 void Engine::choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Tensor& logits, int64_t begin) {
   const int64_t vocab = logits.size(1);
   std::vector<CudaDraw> asked(sequences.size());
@@ -84,7 +85,7 @@ void Engine::choose_on_gpu(const std::vector<Sequence*>& sequences, const at::Te
   });
 }
 
-// Draws the next token of each from `hidden` [rows, hidden].
+// Samples the next token of each from `hidden` [rows, hidden].
 void Engine::draw(const Weights& weights, const at::Tensor& hidden, const std::vector<Sequence*>& complete) {
   const int64_t vocab = weights.head.size(0);
   const int64_t bytes = hidden.is_cuda() ? kLogitBytesOnGpu : kLogitBytes;
@@ -97,14 +98,15 @@ void Engine::draw(const Weights& weights, const at::Tensor& hidden, const std::v
     for (; next != complete.end() && (*next)->row < end; ++next)
       ((*next)->draws_on_gpu(logits) ? on_gpu : on_host).push_back(*next);
     choose_on_gpu(on_gpu, logits, begin);
-    std::vector<at::Tensor> rows;  // a row at a time: others stay on the GPU
+    std::vector<at::Tensor> rows;  // copied one by one; other rows stay on the GPU
     for (const Sequence* sequence : on_host)
       rows.push_back(logits[sequence->row - begin].to(at::kCPU, at::kFloat).contiguous());
     for_each(on_host, [&](Sequence& sequence, size_t i) {
       const float* const row = rows[i].const_data_ptr<float>();
       choose(sequence, row, vocab);
-      const int64_t most = sequence.request().top_log_probs;
-      if (most > 0 && sequence.token != Sequence::kNoToken) append_top(row, vocab, most, &sequence.result());
+      const int64_t count = sequence.request().top_log_probs;
+      if (count > 0 && sequence.token != Sequence::kNoToken)
+        append_top(row, vocab, count, &sequence.result());
     });
   }
 }

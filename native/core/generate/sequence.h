@@ -1,4 +1,4 @@
-// One text that the engine generates. Only the engine's sources include it.
+// One running or waiting text. Only the engine's sources include it.
 #pragma once
 
 #include <algorithm>
@@ -15,32 +15,32 @@
 
 namespace nlac {
 
-// A text under way. Some of its tokens have been read, their keys and values are in its blocks; the next token is drawn
-// once all have been.
+// A text under way. The keys and values of the first `read` tokens are in its blocks. The next
+// token is sampled once all have been computed.
 struct Engine::Sequence {
   static constexpr int64_t kNoToken = -1;
 
   std::shared_ptr<GenerateCall> call;
   size_t index;                 // of its request
-  int64_t limit;                // most new tokens
-  std::vector<int64_t> tokens;  // the prompt and what was written
+  int64_t limit;                // maximum number of new tokens
+  std::vector<int64_t> tokens;  // the prompt and the completion so far
   int64_t read = 0;
   BlockTable blocks;
-  // Tokens from here on are this text's alone: a shared block is copied before it takes them.
+  // Tokens from here on belong to this text only: a shared block is copied before it receives them.
   int64_t own_from = 0;
-  int64_t named = 0;   // blocks that have their names, from the first on
-  bool naming = true;  // false: another text is about to read what the next block would be named by
-  // Reads the same tokens into the same blocks for this one too; the last one's hidden state serves both.
+  int64_t named = 0;   // the number of leading blocks that are named
+  bool naming = true;  // false: another text is computing a block of the next name
+  // Computes the same tokens in the same blocks; its last hidden state serves both.
   Sequence* leader = nullptr;
-  // Where there is a grammar: where the new tokens stand in it. Stays when the blocks are given up.
+  // Follows the new tokens, if there is a grammar. Survives preemption.
   std::unique_ptr<GrammarMatcher> matcher;
-  // Where tokens are drawn on a GPU, and need them: masks of the ids that are not forbidden, and of those in the first
-  // `marked` tokens.
+  // For sampling on a GPU, if needed: masks of the ids that are not forbidden, and of those in the
+  // first `marked` tokens.
   std::vector<uint32_t> permitted, seen;
   int64_t marked = 0;
-  std::string text;                // bytes of the new tokens, kept only where stop strings are asked for
-  std::vector<at::Tensor> hidden;  // [hidden] each, where they are kept
-  int64_t row = 0;                 // of the step's hidden states, that the next token is drawn from
+  std::string text;                // bytes of the new tokens, only with stop strings
+  std::vector<at::Tensor> hidden;  // [hidden] each, if requested
+  int64_t row = 0;                 // of the step's hidden states, for the next token
   int64_t token = 0;
   float log_prob = 0;
   std::exception_ptr failure;
@@ -50,7 +50,7 @@ struct Engine::Sequence {
   const GenerateHooks& hooks() const { return call->hooks; }
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   size_t step() const { return result().tokens.size(); }
-  // The id that comes next in any case; kNoToken: it is drawn.
+  // Returns the forced next id; kNoToken: it is sampled.
   int64_t forced() const {
     const std::vector<int64_t>& ids = request().forced;
     return step() < ids.size() ? ids[step()] : kNoToken;
@@ -60,12 +60,13 @@ struct Engine::Sequence {
   bool waits_for_grammar() const { return request().grammar.valid() && !matcher; }
   bool cancelled() const { return hooks().cancelled && hooks().cancelled->load(std::memory_order_relaxed); }
 
-  // Whether the next token is drawn on the GPU that `logits` lie on; else its row of them is copied to the host.
+  // Whether the next token is sampled on the GPU of `logits`. Otherwise its row is copied to the
+  // host.
   bool draws_on_gpu(const at::Tensor& logits) const {
     return can_draw_on_gpu(logits) && request().top_log_probs == 0;
   }
 
-  // The matcher's mask of `vocab` ids; empty where none may come.
+  // Returns the matcher's mask of `vocab` ids; empty if none is allowed.
   std::span<const uint32_t> allowed(int64_t vocab) {
     const auto allowed = matcher->allowed(request().forbidden);
     NLAC_REQUIRE(allowed.empty() || static_cast<int64_t>(allowed.size()) == mask_words(vocab), "ERR_INTERNAL",
@@ -73,7 +74,7 @@ struct Engine::Sequence {
     return allowed;
   }
 
-  // Tells `draw` which of `vocab` ids may come, and which were there. False where none may come.
+  // Sets the masks of `draw`. Returns false if no id is allowed.
   bool constrain_on_gpu(int64_t vocab, CudaDraw& draw) {
     const auto words = static_cast<size_t>(mask_words(vocab));
     if (matcher) {
@@ -94,7 +95,7 @@ struct Engine::Sequence {
     return true;
   }
 
-  // The grammar goes on with the token that was drawn or forced.
+  // Advances the grammar by the sampled or forced token.
   void follow() {
     if (!matcher || matcher->accept(token)) return;
     NLAC_REQUIRE(forced() == kNoToken, "ERR_VALUE", "generate request ", index, ": forced id ", token,
@@ -102,7 +103,7 @@ struct Engine::Sequence {
     nlac::fail("ERR_INTERNAL", "an id that the grammar allowed does not fit it");
   }
 
-  // Takes the token that was drawn; whether it ends the text.
+  // Appends the sampled token. Returns whether it ends the text.
   bool append() {
     GenerateResult& result = this->result();
     tokens.push_back(token);
@@ -124,13 +125,13 @@ struct Engine::Sequence {
     const auto& bytes = *hooks().token_bytes;
     if (static_cast<size_t>(token) < bytes.size()) text += bytes[static_cast<size_t>(token)];
     return std::any_of(request().stop.begin(), request().stop.end(), [&](const std::string& stop) {
-      // Only a match that ends in the new bytes is news.
+      // Only a match that ends in the new bytes counts.
       const size_t from = before >= stop.size() ? before - stop.size() + 1 : 0;
       return text.find(stop, from) != std::string::npos;
     });
   }
 
-  // Ends where no token may come.
+  // Ends the text because no token is allowed.
   void end() {
     result().finish_reason = matcher->complete() ? FinishReason::stop : FinishReason::stuck;
     finish();

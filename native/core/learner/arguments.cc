@@ -1,4 +1,4 @@
-// Checks of what the learner's callers pass.
+// Checks of the learner's arguments.
 #include <cmath>
 
 #include "core/learner/internal.h"
@@ -22,7 +22,7 @@ void check_text(const ModelConfig& config, size_t index, const char* name, const
 
 std::vector<float> spread_weights(size_t index, const std::vector<float>& weights, size_t tokens) {
   NLAC_REQUIRE(weights.size() == 1 || weights.size() == tokens, "ERR_VALUE", "text ", index,
-               ": a weight for all or for each of ", tokens, " response tokens is needed, got ",
+               ": expected one weight, or one for each of ", tokens, " response tokens, got ",
                weights.size());
   for (const float weight : weights) {
     NLAC_REQUIRE(std::isfinite(weight), "ERR_VALUE", "text ", index,
@@ -33,8 +33,8 @@ std::vector<float> spread_weights(size_t index, const std::vector<float>& weight
 
 void check_list(size_t index, const char* name, const std::vector<float>& list,
                 const std::vector<float>& weights) {
-  NLAC_REQUIRE(list.size() == weights.size(), "ERR_VALUE", "text ", index, ": ", name, ": one for each of ",
-               weights.size(), " response tokens is needed, got ", list.size());
+  NLAC_REQUIRE(list.size() == weights.size(), "ERR_VALUE", "text ", index, ": ", name,
+               ": expected one for each of ", weights.size(), " response tokens, got ", list.size());
   for (size_t token = 0; token < list.size(); ++token) {
     NLAC_REQUIRE(weights[token] == 0 || std::isfinite(list[token]), "ERR_VALUE", "text ", index, ": ", name,
                  " must be finite, got ", list[token], " for token ", token);
@@ -55,7 +55,7 @@ void check_options(const LearnerOptions& options) {
   NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
                "dtype must be float32 or bfloat16, got ", c10::toString(options.dtype));
   NLAC_REQUIRE(!options.int8_generation || options.device.is_cpu(), "ERR_CONFIG",
-               "generation in int8 runs on the CPU alone: leave int8Generation out");
+               "int8 generation runs on the CPU only: omit int8Generation");
   NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "micro_batch_tokens must be positive, got ",
                options.micro_batch_tokens);
   if (options.adapter) check_adapter(*options.adapter);

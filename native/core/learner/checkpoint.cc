@@ -19,9 +19,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kCheckpointFormat = 1;
-constexpr const char* kBaseDirectory = "base";  // of a checkpoint whose base lies nowhere else
+constexpr const char* kBaseDirectory = "base";  // in a checkpoint that contains its base
 
-// The file's tensors by name: exactly these, float32 or, with `half`, bfloat16, and of their shapes.
+// Returns the file's tensors by name. They must be exactly `tensors`, with their shapes, in float32
+// or, with `half`, bfloat16.
 std::map<std::string, const TensorEntry*> entries_of(const SafetensorsFile& file, const fs::path& path,
                                                      const NamedTensors& tensors, bool half) {
   std::map<std::string, const TensorEntry*> entries;
@@ -40,24 +41,24 @@ std::map<std::string, const TensorEntry*> entries_of(const SafetensorsFile& file
   return entries;
 }
 
-// Fills the tensors from the file, which must hold exactly these.
+// Reads `tensors` from the file, which must hold exactly these.
 void read_tensors(const fs::path& path, const NamedTensors& tensors, bool half = false) {
   const SafetensorsFile file = open_safetensors(path.string());
   const auto entries = entries_of(file, path, tensors, half);
   for (const auto& [name, tensor] : tensors) {
     const TensorEntry& entry = *entries.at(name);
     at::Tensor host = at::empty(tensor.sizes(), entry.type == StoredType::f32 ? at::kFloat : at::kBFloat16);
-    std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may lie unaligned
+    std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may be unaligned
     tensor.copy_(host);
   }
 }
 
-// The moments, named by their place in Weights::list().
-NamedTensors named_moments(const AdamWState& state) {
+// The moments, named by their index in Weights::list().
+NamedTensors named_moments(const AdamWMoments& moments) {
   NamedTensors named;
-  for (size_t i = 0; i < state.m.size(); ++i) {
-    named.emplace_back("m." + std::to_string(i), state.m[i]);
-    named.emplace_back("v." + std::to_string(i), state.v[i]);
+  for (size_t i = 0; i < moments.m.size(); ++i) {
+    named.emplace_back("m." + std::to_string(i), moments.m[i]);
+    named.emplace_back("v." + std::to_string(i), moments.v[i]);
   }
   return named;
 }
@@ -75,7 +76,7 @@ bool any_nonzero(const Weights& weights) {
   return false;
 }
 
-// What a checkpoint's description says of an adapter.
+// The adapter in a checkpoint's description.
 nlohmann::json adapter_to_json(const AdapterOptions& adapter, const std::string& base_checksum) {
   return {{"rank", adapter.rank},
           {"alpha", adapter.alpha},
@@ -90,14 +91,14 @@ AdapterOptions adapter_from_json(const nlohmann::json& json) {
   return adapter;
 }
 
-// `given` at resume() against what the checkpoint says.
+// Checks resume()'s option against the checkpoint.
 void require_adapter(const std::optional<AdapterOptions>& given, const std::optional<AdapterOptions>& saved) {
   if (!given) return;
-  NLAC_REQUIRE(saved, "ERR_CONFIG", "the checkpoint has no adapter: load it to train one on it");
+  NLAC_REQUIRE(saved, "ERR_CONFIG", "the checkpoint has no adapter: load its model to train a new one");
   NLAC_REQUIRE(given->rank == saved->rank && given->alpha == saved->alpha && given->targets == saved->targets,
                "ERR_CONFIG", "the checkpoint's adapter has rank ", saved->rank, ", alpha ", saved->alpha,
                " and ", saved->targets.size(),
-               " targets, and is not the one asked for: leave the option out to go on with it");
+               " targets, which differs from the option: omit the option to resume with it");
 }
 
 }  // namespace
@@ -106,11 +107,11 @@ void Learner::save(const std::string& directory) {
   guarded([&] {
     const fs::path root(directory);
     const std::string config = config_.to_json("float32");
-    // The adapter would not be found beside it.
+    // load() would read the whole model and ignore the adapter.
     NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
                              fs::exists(root / "model.safetensors.index.json")),
                  "ERR_VALUE", directory, " holds a whole model: save the adapter elsewhere");
-    // Gone first and written last: a save over an older one that is cut short is no checkpoint.
+    // Removed first and written last, so that an interrupted save is not taken for a checkpoint.
     fs::remove(root / "learner.json");
     write_file_atomically((root / "config.json").string(), config.data(), config.size());
     if (base_ && base_checksum_.empty())
@@ -131,12 +132,12 @@ void Learner::save(const std::string& directory) {
       write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
     if (manifest["gradients"])
       write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
-    for (const auto& [name, state] : moments_) {
-      if (state.m.empty()) continue;
+    for (const auto& [name, moments] : moments_) {
+      if (moments.m.empty()) continue;
       auto& optimizers = manifest["optimizers"];
       const std::string file = "optimizer-" + std::to_string(optimizers.size()) + ".safetensors";
-      write_tensors(root / file, named_moments(state));
-      optimizers.push_back({{"name", name}, {"file", file}, {"steps", state.steps}});
+      write_tensors(root / file, named_moments(moments));
+      optimizers.push_back({{"name", name}, {"file", file}, {"steps", moments.steps}});
     }
     const std::string text = manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     write_file_atomically((root / "learner.json").string(), text.data(), text.size());
@@ -153,11 +154,11 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       const nlohmann::json manifest = parse_json(read_text(manifest_path), manifest_path.string());
       const int format = manifest.at("format").get<int>();
       NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
-                   " is not known to this version");
+                   " is not supported by this version");
       const std::string saved_heads = manifest.value("heads", "none");
       const std::optional<Heads> heads = heads_named(saved_heads);
       NLAC_REQUIRE(heads, "ERR_CHECKPOINT", manifest_path.string(), ": heads ", printable(saved_heads),
-                   " are not known to this version");
+                   " are not supported by this version");
       LearnerOptions options = given;
       options.heads = *heads;
       options.adapter.reset();
@@ -169,7 +170,7 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       }
       require_adapter(given.adapter, options.adapter);
       NLAC_REQUIRE(!model.empty(), "ERR_CHECKPOINT", directory,
-                   " holds an adapter without its model, whose path was not given");
+                   " holds an adapter: the path of its model is needed");
       NLAC_REQUIRE(checksum.empty() || checksum == checksum_of(model), "ERR_CHECKPOINT", model,
                    " is not the model that the adapter in ", directory, " belongs to");
       std::unique_ptr<Learner> learner(
@@ -183,7 +184,7 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
         read_tensors(root / adapter_file, learner->master_.named_views(learner->config_));
         learner->online_ = learner->computing(learner->master_);
       } else {
-        // Heads that the file lacks were made: good for a training's start, but not for its resumption.
+        // load_model initialises heads that the file lacks. Resuming must not.
         const fs::path path = root / "model.safetensors";
         entries_of(open_safetensors(path.string()), path, learner->master_.named_views(learner->config_),
                    /*half=*/false);
@@ -208,16 +209,17 @@ std::unique_ptr<Learner> Learner::resume(const std::string& directory, const Lea
       for (const nlohmann::json& saved : manifest.at("optimizers")) {
         const fs::path file = saved.at("file").get<std::string>();
         NLAC_REQUIRE(file == file.filename() && file.has_stem(), "ERR_CHECKPOINT", manifest_path.string(),
-                     ": the file name ", printable(file.string()), " leads elsewhere");
-        AdamWState& state = learner->moments_[saved.at("name").get<std::string>()];
-        state.steps = saved.at("steps").get<int64_t>();
-        state.m = learner->master_.like(at::kFloat, options.device).list();
-        state.v = learner->master_.like(at::kFloat, options.device).list();
-        read_tensors(root / file, named_moments(state));
+                     ": the file name ", printable(file.string()), " is not a plain file name");
+        AdamWMoments& moments = learner->moments_[saved.at("name").get<std::string>()];
+        moments.steps = saved.at("steps").get<int64_t>();
+        moments.m = learner->master_.like(at::kFloat, options.device).list();
+        moments.v = learner->master_.like(at::kFloat, options.device).list();
+        read_tensors(root / file, named_moments(moments));
       }
       return learner;
     } catch (const nlohmann::json::exception& error) {
-      fail("ERR_CHECKPOINT", manifest_path.string(), " is not a checkpoint's description: ", error.what());
+      fail("ERR_CHECKPOINT", manifest_path.string(),
+           " is not a valid checkpoint description: ", error.what());
     } catch (const Error& error) {
       const std::string code = error.code();
       if (code != "ERR_MODEL_FORMAT" && code != "ERR_MODEL_NOT_FOUND" && code != "ERR_IO" &&

@@ -1,4 +1,4 @@
-// Generation and scoring: what the learner computes without a gradient.
+// Generation and scoring: computations without a gradient.
 #include <utility>
 
 #include "core/learner/internal.h"
@@ -8,20 +8,20 @@ namespace nlac {
 
 using namespace learner;
 
-std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, Which which,
+std::vector<GenerateResult> Learner::generate(const std::vector<GenerateRequest>& requests, WeightSet which,
                                               const GenerateHooks& hooks) {
   const auto call = begin_generation(requests, which, hooks);
   while (!call->done()) advance_generation();
   return results(*call);
 }
 
-std::shared_ptr<GenerateCall> Learner::begin_generation(std::vector<GenerateRequest> requests, Which which,
-                                                        GenerateHooks hooks) {
+std::shared_ptr<GenerateCall> Learner::begin_generation(std::vector<GenerateRequest> requests,
+                                                        WeightSet which, GenerateHooks hooks) {
   return guarded([&] {
-    NLAC_REQUIRE(which != Which::reference, "ERR_VALUE",
-                 "the reference scores texts, it does not write them");
-    weights(which);  // made, or refused
-    Engine& engine = which == Which::online ? *online_engine_ : *target_engine_;
+    NLAC_REQUIRE(which != WeightSet::reference, "ERR_VALUE",
+                 "the reference can score texts but not generate");
+    weights(which);  // allocates θ̄, or throws
+    Engine& engine = which == WeightSet::online ? *online_engine_ : *target_engine_;
     return engine.submit(std::move(requests), std::move(hooks));
   });
 }
@@ -42,12 +42,12 @@ std::vector<GenerateResult> Learner::results(GenerateCall& call) {
   });
 }
 
-void Learner::changed(Which which) {
-  (which == Which::online ? online_engine_ : target_engine_)->drop_caches();
-  decoder_.forget_packed(which == Which::online ? online_ : *target_);
+void Learner::changed(WeightSet which) {
+  (which == WeightSet::online ? online_engine_ : target_engine_)->drop_caches();
+  decoder_.forget_packed(which == WeightSet::online ? online_ : *target_);
 }
 
-std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, Which which,
+std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>& texts, WeightSet which,
                                                    double temperature) {
   return guarded([&] {
     check_temperature(temperature);
@@ -55,8 +55,8 @@ std::vector<std::vector<float>> Learner::log_probs(const std::vector<ScoredText>
     auto output = zeros_for(items);
     const Weights& used = weights(which);
     score(items, used, nullptr, false, [&](const Rows& rows) {
-      const LossResult result = linear_token_log_probs(rows.hidden, used.head, rows.targets, rows.weights, {},
-                                                       false, {temperature, false, 0}, {});
+      const LossResult result = linear_token_log_probs(rows.hidden, used.head, rows.targets, rows.row_weights,
+                                                       {}, false, {temperature, false, 0}, {});
       rows.scatter(result.log_probs, [&](size_t text) { return output[text].data(); });
       return result;
     });
@@ -77,7 +77,7 @@ std::vector<std::vector<float>> Learner::values(const std::vector<ScoredText>& t
   });
 }
 
-at::Tensor Learner::logits(const std::vector<int64_t>& ids, Which which) {
+at::Tensor Learner::logits(const std::vector<int64_t>& ids, WeightSet which) {
   return guarded([&] {
     NLAC_REQUIRE(!ids.empty(), "ERR_VALUE", "the text is empty");
     NLAC_REQUIRE(static_cast<int64_t>(ids.size()) <= config_.max_positions, "ERR_VALUE", "the text has ",

@@ -1,4 +1,4 @@
-// What the learner's sources share. Only they include it.
+// Shared by the learner's sources. Not for others.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -15,14 +15,14 @@
 
 namespace nlac {
 
-// `teacher` is null where θ̄ plays no part.
+// One text of a loss call. `teacher` is null if θ̄ is not used.
 struct Learner::Text {
   const std::vector<int64_t>* student;
   const std::vector<int64_t>* teacher;
   const std::vector<int64_t>* response;
   std::vector<float> weights;  // [response tokens]
   at::Tensor teacher_hidden =
-      {};  // [response tokens, hidden]; undefined: to be computed. Only where weights are equal
+      {};  // [response tokens, hidden]; undefined: to be computed. Requires equal weights
 
   bool used() const {
     return std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 0; });
@@ -34,10 +34,10 @@ struct Learner::Rows {
   struct Place {
     size_t text, token;
   };
-  std::vector<Place> places;          // [rows], whose they are
+  std::vector<Place> places;          // [rows], text and token of each
   at::Tensor hidden, teacher_hidden;  // [rows, hidden]; the second is undefined without a teacher
   at::Tensor targets;                 // [rows] i64, the tokens
-  at::Tensor weights;                 // [rows] f32
+  at::Tensor row_weights;             // [rows] f32
   bool with_gradient = false;
   at::Tensor head_gradient;  // [vocab, hidden] f32, to add into; undefined without gradient
 
@@ -62,7 +62,7 @@ namespace learner {
 
 using Ids = std::vector<int64_t>;
 
-// Runs `body` without autograd and turns what torch throws for lack of memory into our own error.
+// Runs `body` without autograd. Converts torch's out-of-memory exceptions to ERR_OUT_OF_MEMORY.
 template <typename Body>
 auto guarded(Body body) {
   at::NoGradGuard no_grad;
@@ -71,14 +71,14 @@ auto guarded(Body body) {
   } catch (const c10::OutOfMemoryError& error) {
     fail("ERR_OUT_OF_MEMORY", error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    // The CPU's allocator throws the general class.
+    // The CPU allocator throws the base class.
     const std::string what = error.what_without_backtrace();
     if (what.find("can't allocate memory") == std::string::npos &&
         what.find("not enough memory") == std::string::npos)
       throw;
     fail("ERR_OUT_OF_MEMORY", what);
   } catch (const std::bad_alloc&) {
-    fail("ERR_OUT_OF_MEMORY", "the host has no more memory");
+    fail("ERR_OUT_OF_MEMORY", "the host is out of memory");
   }
 }
 
@@ -92,9 +92,9 @@ void check_ids(const ModelConfig& config, const Ids& ids, const Where&... where)
 
 void check_text(const ModelConfig& config, size_t index, const char* name, const Ids& context,
                 const Ids& response);
-// One weight for each of `tokens`, of one for all or one each.
+// Returns one weight for each of `tokens`, given one for all or one each.
 std::vector<float> spread_weights(size_t index, const std::vector<float>& weights, size_t tokens);
-// What a loss needs of each token whose weight is not 0.
+// Checks a list that needs a finite value for each token of nonzero weight.
 void check_list(size_t index, const char* name, const std::vector<float>& list,
                 const std::vector<float>& weights);
 void check_temperature(double temperature);
@@ -105,7 +105,7 @@ inline at::Tensor on_device(const Ids& values, at::Device device) {
   return at::tensor(values, at::kLong).to(device);
 }
 
-// A model's parameters are loaded as float32 masters, a base in the type it computes in.
+// Parameters are loaded as float32 masters, a base in the learner's dtype.
 inline at::ScalarType loaded_type(const LearnerOptions& options) {
   return options.adapter ? options.dtype : at::kFloat;
 }

@@ -1,4 +1,4 @@
-// How a learner is made, and which weights it has.
+// Construction of a learner, and its weights.
 #include "core/learner.h"
 
 #include <ATen/Parallel.h>
@@ -73,7 +73,8 @@ std::unique_ptr<Learner> Learner::load(const std::string& path, const LearnerOpt
   return guarded([&] {
     std::unique_ptr<Learner> learner(
         new Learner(load_model(path, loaded_type(options), options.device, options.heads), options));
-    // A checkpoint gives way to later ones: such a base goes into this learner's own.
+    // Later checkpoints may replace this one, so a base from a checkpoint is saved with this
+    // learner.
     if (options.adapter && !fs::exists(fs::path(path) / "learner.json"))
       learner->base_checksum_ = checksum_of(path);
     return learner;
@@ -123,19 +124,19 @@ void Learner::make_target() {
 void Learner::require_origin() const {
   NLAC_REQUIRE(
       target_ || !moved_, "ERR_VALUE",
-      "steps have moved θ and there is no θ̄ from before them: update the target with τ = 1, before the "
-      "first step or now, to let it begin at θ");
+      "θ̄ does not exist and steps have changed θ: call updateTarget with τ = 1 before the first step, or now "
+      "to start θ̄ at the current θ");
 }
 
 void Learner::require_q_heads() const {
   NLAC_REQUIRE(master_.heads() == Heads::q, "ERR_CONFIG",
-               "the learner has no Q heads: make it with heads \"q\"");
+               "the learner has no Q heads: create it with heads \"q\"");
 }
 
-const Weights& Learner::weights(Which which) {
-  if (which == Which::online) return online_;
-  if (which == Which::reference) {
-    NLAC_REQUIRE(reference_, "ERR_VALUE", "there is no reference: keep one before θ moves away from it");
+const Weights& Learner::weights(WeightSet which) {
+  if (which == WeightSet::online) return online_;
+  if (which == WeightSet::reference) {
+    NLAC_REQUIRE(reference_, "ERR_VALUE", "there is no reference: call keepReference first");
     return *reference_;
   }
   require_origin();
@@ -145,7 +146,7 @@ const Weights& Learner::weights(Which which) {
 
 void Learner::require_value_head() const {
   NLAC_REQUIRE(master_.value.defined(), "ERR_CONFIG",
-               "the learner has no value head: make it with heads \"value\"");
+               "the learner has no value head: create it with heads \"value\"");
 }
 
 Weights& Learner::make_gradients() {

@@ -1,4 +1,4 @@
-// The losses: each is a callback on the rows of a micro batch (micro_batches.cc).
+// The losses. Each is a callback on the rows of a micro batch (micro_batches.cc).
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -15,7 +15,7 @@ LossOutput Learner::token_nll(const std::vector<ScoredText>& texts, bool with_gr
     const std::vector<Text> items = checked(texts);
     LossOutput output{zeros_for(items)};
     score(items, online_, nullptr, with_gradient, [&](const Rows& rows) {
-      LossResult result = linear_token_nll(rows.hidden, online_.head, rows.targets, rows.weights, {},
+      LossResult result = linear_token_nll(rows.hidden, online_.head, rows.targets, rows.row_weights, {},
                                            {1.0, rows.with_gradient, 0}, rows.head_gradient);
       rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
       return result;
@@ -48,14 +48,14 @@ LossOutput Learner::token_kl(const std::vector<DistilledText>& texts, double tem
                    c10::toString(kept.scalar_type()));
     }
     LossOutput output{zeros_for(items)};
-    const Weights* teacher = sampled ? nullptr : &weights(Which::target);
+    const Weights* teacher = sampled ? nullptr : &weights(WeightSet::target);
     score(items, online_, teacher, with_gradient, [&](const Rows& rows) {
       const LossOptions options{temperature, rows.with_gradient, 0};
       LossResult result = teacher ? linear_token_kl(rows.hidden, online_.head, rows.teacher_hidden,
-                                                    teacher->head, rows.weights, rows.targets, divergence,
+                                                    teacher->head, rows.row_weights, rows.targets, divergence,
                                                     support, options, rows.head_gradient)
-                                  : linear_token_nll(rows.hidden, online_.head, rows.targets, rows.weights,
-                                                     {}, options, rows.head_gradient);
+                                  : linear_token_nll(rows.hidden, online_.head, rows.targets,
+                                                     rows.row_weights, {}, options, rows.head_gradient);
       rows.scatter(result.losses, [&](size_t text) { return output.losses[text].data(); });
       return result;
     });
@@ -108,7 +108,7 @@ std::vector<SurrogateOutput> Learner::token_surrogate(const std::vector<Surrogat
           rows.targets, input(&SurrogateText::old_log_probs), input(&SurrogateText::advantages),
           with_reference ? input(&SurrogateText::reference_log_probs) : at::Tensor()};
       LossResult result = linear_token_surrogate(
-          rows.hidden, online_.head, inputs, rows.weights, settings.surrogate,
+          rows.hidden, online_.head, inputs, rows.row_weights, settings.surrogate,
           {0, settings.entropy_coefficient, true},
           {settings.temperature, rows.with_gradient, 0, value.has_value()}, rows.head_gradient);
       give(&SurrogateOutput::losses, result.losses);
@@ -142,14 +142,14 @@ LossResult Learner::value_loss(const Rows& rows, const at::Tensor& values, const
   if (options.clip > 0) {
     const at::Tensor held = values.clamp(old_values - options.clip, old_values + options.clip);
     const at::Tensor held_squares = (held - returns).square();
-    // Where the held value's square is the larger, v itself has no part in the loss.
+    // Where the clipped value's square is larger, the loss does not depend on v.
     slopes = slopes.masked_fill(held_squares > squares, 0);
     squares = at::maximum(squares, held_squares);
   }
   LossResult result;
   result.losses = squares / 2;
   if (rows.with_gradient) {
-    const at::Tensor gradients = (rows.weights * slopes * options.coefficient).unsqueeze(1);
+    const at::Tensor gradients = (rows.row_weights * slopes * options.coefficient).unsqueeze(1);
     result.grad_hidden = linear_backward(gradients, rows.hidden.to(at::kFloat), master_.value,
                                          gradients_->value, gradients_->value_bias);
   }
@@ -169,19 +169,19 @@ std::vector<SoftQOutput> Learner::soft_q(const std::vector<SoftQText>& texts, co
       const std::vector<float> zeros(texts[i].response.size());
       outputs.push_back({zeros, zeros, zeros, zeros, zeros});
     }
-    const Weights& target = weights(Which::target);
+    const Weights& target = weights(WeightSet::target);
 
     score(items, online_, &target, options.with_gradient, [&](const Rows& rows) {
       const auto give = [&](std::vector<float> SoftQOutput::* list, const at::Tensor& values) {
         rows.scatter(values, [&](size_t text) { return (outputs[text].*list).data(); });
       };
-      // A text's actions end where the next row is another text's.
+      // A text's last action is followed by a row of another text.
       std::vector<uint8_t> terminal(rows.places.size(), 1);
       for (size_t row = 0; row + 1 < terminal.size(); ++row)
         terminal[row] = rows.places[row].text != rows.places[row + 1].text;
-      const SoftQRows inputs{rows.targets,
-                             rows.gather([&](size_t text) { return texts[text].rewards.data(); }),
-                             at::tensor(terminal, at::kByte).to(options_.device, at::kBool), rows.weights};
+      const SoftQRows inputs{
+          rows.targets, rows.gather([&](size_t text) { return texts[text].rewards.data(); }),
+          at::tensor(terminal, at::kByte).to(options_.device, at::kBool), rows.row_weights};
       SoftQGradients gradients;
       if (rows.with_gradient) gradients = {rows.head_gradient, gradients_->q};
       const SoftQResult result =

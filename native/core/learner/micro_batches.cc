@@ -12,10 +12,10 @@ using namespace learner;
 
 namespace {
 
-// Contexts and responses in one stream. A response's last token predicts nothing and is left out.
+// Contexts and responses in one stream. A response's last token predicts nothing and is omitted.
 struct Packed {
   Ids ids, lengths;
-  Ids rows;  // those that predict a token of the response whose weight is not 0, in order
+  Ids rows;  // rows that predict a response token of nonzero weight, in order
   void add(const Ids& context, const Ids& response, const std::vector<float>& weights) {
     const int64_t begin = static_cast<int64_t>(ids.size()), tokens = read_tokens(context, response);
     ids.insert(ids.end(), context.begin(), context.end());
@@ -34,7 +34,7 @@ struct Packed {
 
 void Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
                     bool with_gradient, const Loss& loss) {
-  // Micro batches of neighbours, each as many texts as fit on the student's and on the teacher's side.
+  // Consecutive texts, as many as fit on the student's and on the teacher's side.
   struct MicroBatch {
     std::vector<size_t> texts;
     int64_t student = 0, teacher = 0;  // tokens
@@ -72,9 +72,9 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
       }
     }
 
-    // The teacher first: then its activations are gone when the student's tape is made.
+    // The teacher first, so that its activations are freed before the student's tape is allocated.
     if (teacher) {
-      at::Tensor read;  // the rows of those whose states were not kept
+      at::Tensor read;  // the rows of texts without kept states
       if (!teacher_packed.ids.empty())
         read = decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
                    .index_select(0, on_device(teacher_packed.rows, device));
@@ -101,15 +101,14 @@ void Learner::score(const std::vector<Text>& texts, const Weights& weights, cons
     const at::Tensor places = on_device(packed.rows, device);
     rows.hidden = hidden.index_select(0, places);
     rows.targets = on_device(targets, device);
-    rows.weights = rows.gather([&](size_t text) { return texts[text].weights.data(); });
+    rows.row_weights = rows.gather([&](size_t text) { return texts[text].weights.data(); });
     rows.with_gradient = with_gradient;
     if (with_gradient) rows.head_gradient = make_gradients().head;
 
     const LossResult result = loss(rows);
     if (!with_gradient) return;
     if (!at::isfinite(result.losses).all().item<bool>()) {
-      // One value is enough for step() to see; whether the products would have carried it there is not
-      // left to their handling of infinities.
+      // One NaN suffices for step() to skip. The products might not propagate an infinity.
       gradients_->list().front().flatten()[0].fill_(std::numeric_limits<float>::quiet_NaN());
       return;
     }

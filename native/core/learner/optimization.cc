@@ -1,4 +1,4 @@
-// Steps of the optimizer, and what follows θ: the target network and the reference.
+// Optimizer steps, the target network and the reference.
 #include <optional>
 #include <utility>
 
@@ -8,11 +8,11 @@ namespace nlac {
 
 using namespace learner;
 
-StepResult Learner::step(const AdamWOptions& options, const std::string& state,
+StepResult Learner::step(const AdamWOptions& options, const std::string& name,
                          std::optional<double> target_rate) {
   return guarded([&] {
     const std::vector<at::Tensor> gradients = make_gradients().list();
-    AdamWState& moments = moments_[state];
+    AdamWMoments& moments = moments_[name];
     const int64_t before = moments.steps;
     std::optional<TargetUpdate> update;
     if (target_rate) update = target_update(*target_rate);
@@ -20,18 +20,18 @@ StepResult Learner::step(const AdamWOptions& options, const std::string& state,
       const StepResult result = adamw_step(master_.list(), online_.list(), gradients, moments, options,
                                            update ? &*update : nullptr);
       if (!result.skipped) {
-        changed(Which::online);
+        changed(WeightSet::online);
         moved_ = true;
       }
       if (update && result.skipped) update_target(*target_rate);
       if (update && !result.skipped) target_moved();
       return result;
     } catch (...) {
-      if (moments.steps == before) throw;  // nothing has moved
-      // Some parameters may have: no cache and no gradient of theirs holds any more.
+      if (moments.steps == before) throw;  // nothing has changed
+      // Some parameters may have changed, so caches and gradients are invalid.
       moved_ = true;
-      changed(Which::online);
-      if (update) changed(Which::target);
+      changed(WeightSet::online);
+      if (update) changed(WeightSet::target);
       gradients_.reset();
       throw;
     }
@@ -47,7 +47,7 @@ TargetUpdate Learner::target_update(double tau) {
 
 void Learner::target_moved() {
   ++target_updates_;
-  changed(Which::target);
+  changed(WeightSet::target);
 }
 
 void Learner::update_target(double tau) {
@@ -57,7 +57,7 @@ void Learner::update_target(double tau) {
       ema_update(update.target, master_.list(), update.shadow, tau, 0,
                  static_cast<uint64_t>(target_updates_));
     } catch (...) {
-      changed(Which::target);  // some of it may have moved
+      changed(WeightSet::target);  // part of it may have changed
       throw;
     }
     target_moved();
@@ -72,7 +72,7 @@ double Learner::target_distance() {
 
 void Learner::keep_reference() {
   guarded([&] {
-    // With an adapter its masters, not the whole of θ: the base is not copied.
+    // With an adapter only its matrices are copied, not the base.
     const Weights& kept = base_ ? master_ : online_;
     reference_ = on_base(kept.copy_as(options_.dtype, options_.device));
   });
@@ -90,15 +90,15 @@ void Learner::reset_q_heads() {
         weights->q[i].value.copy_(master_.q[i].value);
       }
     }
-    // What was learned of the old ones moves the new ones no more. Heads end every list.
+    // Clears the old heads' gradients and moments. Heads are last in every list.
     const auto forget = [&](const std::vector<at::Tensor>& list) {
       for (size_t i = list.size() - 2 * master_.q.size(); i < list.size(); ++i) list[i].zero_();
     };
     if (gradients_) forget(gradients_->list());
-    for (auto& [name, state] : moments_) {
-      if (state.m.empty()) continue;
-      forget(state.m);
-      forget(state.v);
+    for (auto& [name, moments] : moments_) {
+      if (moments.m.empty()) continue;
+      forget(moments.m);
+      forget(moments.v);
     }
   });
 }

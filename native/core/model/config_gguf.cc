@@ -18,7 +18,7 @@ class GgufReader {
  public:
   explicit GgufReader(const GgufMetadata& metadata) : metadata_(metadata) {}
 
-  // Keys of the architecture are written without its name: integer("block_count").
+  // Keys are given without the architecture's prefix: integer("block_count").
   void set_architecture(const std::string& name) { prefix_ = name + "."; }
 
   std::string text(const std::string& key) const {
@@ -29,24 +29,24 @@ class GgufReader {
     return *text;
   }
 
-  std::optional<int64_t> integer_at(const std::string& key, int64_t least, int64_t most) const {
+  std::optional<int64_t> integer_at(const std::string& key, int64_t min, int64_t max) const {
     const GgufValue* value = find(key);
     if (value == nullptr) return std::nullopt;
-    int64_t number = least - 1;
+    int64_t number = min - 1;
     if (const auto* u = std::get_if<uint64_t>(value)) {
       if (*u <= static_cast<uint64_t>(INT64_MAX)) number = static_cast<int64_t>(*u);
     } else if (const auto* i = std::get_if<int64_t>(value)) {
       number = *i;
     }
-    NLAC_REQUIRE(number >= least && number <= most, format_error, "GGUF metadata: ", key,
-                 " is not an integer from ", least, " to ", most);
+    NLAC_REQUIRE(number >= min && number <= max, format_error, "GGUF metadata: ", key,
+                 " is not an integer from ", min, " to ", max);
     return number;
   }
-  std::optional<int64_t> integer(const char* key, int64_t least, int64_t most) const {
-    return integer_at(prefix_ + key, least, most);
+  std::optional<int64_t> integer(const char* key, int64_t min, int64_t max) const {
+    return integer_at(prefix_ + key, min, max);
   }
-  int64_t required_integer(const char* key, int64_t least, int64_t most) const {
-    const auto value = integer(key, least, most);
+  int64_t required_integer(const char* key, int64_t min, int64_t max) const {
+    const auto value = integer(key, min, max);
     NLAC_REQUIRE(value.has_value(), format_error, "GGUF metadata: ", prefix_, key, " is missing");
     return *value;
   }
@@ -65,7 +65,7 @@ class GgufReader {
     return *value;
   }
 
-  // A key that must hold what nlac computes with anyway, if it is there at all.
+  // If the key exists, its value must be the one that nlac implies.
   void require_number(const char* key, double expected) const {
     const auto value = number(key);
     NLAC_REQUIRE(!value || *value == expected, format_error, "GGUF metadata: ", prefix_, key, " is ", *value,
@@ -85,7 +85,8 @@ class GgufReader {
   std::string full(const char* key) const { return prefix_ + key; }
 
  private:
-  // A float32 in the file was a decimal in the model's configuration: 9.99999974e-06 was written as 1e-5.
+  // A float32 in the file was a decimal in the model's configuration: 9.99999974e-06 was written as
+  // 1e-5.
   static double shortest(double number) {
     const auto narrow = static_cast<float>(number);
     if (static_cast<double>(narrow) != number) return number;
@@ -106,7 +107,7 @@ void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
   const std::string type_key = reader.full("rope.scaling.type");
   const std::string type = reader.find(type_key) != nullptr ? reader.text(type_key) : "none";
   if (const auto factor = reader.number("rope.scale_linear"); type == "none" && factor && *factor != 1.0) {
-    config.rope_scaling = RopeScaling::linear;  // as files of before rope.scaling.type say it
+    config.rope_scaling = RopeScaling::linear;  // the form of files before rope.scaling.type
     config.rope_factor = *factor;
   } else if (type == "none") {
     config.rope_scaling = RopeScaling::none;
@@ -117,7 +118,7 @@ void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
     config.rope_scaling = RopeScaling::yarn;
     config.rope_factor = reader.required_number("rope.scaling.factor");
     config.rope_original_max_positions =
-        reader.integer("rope.scaling.original_context_length", 1, most_positions)
+        reader.integer("rope.scaling.original_context_length", 1, kMaxPositions)
             .value_or(config.max_positions);
     config.rope_beta_fast = reader.number("rope.scaling.yarn_beta_fast").value_or(32.0);
     config.rope_beta_slow = reader.number("rope.scaling.yarn_beta_slow").value_or(1.0);
@@ -132,10 +133,10 @@ void read_gguf_rope(const GgufReader& reader, ModelConfig& config) {
 }
 
 int64_t gguf_vocab_size(const GgufReader& reader) {
-  if (const auto size = reader.integer("vocab_size", 1, most_vocab)) return *size;
+  if (const auto size = reader.integer("vocab_size", 1, kMaxVocab)) return *size;
   const GgufValue* value = reader.find("tokenizer.ggml.tokens");
   const auto* tokens = value != nullptr ? std::get_if<std::vector<std::string>>(value) : nullptr;
-  NLAC_REQUIRE(tokens != nullptr && !tokens->empty() && tokens->size() <= static_cast<size_t>(most_vocab),
+  NLAC_REQUIRE(tokens != nullptr && !tokens->empty() && tokens->size() <= static_cast<size_t>(kMaxVocab),
                format_error, "GGUF metadata: neither ", reader.full("vocab_size"),
                " nor tokenizer.ggml.tokens says how many tokens "
                "there are");
@@ -156,13 +157,13 @@ ModelConfig ModelConfig::from_gguf(const GgufMetadata& metadata, bool has_output
   ModelConfig config;
   config.family = names->family;
   config.vocab_size = gguf_vocab_size(reader);
-  config.hidden_size = reader.required_integer("embedding_length", 1, most_width);
-  config.intermediate_size = reader.required_integer("feed_forward_length", 1, most_width);
-  config.layers = reader.required_integer("block_count", 1, most_layers);
-  config.heads = reader.required_integer("attention.head_count", 1, most_heads);
-  config.kv_heads = reader.integer("attention.head_count_kv", 1, most_heads).value_or(config.heads);
-  config.max_positions = reader.required_integer("context_length", 1, most_positions);
-  if (const auto head_dim = reader.integer("attention.key_length", 1, most_width)) {
+  config.hidden_size = reader.required_integer("embedding_length", 1, kMaxWidth);
+  config.intermediate_size = reader.required_integer("feed_forward_length", 1, kMaxWidth);
+  config.layers = reader.required_integer("block_count", 1, kMaxLayers);
+  config.heads = reader.required_integer("attention.head_count", 1, kMaxHeads);
+  config.kv_heads = reader.integer("attention.head_count_kv", 1, kMaxHeads).value_or(config.heads);
+  config.max_positions = reader.required_integer("context_length", 1, kMaxPositions);
+  if (const auto head_dim = reader.integer("attention.key_length", 1, kMaxWidth)) {
     config.head_dim = *head_dim;
   } else {
     NLAC_REQUIRE(config.hidden_size % config.heads == 0, format_error, "GGUF metadata: ", config.hidden_size,

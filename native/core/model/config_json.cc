@@ -28,15 +28,15 @@ class Section {
 
   std::string where(const char* key) const { return "config.json: " + prefix_ + key; }
 
-  std::optional<int64_t> integer(const char* key, int64_t least, int64_t most) const {
+  std::optional<int64_t> integer(const char* key, int64_t min, int64_t max) const {
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
-    NLAC_REQUIRE(value->is_number_integer() && in_range(*value, least, most), format_error, where(key),
-                 " is ", shown(*value), ", not an integer from ", least, " to ", most);
+    NLAC_REQUIRE(value->is_number_integer() && in_range(*value, min, max), format_error, where(key), " is ",
+                 shown(*value), ", not an integer from ", min, " to ", max);
     return value->get<int64_t>();
   }
-  int64_t required_integer(const char* key, int64_t least, int64_t most) const {
-    const auto value = integer(key, least, most);
+  int64_t required_integer(const char* key, int64_t min, int64_t max) const {
+    const auto value = integer(key, min, max);
     NLAC_REQUIRE(value.has_value(), format_error, where(key), " is missing");
     return *value;
   }
@@ -70,10 +70,10 @@ class Section {
   static std::string shown(const Json& value) { return printable(value.dump()); }
 
  private:
-  static bool in_range(const Json& value, int64_t least, int64_t most) {
+  static bool in_range(const Json& value, int64_t min, int64_t max) {
     // An unsigned value above int64's range would wrap in get<int64_t>().
     if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
-    return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+    return value.get<int64_t>() >= min && value.get<int64_t>() <= max;
   }
 
   const Json& json_;
@@ -99,7 +99,8 @@ Family json_family(const Section& root) {
 }
 
 void read_json_rope(const Section& root, ModelConfig& config) {
-  // transformers 5 keeps everything in rope_parameters; before, rope_theta stood alone beside rope_scaling.
+  // transformers 5 keeps everything in rope_parameters; before, rope_theta stood alone beside
+  // rope_scaling.
   static const Json nothing = Json::object();
   const Json* parameters = root.find("rope_parameters");
   const Json* scaling = root.find("rope_scaling");
@@ -134,8 +135,8 @@ void read_json_rope(const Section& root, ModelConfig& config) {
   } else if (const auto older = rope.text("type")) {
     type = *older;
   }
-  const int64_t original = root.integer("original_max_position_embeddings", 1, most_positions)
-                               .value_or(rope.integer("original_max_position_embeddings", 1, most_positions)
+  const int64_t original = root.integer("original_max_position_embeddings", 1, kMaxPositions)
+                               .value_or(rope.integer("original_max_position_embeddings", 1, kMaxPositions)
                                              .value_or(config.max_positions));
   if (type == "default") {
     config.rope_scaling = RopeScaling::none;
@@ -181,7 +182,7 @@ void read_json_token_ids(const Section& root, ModelConfig& config) {
   config.pad_token_id = root.integer("pad_token_id", -1, config.vocab_size - 1).value_or(-1);
 }
 
-// A sliding window changes what attention sees; nlac's never slides.
+// nlac has no sliding-window attention.
 void refuse_sliding_window(const Section& root) {
   NLAC_REQUIRE(!root.boolean("use_sliding_window", false), format_error, root.where("use_sliding_window"),
                " is true; sliding-window attention is not supported");
@@ -204,17 +205,17 @@ ModelConfig ModelConfig::from_json(const std::string& config_json) {
   ModelConfig config;
   config.family = json_family(root);
   const bool llama = config.family == Family::llama;
-  config.vocab_size = root.required_integer("vocab_size", 1, most_vocab);
-  config.hidden_size = root.required_integer("hidden_size", 1, most_width);
-  config.intermediate_size = root.required_integer("intermediate_size", 1, most_width);
-  config.layers = root.required_integer("num_hidden_layers", 1, most_layers);
-  config.heads = root.required_integer("num_attention_heads", 1, most_heads);
-  config.kv_heads = root.integer("num_key_value_heads", 1, most_heads).value_or(config.heads);
-  config.max_positions = root.required_integer("max_position_embeddings", 1, most_positions);
-  if (const auto head_dim = root.integer("head_dim", 1, most_width)) {
+  config.vocab_size = root.required_integer("vocab_size", 1, kMaxVocab);
+  config.hidden_size = root.required_integer("hidden_size", 1, kMaxWidth);
+  config.intermediate_size = root.required_integer("intermediate_size", 1, kMaxWidth);
+  config.layers = root.required_integer("num_hidden_layers", 1, kMaxLayers);
+  config.heads = root.required_integer("num_attention_heads", 1, kMaxHeads);
+  config.kv_heads = root.integer("num_key_value_heads", 1, kMaxHeads).value_or(config.heads);
+  config.max_positions = root.required_integer("max_position_embeddings", 1, kMaxPositions);
+  if (const auto head_dim = root.integer("head_dim", 1, kMaxWidth)) {
     config.head_dim = *head_dim;
   } else if (config.family == Family::qwen3) {
-    config.head_dim = 128;  // the family's default, whatever the hidden size
+    config.head_dim = 128;  // the family's default for every hidden size
   } else {
     NLAC_REQUIRE(config.hidden_size % config.heads == 0, format_error, root.where("hidden_size"), ": ",
                  config.hidden_size, " does not divide into ", config.heads,

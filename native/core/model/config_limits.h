@@ -1,4 +1,4 @@
-// What the two readers of configurations share (config_json.cc, config_gguf.cc).
+// Shared by the readers of configurations, config_json.cc and config_gguf.cc.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace nlac::config {
 
 inline constexpr const char* format_error = "ERR_MODEL_FORMAT";
 
-// Bounds that no real model comes near, yet products of any two stay far from overflow.
-inline constexpr int64_t most_vocab = int64_t{1} << 24;
-inline constexpr int64_t most_width = int64_t{1} << 20;
-inline constexpr int64_t most_layers = 4096;
-inline constexpr int64_t most_heads = 8192;
-inline constexpr int64_t most_positions = int64_t{1} << 31;
+// Far above every real model; the product of any two does not overflow.
+inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
+inline constexpr int64_t kMaxWidth = int64_t{1} << 20;
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxHeads = 8192;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 
 struct FamilyNames {
   Family family;
@@ -34,7 +34,7 @@ inline const FamilyNames& names_of(Family family) {
                        [&](const FamilyNames& names) { return names.family == family; });
 }
 
-// What both sources must satisfy; `where` opens the message.
+// Checks a configuration. `where` opens the message.
 void validate(const ModelConfig& config, const char* where);
 
 }  // namespace nlac::config

@@ -9,7 +9,7 @@
 namespace nlac {
 
 void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype) {
-  std::vector<at::Tensor> kept;  // what was converted or copied, until it is written
+  std::vector<at::Tensor> kept;  // keeps converted copies until they are written
   std::vector<TensorEntry> entries;
   for (const auto& [name, view] : tensors) {
     const at::Tensor& tensor = kept.emplace_back(view.to(at::kCPU, dtype).contiguous());
@@ -39,7 +39,7 @@ void export_huggingface(const std::string& directory, const ModelConfig& config,
   const std::string generation_json = generation.dump(2) + "\n";
   write_file_atomically((root / "generation_config.json").string(), generation_json.data(),
                         generation_json.size());
-  // Last: a directory with a config.json is a whole model.
+  // Last: a directory with a config.json counts as a complete model.
   write_file_atomically((root / "config.json").string(), config_json.data(), config_json.size());
 }
 

@@ -23,11 +23,11 @@ namespace {
 
 constexpr const char* format_error = "ERR_MODEL_FORMAT";
 
-// --- filling one parameter from a file ---------------------------------------------------------------
+// --- filling one parameter from a file -----------------------------------------------------------
 
-// Where row `row` of a rotary projection lies in a GGUF of the llama architecture. Its converter interleaves
-// the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate neighbours; HF's
-// rotary embedding pairs value i with value i + head_dim / 2.
+// The place of row `row` of a rotary projection in a GGUF of the llama architecture. Its converter
+// interleaves the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate
+// neighbours; HF's rotary embedding pairs value i with value i + head_dim / 2.
 struct Interleaved {
   int64_t head_dim = 0;  // 0: rows lie in order
   int64_t source(int64_t row) const {
@@ -37,10 +37,11 @@ struct Interleaved {
   }
 };
 
-// Reads matrix `entry` into `out`, contiguous on the CPU, float32 or bfloat16, with the same number of
-// elements.
+// Reads matrix `entry` into `out`, contiguous on the CPU, float32 or bfloat16, with the same number
+// of elements.
 void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
-  // A permuted vector is a column: its rows have one value. Block types cannot be read value by value.
+  // A permuted vector is a column: its rows have one value. Block types cannot be read value by
+  // value.
   const bool column = entry.shape.size() == 1 && order.head_dim > 0;
   const int64_t elements = entry.elements();
   std::vector<float> unpacked;
@@ -89,7 +90,7 @@ void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
   }
 }
 
-// The tensors of a file or of all shards, by name; what is left at the end was not expected.
+// The tensors of a file or of all shards, by name. Those left at the end are unexpected.
 class Source {
  public:
   explicit Source(std::string path) : path_(std::move(path)) {}
@@ -108,7 +109,7 @@ class Source {
     std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
   }
 
-  // The tensor of that name and shape. The last use of a name: it counts as expected from here on.
+  // Returns the tensor of that name and shape, and removes it from the unexpected ones.
   const TensorEntry& take(const std::string& name, at::IntArrayRef shape) {
     const TensorEntry* entry = find(name);
     NLAC_REQUIRE(entry != nullptr, format_error, path_, ": tensor ", printable(name), " is missing");
@@ -128,15 +129,15 @@ class Source {
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-// Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's, `order` gives
-// the file's order of that parameter's rows.
+// Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's,
+// `order` gives the file's order of that parameter's rows.
 template <typename FileName, typename Order>
 Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
                      Heads heads, FileName file_name, Order order) {
   NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
                "weights load as float32 or bfloat16, not ", c10::toString(dtype));
-  // Every tensor is found in the file before memory is taken, so that a configuration cannot ask for more
-  // than the file holds. The meta device has shapes alone.
+  // All tensors are looked up before memory is allocated, so that a configuration cannot request
+  // more than the file holds. The meta device has shapes only.
   std::vector<const TensorEntry*> entries;
   for (const auto& [name, shape_only] :
        allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
@@ -165,7 +166,7 @@ std::string read_text(const std::string& path) {
   return {reinterpret_cast<const char*>(file->data()), file->size()};
 }
 
-// --- Hugging Face ------------------------------------------------------------------------------------
+// --- Hugging Face --------------------------------------------------------------------------------
 
 // Instruction-tuned models end a turn with tokens that only generation_config.json lists.
 void add_generation_eos(const std::string& path, ModelConfig& config) {
@@ -215,7 +216,7 @@ LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype,
   return model;
 }
 
-// --- GGUF --------------------------------------------------------------------------------------------
+// --- GGUF ----------------------------------------------------------------------------------------
 
 // GGUF's name of a Hugging Face parameter.
 std::string gguf_name(const std::string& name) {
@@ -238,9 +239,9 @@ std::string gguf_name(const std::string& name) {
          name.substr(part_end);
 }
 
-// The converter writes llama3's rotary scaling as one divisor a frequency instead of the four numbers it came
-// from. They are found again as those of Llama 3 (the factor itself is the largest divisor) and checked
-// against every divisor, so that other scalings are refused rather than approximated.
+// The converter writes llama3's rotary scaling as one divisor per frequency, not as its four
+// parameters. They are recovered as those of Llama 3 (the factor is the largest divisor) and
+// checked against every divisor, so that other scalings are refused and not approximated.
 void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelConfig& config) {
   const int64_t half = config.head_dim / 2;
   NLAC_REQUIRE(entry.shape == std::vector<int64_t>{half}, format_error, path, ": tensor ",
@@ -258,7 +259,7 @@ void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelC
         2 * M_PI * std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(half));
     const double smooth = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
     const double expected = 1.0 / ((1.0 - smooth) / factor + smooth);
-    // Written so that a NaN on either side is refused too.
+    // This form also refuses NaN.
     const bool same = std::abs(factors[static_cast<size_t>(i)] - expected) <= 1e-4 * expected;
     NLAC_REQUIRE(same, format_error, path, ": tensor ", printable(entry.name),
                  " holds rotary factors that are not Llama 3's; the Hugging Face model says what they are");
@@ -278,7 +279,7 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
   LoadedModel model;
   ModelConfig& config = model.config;
   config = ModelConfig::from_gguf(file.metadata, source.find("output.weight") != nullptr);
-  // The metadata do not say which projections have a bias; the first layer's tensors do.
+  // The metadata do not list which projections have a bias; the first layer's tensors show it.
   config.qkv_bias = config.qkv_bias || source.find("blk.0.attn_q.bias") != nullptr;
   config.output_bias = source.find("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = source.find("blk.0.ffn_gate.bias") != nullptr;
@@ -299,7 +300,7 @@ LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device 
 
 }  // namespace
 
-// Whether it is a Hugging Face directory; else it is a .gguf file.
+// Whether the path is a Hugging Face directory; otherwise it is a .gguf file.
 static bool is_huggingface(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);

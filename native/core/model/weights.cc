@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::pair<Heads, const char*> names_of_heads[] = {
     {Heads::none, "none"}, {Heads::value, "value"}, {Heads::q, "q"}};
-// Standard deviation of what a new value of Q says, about.
+// Approximate standard deviation of a new Q head's values.
 constexpr double initial_value = 0.1;
 
 // The fields of a layer, in the order of Weights::list().
@@ -208,11 +208,11 @@ void Weights::add_heads(Heads wanted) {
 }
 
 void Weights::reset_q_heads(const Weights& model) const {
-  // A final-normed hidden state is about as long as the norm's weight.
+  // The length of a final-normed hidden state is about that of the norm's weight.
   const double size = initial_value / model.norm.norm().item<double>();
   for (size_t i = 0; i < q.size(); ++i) {
     q[i].advantage.copy_(model.head);
-    // Random signs, the same in every model: they have but to tell the twins apart.
+    // Random signs, the same in every model; they only need to make the twins differ.
     std::vector<float> value;
     for (int64_t j = 0; j < model.head.size(1); ++j)
       value.push_back(static_cast<float>(philox(0, i, static_cast<uint64_t>(j))[0] % 2 ? size : -size));

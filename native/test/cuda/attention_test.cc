@@ -21,7 +21,8 @@ struct Shape {
   std::vector<int> lengths;  // tokens that each text's query sees
 };
 
-// Texts whose blocks lie in a store in no order, with another layer's between them, queries in rows of something wider.
+// Texts whose blocks lie in a store in no order, with another layer's between them, queries in rows
+// of something wider.
 struct Texts {
   Shape shape;
   int64_t width = 1, blocks = 0, stride, part, q_stride;

@@ -92,8 +92,8 @@ inline std::vector<float> numbers(int64_t count, uint64_t stream, float scale = 
   return values;
 }
 
-// |got - expected| where it is more than so many roundings to the type leave, of the larger of |expected| and 1; else 0.
-// Infinite for what is not a number.
+// |got - expected| where it is more than so many roundings to the type leave, of the larger of
+// |expected| and 1; else 0. Infinite for what is not a number.
 inline double excess(double got, double expected, bool is_bf16, int roundings = 1) {
   const double unit = is_bf16 ? 0x1p-8 : 2e-6;
   const double difference = std::abs(got - expected);

@@ -20,8 +20,8 @@ namespace {
 
 constexpr Rounding rounding{77, 5};
 
-// A tensor on the device and its twin here. They start `shift` elements into their memory, so that with
-// shift 1 no vector is aligned, and a number follows the last, which must stay as it is.
+// A tensor on the device and its twin here. They start `shift` elements into their memory, so that
+// with shift 1 no vector is aligned, and a number follows the last, which must stay as it is.
 class Twins {
  public:
   Twins(const std::vector<float>& values, bool is_bf16, int64_t shift)

@@ -1,4 +1,5 @@
-// Generation against the plain way: the whole text read again for every token, one sequence at a time.
+// Generation against the plain way: the whole text read again for every token, one sequence at a
+// time.
 #include "test/core/generate/engine_examples.h"
 
 using namespace engine_test;
@@ -43,8 +44,8 @@ TEST_CASE("a request gives the same text in a batch as alone") {
 }
 
 TEST_CASE("shared prompts are read once") {
-  // A context of 3 + 16 prompts' own tokens: what one call reads shows in the bytes it keeps only indirectly,
-  // so the second call tells: everything but the last prompt token is found.
+  // A context of 3 + 16 prompts' own tokens: what one call reads shows in the bytes it keeps only
+  // indirectly, so the second call tells: everything but the last prompt token is found.
   Model model;
   Engine engine = model.engine();
   const std::vector<int64_t> prompt = random_ids(50, 4);

@@ -1,4 +1,5 @@
-// Masks against a naive one: of every token, whether some text that fits begins with what is written and the token.
+// Masks against a naive one: of every token, whether some text that fits begins with what is
+// written and the token.
 #include "core/generate/grammar.h"
 
 #include <doctest/doctest.h>

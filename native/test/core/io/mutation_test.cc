@@ -1,5 +1,6 @@
-// The fuzzers' checks without libFuzzer: the seeds, mutated at random but the same on every run. Under the
-// sanitizer builds this is what stands between a hostile file and the parsers on every change.
+// The fuzzers' checks without libFuzzer: the seeds, mutated at random but the same on every run.
+// Under the sanitizer builds this is what stands between a hostile file and the parsers on every
+// change.
 #include <random>
 
 #include "fuzz/exercise.h"

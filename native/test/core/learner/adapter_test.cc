@@ -20,9 +20,9 @@ static void check_int8_generation(at::ScalarType type) {
     (adapted ? adapted_learner() : tiny_learner())->save(directory.path());
     const auto plain = Learner::resume(directory.path(), options);
     const auto rounded = Learner::resume(directory.path(), int8);
-    const std::vector<float> scored = rounded->log_probs(text, Which::online)[0];
-    CHECK(scored == plain->log_probs(text, Which::online)[0]);
-    for (const Which which : {Which::online, Which::target}) {
+    const std::vector<float> scored = rounded->log_probs(text, WeightSet::online)[0];
+    CHECK(scored == plain->log_probs(text, WeightSet::online)[0]);
+    for (const WeightSet which : {WeightSet::online, WeightSet::target}) {
       const auto written = rounded->generate({request}, which, {})[0].log_probs;
       CHECK(written != plain->generate({request}, which, {})[0].log_probs);
       CHECK(furthest(written, scored) < 0.1);
@@ -49,7 +49,8 @@ TEST_CASE("a new adapter changes nothing yet, and only it is trained") {
     for (Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
       const auto plain = Learner::create(tiny_config(family), 1, options_of(dtype));
       const auto learner = Learner::create(tiny_config(family), 1, adapted_options(dtype));
-      CHECK(learner->log_probs(some_texts(), Which::online) == plain->log_probs(some_texts(), Which::online));
+      CHECK(learner->log_probs(some_texts(), WeightSet::online) ==
+            plain->log_probs(some_texts(), WeightSet::online));
       int64_t expected = 0;  // each projection's rank · (in + out), k_proj left out, of two layers
       for (const int64_t sides : {24 + 32, 24 + 16, 32 + 24, 24 + 40, 24 + 40, 40 + 24})
         expected += 2 * 3 * sides;
@@ -124,14 +125,15 @@ TEST_CASE("an adapted learner generates with the probabilities that it scores wi
       if (i == 4) learner->update_target(0.9);
     }
     const GenerateRequest request = request_of(random_ids(6, 9), 12, 0.9, 4);
-    for (Which which : {Which::online, Which::target}) {
+    for (WeightSet which : {WeightSet::online, WeightSet::target}) {
       const GenerateResult result = learner->generate({request}, which, {})[0];
       const auto again = learner->log_probs({{request.tokens, result.tokens, {1.0}}}, which)[0];
       for (size_t j = 0; j < again.size(); ++j)
         CHECK(std::abs(result.log_probs[j] - again[j]) < (dtype == at::kFloat ? 1e-4 : 0.05));
       // The two halves differ, and both from the base.
-      const auto other = learner->log_probs({{request.tokens, result.tokens, {1.0}}},
-                                            which == Which::online ? Which::target : Which::online)[0];
+      const auto other =
+          learner->log_probs({{request.tokens, result.tokens, {1.0}}},
+                             which == WeightSet::online ? WeightSet::target : WeightSet::online)[0];
       CHECK(std::abs(other[0] - again[0]) > 1e-3);
     }
   }
@@ -203,7 +205,7 @@ TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or 
         CHECK(equal(resumed->masters().list(), learner->masters().list()));
         CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
         CHECK(equal(resumed->gradients()->list(), learner->gradients()->list()));
-        for (Which which : {Which::online, Which::target})
+        for (WeightSet which : {WeightSet::online, WeightSet::target})
           CHECK(resumed->log_probs(some_texts(), which) == learner->log_probs(some_texts(), which));
         train(*learner, 2);
         train(*resumed, 2);
@@ -229,7 +231,7 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
     CHECK_FALSE(learner->base()->value.defined());
     learner->keep_reference();
     const auto texts = some_texts();
-    const auto before = learner->log_probs(texts, Which::online);
+    const auto before = learner->log_probs(texts, WeightSet::online);
     SurrogateSettings settings;
     settings.value = ValueOptions{0.5, 0};
     for (int i = 0; i < 3; ++i) {
@@ -237,7 +239,7 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
       for (const ScoredText& text : texts) {
         const size_t tokens = text.response.size();
         episodes.push_back({text,
-                            learner->log_probs({text}, Which::online)[0],
+                            learner->log_probs({text}, WeightSet::online)[0],
                             std::vector<float>(tokens, 1.0f),
                             {},
                             std::vector<float>(tokens, 2.0f),
@@ -247,15 +249,15 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
       CHECK_FALSE(learner->step(quick_step(), "").skipped);
     }
     CHECK(learner->masters().value.ne(0).all().item<bool>());
-    CHECK(learner->log_probs(texts, Which::online) != before);
-    CHECK(learner->log_probs(texts, Which::reference) == before);
+    CHECK(learner->log_probs(texts, WeightSet::online) != before);
+    CHECK(learner->log_probs(texts, WeightSet::reference) == before);
 
     Scratch directory, exported;
     learner->save(directory.path());
     const auto resumed = Learner::resume(directory.path(), options_of(dtype));
     CHECK(equal(resumed->masters().list(), learner->masters().list()));
     CHECK(resumed->values(texts) == learner->values(texts));
-    CHECK(resumed->log_probs(texts, Which::reference) == before);
+    CHECK(resumed->log_probs(texts, WeightSet::reference) == before);
     learner->export_huggingface(exported.path());
     CHECK(Learner::load(exported.path(), options_of(dtype))->parameters() ==
           learner->parameters() - learner->trainable_parameters());
@@ -339,8 +341,8 @@ TEST_CASE("an exported adapted model scores like the learner") {
     Scratch directory;
     learner->export_huggingface(directory.path());
     const auto loaded = Learner::load(directory.path(), options_of());
-    const auto expected = learner->log_probs(some_texts(), Which::online),
-               scores = loaded->log_probs(some_texts(), Which::online);
+    const auto expected = learner->log_probs(some_texts(), WeightSet::online),
+               scores = loaded->log_probs(some_texts(), WeightSet::online);
     for (size_t i = 0; i < scores.size(); ++i)
       for (size_t j = 0; j < scores[i].size(); ++j)
         CHECK(scores[i][j] == doctest::Approx(expected[i][j]).epsilon(1e-4));

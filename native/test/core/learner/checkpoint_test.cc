@@ -30,7 +30,7 @@ TEST_CASE("a resumed learner continues bit for bit") {
       CHECK(equal(resumed->masters().list(), learner->masters().list()));
       CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
       const GenerateRequest request = request_of(random_ids(10, 1), 10, 1.0, 2);
-      for (Which which : {Which::online, Which::target}) {
+      for (WeightSet which : {WeightSet::online, WeightSet::target}) {
         CHECK(resumed->generate({request}, which, {})[0].tokens ==
               learner->generate({request}, which, {})[0].tokens);
       }
@@ -93,5 +93,6 @@ TEST_CASE("an exported model scores like the learner") {
   Scratch directory;
   learner->export_huggingface(directory.path());
   const auto loaded = Learner::load(directory.path(), options_of());
-  CHECK(loaded->log_probs(some_texts(), Which::online) == learner->log_probs(some_texts(), Which::online));
+  CHECK(loaded->log_probs(some_texts(), WeightSet::online) ==
+        learner->log_probs(some_texts(), WeightSet::online));
 }

@@ -56,7 +56,8 @@ inline LearnerOptions options_of(at::ScalarType dtype = at::kFloat, int64_t micr
   return options;
 }
 
-// A float32 learner whose weights are far enough from zero that its predictions differ from token to token.
+// A float32 learner whose weights are far enough from zero that its predictions differ from token
+// to token.
 inline std::unique_ptr<Learner> tiny_learner(const LearnerOptions& options = options_of(),
                                              Family family = Family::llama, uint64_t seed = 1) {
   auto learner = Learner::create(tiny_config(family), seed, options);
@@ -115,8 +116,8 @@ inline bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   return true;
 }
 
-// Compares every parameter's gradient with a central difference along that gradient, and the whole with one
-// along a random direction.
+// Compares every parameter's gradient with a central difference along that gradient, and the whole
+// with one along a random direction.
 inline void check_gradient(Learner& learner, const std::function<double(bool)>& loss) {
   at::NoGradGuard no_grad;
   loss(true);
@@ -221,8 +222,8 @@ inline LearnerOptions q_options(at::ScalarType dtype = at::kFloat, int64_t micro
   return options;
 }
 
-// One turn; several turns, with what an environment said between them; a last observation after the last
-// action; a text without an action; weights below 0.
+// One turn; several turns, with what an environment said between them; a last observation after the
+// last action; a text without an action; weights below 0.
 inline std::vector<SoftQText> some_episodes() {
   std::vector<SoftQText> texts;
   for (const std::vector<float>& weights : {std::vector<float>{1},

@@ -68,10 +68,10 @@ TEST_CASE("no product on a CPU is libtorch's, whose bfloat16 is slow without pro
       if (adapted) options.adapter = AdapterOptions{2, 4.0, projection_names(), 7};
       const auto learner = Learner::create(tiny_config(family), 1, options);
       CHECK(libtorch_products([&] {
-              learner->generate({request_of(random_ids(40, 1), 12)}, Which::online, {});
+              learner->generate({request_of(random_ids(40, 1), 12)}, WeightSet::online, {});
               learner->token_nll(some_texts(), true);
               learner->step(quick_step(), "", {});
-              learner->log_probs(some_texts(), Which::online);
+              learner->log_probs(some_texts(), WeightSet::online);
             }) == 0);
     }
   }
@@ -80,7 +80,7 @@ TEST_CASE("no product on a CPU is libtorch's, whose bfloat16 is slow without pro
 TEST_CASE("log probabilities, logits, losses and generation agree") {
   const auto learner = tiny_learner();
   const auto texts = some_texts();
-  for (Which which : {Which::online, Which::target}) {
+  for (WeightSet which : {WeightSet::online, WeightSet::target}) {
     const auto scores = learner->log_probs(texts, which);
     for (size_t i = 0; i < texts.size(); ++i) {
       CAPTURE(i);
@@ -101,7 +101,7 @@ TEST_CASE("log probabilities, logits, losses and generation agree") {
       CHECK(result.log_probs[j] == doctest::Approx(again[j]).epsilon(1e-4));
   }
   const auto losses = learner->token_nll(texts, false).losses;
-  const auto scores = learner->log_probs(texts, Which::online);
+  const auto scores = learner->log_probs(texts, WeightSet::online);
   for (size_t i = 0; i < texts.size(); ++i) {
     for (size_t j = 0; j < losses[i].size(); ++j)
       CHECK(losses[i][j] == doctest::Approx(-scores[i][j]).epsilon(1e-5));
@@ -162,14 +162,14 @@ TEST_CASE("a student that knows what its teacher knows has nothing to learn") {
   // The same numbers as from the two distributions themselves.
   const std::vector<DistilledText> other = {{random_ids(6, 1), random_ids(4, 3), random_ids(9, 2), 1.0}};
   const auto got = learner->token_kl(other, 2.0, {}, false).losses[0];
-  const auto table = [&](const Ids& context, Which which) {
+  const auto table = [&](const Ids& context, WeightSet which) {
     Ids whole = context;
     whole.insert(whole.end(), other[0].response.begin(), other[0].response.end());
     const at::Tensor all = (learner->logits(whole, which).to(at::kDouble) / 2.0).log_softmax(1);
     return all.narrow(0, static_cast<int64_t>(context.size()) - 1, 9);
   };
-  const at::Tensor student = table(other[0].student, Which::online),
-                   teacher = table(other[0].teacher, Which::target);
+  const at::Tensor student = table(other[0].student, WeightSet::online),
+                   teacher = table(other[0].teacher, WeightSet::target);
   const at::Tensor kl = (teacher.exp() * (teacher - student)).sum(1);
   for (int64_t j = 0; j < 9; ++j)
     CHECK(got[static_cast<size_t>(j)] == doctest::Approx(kl[j].item<double>()).epsilon(1e-4));
@@ -183,7 +183,7 @@ TEST_CASE("a weight a token is the sum over its tokens alone, and one of 0 takes
   texts[3].weights[19] = 0.75;
   const auto learner = tiny_learner(options_of(at::kFloat, 16)), naive = tiny_learner();
   const auto losses = learner->token_nll(texts, true).losses,
-             scores = learner->log_probs(texts, Which::online);
+             scores = learner->log_probs(texts, WeightSet::online);
   for (size_t i = 0; i < texts.size(); ++i) {
     for (size_t j = 0; j < texts[i].response.size(); ++j) {
       CAPTURE(i);
@@ -261,9 +261,9 @@ TEST_CASE("bad arguments are refused before anything is computed") {
   CHECK(kl(0, {}) == "ERR_VALUE");
   CHECK(kl(std::numeric_limits<double>::infinity(), {}) == "ERR_VALUE");
   CHECK(kl(1, {SupportKind::top_k, 0}) == "ERR_VALUE");
-  CHECK(code_of([&] { learner->logits({}, Which::online); }) == "ERR_VALUE");
-  CHECK(code_of([&] { learner->logits({53}, Which::online); }) == "ERR_VALUE");
-  CHECK(code_of([&] { learner->logits(random_ids(97, 1), Which::online); }) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->logits({}, WeightSet::online); }) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->logits({53}, WeightSet::online); }) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->logits(random_ids(97, 1), WeightSet::online); }) == "ERR_VALUE");
   CHECK(code_of([] { Learner::create(tiny_config(), 1, options_of(at::kHalf)); }) == "ERR_VALUE");
   CHECK(code_of([] { Learner::create(tiny_config(), 1, options_of(at::kFloat, 0)); }) == "ERR_VALUE");
   CHECK(learner->token_nll({}, true).losses.empty());

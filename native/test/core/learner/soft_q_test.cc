@@ -193,7 +193,8 @@ TEST_CASE("a resumed learner with Q heads continues bit for bit, and its model i
     CHECK(equal(resumed->masters().list(), learner->masters().list()));
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
 
-    // The checkpoint is a model with heads or without; an export is without, and gets new ones where asked.
+    // The checkpoint is a model with heads or without; an export is without, and gets new ones
+    // where asked.
     Scratch exported;
     resumed->export_huggingface(exported.path());
     for (const Scratch* model : {&exported, &directory})

@@ -20,7 +20,8 @@ SurrogateSettings grpo_settings() {
   return settings;
 }
 
-// Texts that `learner` might have written a few steps ago, with what the environment said in between.
+// Texts that `learner` might have written a few steps ago, with what the environment said in
+// between.
 std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 1) {
   std::mt19937_64 engine(9);
   std::normal_distribution<float> normal;
@@ -29,7 +30,7 @@ std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 
   for (const ScoredText& text : some_texts()) {
     SurrogateText episode{text, {}, {}, {}, {}, {}};
     episode.weights.clear();
-    const auto scores = learner.log_probs({text}, Which::online, temperature)[0];
+    const auto scores = learner.log_probs({text}, WeightSet::online, temperature)[0];
     const auto values = learner.values({text})[0];
     for (size_t j = 0; j < text.response.size(); ++j) {
       const bool written = j % 4 != 2;
@@ -45,8 +46,8 @@ std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 
   return episodes;
 }
 
-// What token_surrogate should give, from the formulas as they are written: float64 autograd down to the hidden
-// states, the float64 decoder from there on.
+// What token_surrogate should give, from the formulas as they are written: float64 autograd down to
+// the hidden states, the float64 decoder from there on.
 struct Expected {
   std::vector<at::Tensor> losses, log_probs, entropies, ratios, values, value_losses;  // per text, [tokens]
   std::vector<at::Tensor> gradients;                                                   // as Weights::list()
@@ -189,7 +190,7 @@ TEST_CASE("the policy that wrote a text has a ratio of 1, and no gradient but it
   const auto learner = tiny_learner();
   std::vector<SurrogateText> texts;
   for (ScoredText& text : some_texts()) {
-    SurrogateText episode{text, learner->log_probs({text}, Which::online)[0], {}, {}, {}, {}};
+    SurrogateText episode{text, learner->log_probs({text}, WeightSet::online)[0], {}, {}, {}, {}};
     episode.advantages.assign(text.response.size(), 1);
     texts.push_back(std::move(episode));
   }
@@ -316,23 +317,23 @@ TEST_CASE("the reference stays where θ was when it was kept") {
     const auto learner = tiny_learner(options_of(dtype));
     const auto texts = some_texts();
     std::string message;
-    CHECK(code_of([&] { learner->log_probs(texts, Which::reference); }, &message) == "ERR_VALUE");
+    CHECK(code_of([&] { learner->log_probs(texts, WeightSet::reference); }, &message) == "ERR_VALUE");
     CHECK(message.find("reference") != std::string::npos);
     const auto step = [&] {
       learner->token_nll(texts, true);
       learner->step(quick_step(), "");
     };
     learner->keep_reference();
-    const auto before = learner->log_probs(texts, Which::online, 0.7);
+    const auto before = learner->log_probs(texts, WeightSet::online, 0.7);
     step();
-    CHECK(learner->log_probs(texts, Which::online, 0.7) != before);
-    CHECK(learner->log_probs(texts, Which::reference, 0.7) == before);
-    CHECK(learner->log_probs(texts, Which::reference) != before);  // another temperature
-    const auto after = learner->log_probs(texts, Which::online);
+    CHECK(learner->log_probs(texts, WeightSet::online, 0.7) != before);
+    CHECK(learner->log_probs(texts, WeightSet::reference, 0.7) == before);
+    CHECK(learner->log_probs(texts, WeightSet::reference) != before);  // another temperature
+    const auto after = learner->log_probs(texts, WeightSet::online);
     learner->keep_reference();
     step();
-    CHECK(learner->log_probs(texts, Which::reference) == after);
-    CHECK(code_of([&] { learner->generate({request_of({1}, 1)}, Which::reference, {}); }) == "ERR_VALUE");
+    CHECK(learner->log_probs(texts, WeightSet::reference) == after);
+    CHECK(code_of([&] { learner->generate({request_of({1}, 1)}, WeightSet::reference, {}); }) == "ERR_VALUE");
   }
 }
 
@@ -341,13 +342,13 @@ TEST_CASE("log probabilities have a temperature") {
   const ScoredText text = some_texts()[0];
   Ids whole = text.prompt;
   whole.insert(whole.end(), text.response.begin(), text.response.end());
-  const at::Tensor table = (learner->logits(whole, Which::online).to(at::kDouble) / 1.7).log_softmax(1);
-  const auto scores = learner->log_probs({text}, Which::online, 1.7)[0];
+  const at::Tensor table = (learner->logits(whole, WeightSet::online).to(at::kDouble) / 1.7).log_softmax(1);
+  const auto scores = learner->log_probs({text}, WeightSet::online, 1.7)[0];
   for (size_t j = 0; j < scores.size(); ++j) {
     const auto row = static_cast<int64_t>(text.prompt.size() + j) - 1;
     CHECK(scores[j] == doctest::Approx(table[row][text.response[j]].item<double>()).epsilon(1e-5));
   }
-  CHECK(code_of([&] { learner->log_probs({text}, Which::online, 0); }) == "ERR_VALUE");
+  CHECK(code_of([&] { learner->log_probs({text}, WeightSet::online, 0); }) == "ERR_VALUE");
 }
 
 TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
@@ -372,19 +373,21 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     const auto resumed = Learner::resume(directory.path(), options_of(dtype));
     CHECK((resumed->options().heads == Heads::value));
     CHECK(equal(resumed->gradients()->list(), learner->gradients()->list()));
-    CHECK(resumed->log_probs(scored, Which::reference) == learner->log_probs(scored, Which::reference));
+    CHECK(resumed->log_probs(scored, WeightSet::reference) ==
+          learner->log_probs(scored, WeightSet::reference));
     train(*learner);
     train(*resumed);
     CHECK(equal(resumed->masters().list(), learner->masters().list()));
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
     CHECK(resumed->values(scored) == learner->values(scored));
 
-    // The reference is written as it is held: a float32 copy of a large model would not fit beside it.
+    // The reference is written as it is held: a float32 copy of a large model would not fit beside
+    // it.
     const auto size = [&](const char* name) { return static_cast<double>(fs::file_size(directory / name)); };
     CHECK(size("reference.safetensors") / size("model.safetensors") ==
           doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));
     const auto wider = Learner::resume(directory.path(), options_of(at::kFloat));
-    CHECK(wider->log_probs(scored, Which::reference).size() == scored.size());
+    CHECK(wider->log_probs(scored, WeightSet::reference).size() == scored.size());
     fs::resize_file(directory / "reference.safetensors", 100);
     CHECK(code_of([&] { Learner::resume(directory.path(), options_of()); }) == "ERR_CHECKPOINT");
   }

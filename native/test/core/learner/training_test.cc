@@ -44,7 +44,7 @@ TEST_CASE("the target moves by τ, and drops what it had cached") {
   CHECK(learner->target_distance() == 0);
   CHECK(learner->target_masters() == nullptr);
   const GenerateRequest request = request_of(random_ids(30, 1), 10);
-  learner->generate({request}, Which::target, {});  // θ̄ is made here, equal to θ
+  learner->generate({request}, WeightSet::target, {});  // θ̄ is made here, equal to θ
   CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
 
   learner->token_nll(some_texts(), true);
@@ -67,9 +67,9 @@ TEST_CASE("the target moves by τ, and drops what it had cached") {
   learner->update_target(1);
   CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
   CHECK(learner->target_distance() == 0);
-  const auto target = learner->generate({request}, Which::target, {})[0];
+  const auto target = learner->generate({request}, WeightSet::target, {})[0];
   CHECK(target.cached_tokens == 0);
-  CHECK(target.tokens == learner->generate({request}, Which::online, {})[0].tokens);
+  CHECK(target.tokens == learner->generate({request}, WeightSet::online, {})[0].tokens);
   CHECK(code_of([&] { learner->update_target(1.5); }) == "ERR_VALUE");
 }
 
@@ -84,7 +84,8 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   step(*used);
   CHECK(equal(used->target_masters()->list(), loaded));
 
-  // Without a use before the step its memory is not taken, and nothing may start from the θ of after.
+  // Without a use before the step its memory is not taken, and nothing may start from the θ of
+  // after.
   const auto unused = tiny_learner();
   step(*unused);
   CHECK(unused->target_masters() == nullptr);
@@ -96,9 +97,9 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
     const std::function<void()> uses[] = {
         [&] { learner->update_target(0.005); },
         [&] { learner->target_distance(); },
-        [&] { learner->generate({request}, Which::target, {}); },
-        [&] { learner->log_probs(some_texts(), Which::target); },
-        [&] { learner->logits(random_ids(5, 1), Which::target); },
+        [&] { learner->generate({request}, WeightSet::target, {}); },
+        [&] { learner->log_probs(some_texts(), WeightSet::target); },
+        [&] { learner->logits(random_ids(5, 1), WeightSet::target); },
         [&] { learner->token_kl(some_distilled(), 1, {}, true); },
     };
     for (const auto& use : uses) {
@@ -143,10 +144,10 @@ TEST_CASE("a target that rides on a step is the one that follows it, where the s
         apart->update_target(rate);
         CHECK(equal(together->masters().list(), apart->masters().list()));
         CHECK(equal(together->target_masters()->list(), apart->target_masters()->list()));
-        for (const Which which : {Which::online, Which::target}) {
+        for (const WeightSet which : {WeightSet::online, WeightSet::target}) {
           const auto written = together->generate({request}, which, {})[0];
           CHECK(written.log_probs == apart->generate({request}, which, {})[0].log_probs);
-          if (which == Which::target) CHECK(written.cached_tokens == 0);
+          if (which == WeightSet::target) CHECK(written.cached_tokens == 0);
         }
       }
     }
@@ -173,7 +174,7 @@ TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
     const auto learner = Learner::create(tiny_config(), 3, options);
     const GenerateRequest request = request_of(random_ids(40, 1), 12);
     std::vector<float> before;  // of θ, and of θ̄ too
-    for (const Which which : {Which::online, Which::target}) {
+    for (const WeightSet which : {WeightSet::online, WeightSet::target}) {
       before = learner->generate({request}, which, {})[0].log_probs;
       CHECK(learner->generate({request}, which, {})[0].cached_tokens == 39);
     }
@@ -184,7 +185,7 @@ TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
     Scratch directory;
     learner->save(directory.path());
     const auto fresh = Learner::resume(directory.path(), options);
-    for (const Which which : {Which::online, Which::target}) {
+    for (const WeightSet which : {WeightSet::online, WeightSet::target}) {
       const auto after = learner->generate({request}, which, {})[0];
       CHECK(after.cached_tokens == 0);
       CHECK(after.log_probs != before);

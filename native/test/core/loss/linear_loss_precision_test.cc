@@ -25,11 +25,12 @@ TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's p
             REQUIRE((got.grad_hidden.scalar_type() == at::kBFloat16));
             // bf16 logits of this size would be off by 1e-2.
             REQUIRE(largest(got.losses, expected.losses) < 2e-5);
-            // With one weight a token, what is left of a sum that cancels is small against its rounded terms.
+            // With one weight a token, what is left of a sum that cancels is small against its
+            // rounded terms.
             if (student_width > 1 || !gradient_by_score(divergence.kind)) {
               REQUIRE(distance(got.grad_hidden, expected.grad_hidden) < 8e-3);
             }
-            REQUIRE(distance(got.grad_weight, expected.grad_weight) < 5e-3);
+            REQUIRE(distance(got.grad_head, expected.grad_head) < 5e-3);
           }
         }
       }
@@ -45,15 +46,14 @@ TEST_CASE("student and teacher may differ in type and lie across memory") {
       CAPTURE(c10::toString(student));
       CAPTURE(c10::toString(teacher));
       const bool dual = student == wide || teacher == wide;
-      const at::Tensor grad_weight = at::zeros({200, 12}, dual ? wide : at::kFloat);
-      const LossResult got =
-          linear_token_kl(in.student_hidden.to(student), in.student_weight.to(student).t().contiguous().t(),
-                          in.teacher_hidden.to(teacher).t().contiguous().t(),
-                          in.teacher_weight.to(teacher).t().contiguous().t(), in.weights, {}, {}, supports[0],
-                          {}, grad_weight);
+      const at::Tensor grad_head = at::zeros({200, 12}, dual ? wide : at::kFloat);
+      const LossResult got = linear_token_kl(
+          in.student_hidden.to(student), in.student_head.to(student).t().contiguous().t(),
+          in.teacher_hidden.to(teacher).t().contiguous().t(),
+          in.teacher_head.to(teacher).t().contiguous().t(), in.weights, {}, {}, supports[0], {}, grad_head);
       CHECK(largest(got.losses, expected.losses) < 2e-5);
       CHECK(distance(got.grad_hidden, expected.grad_hidden) < 6e-3);
-      CHECK(distance(grad_weight, expected.grad_weight) < 4e-3);
+      CHECK(distance(grad_head, expected.grad_head) < 4e-3);
     }
   }
 }
@@ -61,12 +61,12 @@ TEST_CASE("student and teacher may differ in type and lie across memory") {
 TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would stop growing") {
   // Every call adds the same small gradient; past 256 of them bf16 no longer notices one more.
   const Inputs in = make(40, 60, 16, 16).to(at::kBFloat16);
-  const at::Tensor once = ours(in, 1, supports[0]).grad_weight;
+  const at::Tensor once = ours(in, 1, supports[0]).grad_head;
   const at::Tensor total = at::zeros({60, 16}), low = at::zeros({60, 16}, at::kBFloat16);
   constexpr int calls = 2000;
   for (int i = 0; i < calls; ++i) {
-    linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights,
-                    {}, {}, supports[0], {}, total);
+    linear_token_kl(in.student_hidden, in.student_head, in.teacher_hidden, in.teacher_head, in.weights, {},
+                    {}, supports[0], {}, total);
     low.add_(once.to(at::kBFloat16));
   }
   CHECK(distance(total, once * calls) < 1e-4);
@@ -81,8 +81,7 @@ TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would
   Inputs single = many;
   for (at::Tensor* t : {&single.student_hidden, &single.teacher_hidden, &single.weights})
     *t = t->narrow(0, 0, 1);
-  CHECK(distance(ours(many, 1, supports[0]).grad_weight, ours(single, 1, supports[0]).grad_weight * 4096) <
-        1e-5);
+  CHECK(distance(ours(many, 1, supports[0]).grad_head, ours(single, 1, supports[0]).grad_head * 4096) < 1e-5);
 }
 
 TEST_CASE("results do not depend on the number of threads") {
@@ -97,7 +96,7 @@ TEST_CASE("results do not depend on the number of threads") {
         const Outcome more = ours(in, 1, supports[0], divergence);
         CHECK(at::equal(more.losses, one.losses));
         CHECK(at::equal(more.grad_hidden, one.grad_hidden));
-        CHECK(at::equal(more.grad_weight, one.grad_weight));
+        CHECK(at::equal(more.grad_head, one.grad_head));
       }
     }
   }
@@ -115,10 +114,10 @@ TEST_CASE("a hidden state that is not finite shows in its row's loss and in the 
           CHECK_FALSE(std::isfinite(got.losses[1].item<float>()));
           CHECK(std::isfinite(got.losses[0].item<float>()));
           CHECK(at::isfinite(got.grad_hidden[2]).all().item<bool>());
-          CHECK_FALSE(std::isfinite(got.grad_weight.sum().item<float>()));
+          CHECK_FALSE(std::isfinite(got.grad_head.sum().item<float>()));
           in.weights[1] = 0;
           const Outcome masked = ours(in.to(type), 1, support, divergence);
-          CHECK(at::isfinite(masked.grad_weight).all().item<bool>());
+          CHECK(at::isfinite(masked.grad_head).all().item<bool>());
           CHECK(masked.losses[1].item<float>() == 0);
           CHECK(masked.grad_hidden[1].abs().max().item<float>() == 0);
         }
@@ -130,23 +129,23 @@ TEST_CASE("a hidden state that is not finite shows in its row's loss and in the 
 TEST_CASE("logits are not rounded to bfloat16: near distributions would lose their gradient") {
   Inputs in = make(24, 2000, 64, 64, 2);
   in.teacher_hidden = in.student_hidden + 0.05 * at::randn_like(in.student_hidden);
-  in.teacher_weight = in.student_weight;
+  in.teacher_head = in.student_head;
   in = in.to(at::kBFloat16);
   for (const Divergence& divergence : {divergences[0], divergences[2], divergences[3]}) {
     const Outcome exact = reference(in, 1, supports[0], divergence),
                   got = ours(in, 1, supports[0], divergence);
     CHECK(distance(got.grad_hidden, exact.grad_hidden) < 5e-3);  // the gradient itself is bf16
-    CHECK(distance(got.grad_weight, exact.grad_weight) < 3e-3);
+    CHECK(distance(got.grad_head, exact.grad_head) < 3e-3);
     CHECK(distance(got.losses, exact.losses) < 1e-3);
     // The same with logits rounded: what would be if they were.
     const auto rounded = [](const at::Tensor& hidden, const at::Tensor& weight) {
       return hidden.to(wide).mm(weight.to(wide).t()).to(at::kBFloat16);
     };
     Inputs low = in;
-    low.student_hidden = rounded(in.student_hidden, in.student_weight);
-    low.teacher_hidden = rounded(in.teacher_hidden, in.teacher_weight);
-    low.student_weight = low.teacher_weight = at::eye(2000);
+    low.student_hidden = rounded(in.student_hidden, in.student_head);
+    low.teacher_hidden = rounded(in.teacher_hidden, in.teacher_head);
+    low.student_head = low.teacher_head = at::eye(2000);
     const at::Tensor gradient = reference(low, 1, supports[0], divergence).grad_hidden;
-    CHECK(distance(gradient.mm(in.student_weight.to(wide)), exact.grad_hidden) > 0.03);
+    CHECK(distance(gradient.mm(in.student_head.to(wide)), exact.grad_hidden) > 0.03);
   }
 }

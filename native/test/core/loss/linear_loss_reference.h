@@ -23,20 +23,20 @@ using nlac::test::code_of;
 inline const at::ScalarType wide = at::kDouble;
 
 struct Inputs {
-  at::Tensor student_hidden, student_weight, teacher_hidden, teacher_weight, weights, targets;
+  at::Tensor student_hidden, student_head, teacher_hidden, teacher_head, weights, targets;
 
   Inputs to(at::ScalarType type) const {
     return {student_hidden.to(type),
-            student_weight.to(type),
+            student_head.to(type),
             teacher_hidden.to(type),
-            teacher_weight.to(type),
+            teacher_head.to(type),
             weights,
             targets};
   }
 
   Inputs on(at::Device device) const {
-    return {student_hidden.to(device), student_weight.to(device), teacher_hidden.to(device),
-            teacher_weight.to(device), weights.to(device),        targets.to(device)};
+    return {student_hidden.to(device), student_head.to(device), teacher_hidden.to(device),
+            teacher_head.to(device),   weights.to(device),      targets.to(device)};
   }
 };
 
@@ -46,30 +46,31 @@ inline Inputs make(int64_t rows, int64_t vocab, int64_t student_width, int64_t t
   at::manual_seed(static_cast<uint64_t>(rows * 1000 + vocab));
   Inputs in;
   in.student_hidden = at::randn({rows, student_width}) * size;
-  in.student_weight = at::randn({vocab, student_width}) / std::sqrt(static_cast<double>(student_width));
+  in.student_head = at::randn({vocab, student_width}) / std::sqrt(static_cast<double>(student_width));
   in.teacher_hidden = at::randn({rows, teacher_width}) * size;
-  in.teacher_weight = at::randn({vocab, teacher_width}) / std::sqrt(static_cast<double>(teacher_width));
+  in.teacher_head = at::randn({vocab, teacher_width}) / std::sqrt(static_cast<double>(teacher_width));
   in.weights = at::rand({rows}) + 0.1;
   in.targets = at::randint(vocab, {rows}, at::kLong);
   return in;
 }
 
 struct Outcome {
-  at::Tensor losses, grad_hidden, grad_weight;
+  at::Tensor losses, grad_hidden, grad_head;
 };
 
-// torch's own operators and autograd, in the type given. `weight` rows of 0 multiply, nothing is left out.
+// torch's own operators and autograd, in the type given. `weight` rows of 0 multiply, nothing is
+// left out.
 inline Outcome reference(const Inputs& given, double temperature, const Support& support,
                          const Divergence& divergence = {}, at::ScalarType type = wide) {
   const Inputs in = given.to(type);
   const at::Tensor hidden = in.student_hidden.detach().clone().requires_grad_();
-  const at::Tensor weight = in.student_weight.detach().clone().requires_grad_();
+  const at::Tensor weight = in.student_head.detach().clone().requires_grad_();
   const at::Tensor log_s = at::log_softmax(hidden.mm(weight.t()) / temperature, -1);
   at::Tensor losses;
   if (support.kind == SupportKind::sampled) {
     losses = log_s.gather(1, in.targets.unsqueeze(1)).squeeze(1).neg();
   } else {
-    const at::Tensor teacher = in.teacher_hidden.mm(in.teacher_weight.t()) / temperature;
+    const at::Tensor teacher = in.teacher_hidden.mm(in.teacher_head.t()) / temperature;
     at::Tensor log_p = at::log_softmax(teacher, -1), log_q = log_s;
     if (support.kind == SupportKind::top_k && support.k < teacher.size(1)) {
       const at::Tensor top = std::get<1>(teacher.topk(support.k, -1));
@@ -104,11 +105,11 @@ inline Outcome ours(const Inputs& in, double temperature, const Support& support
                     const Divergence& divergence = {}, bool with_gradient = true,
                     int64_t workspace_bytes = 0) {
   const auto type = in.student_hidden.scalar_type() == wide ? wide : at::kFloat;
-  const at::Tensor grad_weight = at::zeros_like(in.student_weight, type);
-  const LossResult result = linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden,
-                                            in.teacher_weight, in.weights, in.targets, divergence, support,
-                                            {temperature, with_gradient, workspace_bytes}, grad_weight);
-  return {result.losses, result.grad_hidden, grad_weight};
+  const at::Tensor grad_head = at::zeros_like(in.student_head, type);
+  const LossResult result = linear_token_kl(in.student_hidden, in.student_head, in.teacher_hidden,
+                                            in.teacher_head, in.weights, in.targets, divergence, support,
+                                            {temperature, with_gradient, workspace_bytes}, grad_head);
+  return {result.losses, result.grad_hidden, grad_head};
 }
 
 // ‖a - b‖ / ‖b‖; the absolute norm where b is as good as 0.

@@ -34,14 +34,14 @@ TEST_CASE("losses and gradients agree with float64 autograd") {
                 REQUIRE(single.grad_hidden.sizes() == in.student_hidden.sizes());
                 REQUIRE(largest(single.losses, expected.losses) < 1e-5);
                 REQUIRE(distance(single.grad_hidden, expected.grad_hidden) < 1e-5);
-                REQUIRE(distance(single.grad_weight, expected.grad_weight) < 1e-5);
+                REQUIRE(distance(single.grad_head, expected.grad_head) < 1e-5);
                 REQUIRE(largest(dual.losses, expected.losses) < 1e-12);
                 REQUIRE(distance(dual.grad_hidden, expected.grad_hidden) < 1e-11);
-                REQUIRE(distance(dual.grad_weight, expected.grad_weight) < 1e-11);
+                REQUIRE(distance(dual.grad_head, expected.grad_head) < 1e-11);
                 const Outcome alone = ours(in, temperature, support, divergence, false);
                 REQUIRE(largest(alone.losses, single.losses) < 1e-6);
                 REQUIRE_FALSE(alone.grad_hidden.defined());
-                REQUIRE(alone.grad_weight.count_nonzero().item<int64_t>() == 0);
+                REQUIRE(alone.grad_head.count_nonzero().item<int64_t>() == 0);
               }
             }
           }
@@ -71,7 +71,7 @@ TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest:
             const bool rounded = type == at::kBFloat16;
             REQUIRE(largest(got.losses.cpu(), expected.losses) < 2e-5);
             REQUIRE(distance(got.grad_hidden.cpu(), expected.grad_hidden) < (rounded ? 8e-3 : 2e-5));
-            REQUIRE(distance(got.grad_weight.cpu(), expected.grad_weight) < (rounded ? 5e-3 : 2e-5));
+            REQUIRE(distance(got.grad_head.cpu(), expected.grad_head) < (rounded ? 5e-3 : 2e-5));
           }
         }
       }
@@ -81,18 +81,18 @@ TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest:
 
 TEST_CASE("the gradient is that of central differences") {
   const Inputs in = make(5, 37, 6, 4, 2).to(wide);
-  const at::Tensor direction = at::randn_like(in.student_hidden), across = at::randn_like(in.student_weight);
+  const at::Tensor direction = at::randn_like(in.student_hidden), across = at::randn_like(in.student_head);
   for (const Divergence& divergence : divergences) {
     for (const Support& support : {supports[0], supports[2]}) {
       const auto objective = [&](double step) {
         Inputs moved = in;
         moved.student_hidden = in.student_hidden + step * direction;
-        moved.student_weight = in.student_weight + step * across;
+        moved.student_head = in.student_head + step * across;
         return (ours(moved, 1.3, support, divergence, false).losses * in.weights).sum().item<double>();
       };
       const Outcome got = ours(in, 1.3, support, divergence);
       const double slope =
-          ((got.grad_hidden * direction).sum() + (got.grad_weight * across).sum()).item<double>();
+          ((got.grad_hidden * direction).sum() + (got.grad_head * across).sum()).item<double>();
       CHECK((objective(1e-5) - objective(-1e-5)) / 2e-5 == doctest::Approx(slope).epsilon(1e-7));
     }
   }
@@ -101,15 +101,15 @@ TEST_CASE("the gradient is that of central differences") {
 TEST_CASE("gradients add up, negative weights subtract, an undefined matrix gradient is left out") {
   const Inputs in = make(7, 50, 8, 8);
   const Outcome once = ours(in, 1, supports[0]);
-  const at::Tensor grad_weight = at::ones({50, 8});
+  const at::Tensor grad_head = at::ones({50, 8});
   const auto call = [&](const at::Tensor& weights, const at::Tensor& into) {
-    return linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight,
-                           weights, {}, {}, supports[0], {}, into);
+    return linear_token_kl(in.student_hidden, in.student_head, in.teacher_hidden, in.teacher_head, weights,
+                           {}, {}, supports[0], {}, into);
   };
-  call(in.weights, grad_weight);
-  CHECK(largest(grad_weight, once.grad_weight + 1) < 1e-6);
-  const LossResult negative = call(-in.weights, grad_weight);
-  CHECK(largest(grad_weight, at::ones({50, 8})) < 1e-6);
+  call(in.weights, grad_head);
+  CHECK(largest(grad_head, once.grad_head + 1) < 1e-6);
+  const LossResult negative = call(-in.weights, grad_head);
+  CHECK(largest(grad_head, at::ones({50, 8})) < 1e-6);
   CHECK(at::equal(negative.grad_hidden, -once.grad_hidden));
   CHECK(at::equal(negative.losses, once.losses));
   CHECK(at::equal(call(in.weights, {}).grad_hidden, once.grad_hidden));
@@ -122,14 +122,14 @@ TEST_CASE("equal distributions have loss and gradient 0, near ones a loss that i
     CAPTURE(divergence.beta);
     Inputs in = make(7, 1000, 16, 16, 3);
     in.teacher_hidden = in.student_hidden;
-    in.teacher_weight = in.student_weight;
+    in.teacher_head = in.student_head;
     for (const Support& support : {supports[0], supports[2]}) {
       const Outcome same = ours(in, 1, support, divergence);
       CHECK(same.losses.abs().max().item<double>() == 0);
       CHECK(same.grad_hidden.abs().max().item<double>() == 0);
     }
     // A divergence of 1e-6 drowns in float32 if terms of the size of 1 are added to get it.
-    in.teacher_weight = in.student_weight + at::randn_like(in.student_weight) * 1e-4;
+    in.teacher_head = in.student_head + at::randn_like(in.student_head) * 1e-4;
     const Outcome expected = reference(in, 1, supports[0], divergence),
                   near = ours(in, 1, supports[0], divergence);
     const double size = expected.losses.mean().item<double>();
@@ -172,18 +172,19 @@ TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32"
         CAPTURE(static_cast<int>(divergence.kind));
         CAPTURE(divergence.beta);
         Inputs in = make(8, vocab, 1, 1);
-        // The student's and the teacher's logits reach ±1e4, alike in some rows and opposed in others.
+        // The student's and the teacher's logits reach ±1e4, alike in some rows and opposed in
+        // others.
         in.student_hidden = at::full({8, 1}, 100.0f);
         in.teacher_hidden = at::full({8, 1}, 100.0f);
         in.teacher_hidden.slice(0, 0, 4).neg_();
-        in.student_weight = at::rand({vocab, 1}) * 2 - 1;
-        in.student_weight[0] = 100.0f;
-        in.student_weight[1] = -100.0f;
-        in.teacher_weight = in.student_weight.clone();
+        in.student_head = at::rand({vocab, 1}) * 2 - 1;
+        in.student_head[0] = 100.0f;
+        in.student_head[1] = -100.0f;
+        in.teacher_head = in.student_head.clone();
         const Outcome exact = reference(in, 1, support, divergence),
                       torch = reference(in, 1, support, divergence, at::kFloat);
         const Outcome got = ours(in, 1, support, divergence);
-        for (const at::Tensor& t : {got.losses, got.grad_hidden, got.grad_weight}) {
+        for (const at::Tensor& t : {got.losses, got.grad_hidden, got.grad_head}) {
           REQUIRE(at::isfinite(t).all().item<bool>());
         }
         // Where torch's own float32 is not finite, nothing need be worse.
@@ -193,8 +194,8 @@ TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32"
         CHECK(no_worse(largest(got.losses, exact.losses), largest(torch.losses, exact.losses), 1e-3));
         CHECK(no_worse(distance(got.grad_hidden, exact.grad_hidden),
                        distance(torch.grad_hidden, exact.grad_hidden), 1e-6));
-        CHECK(no_worse(distance(got.grad_weight, exact.grad_weight),
-                       distance(torch.grad_weight, exact.grad_weight), 1e-6));
+        CHECK(no_worse(distance(got.grad_head, exact.grad_head), distance(torch.grad_head, exact.grad_head),
+                       1e-6));
       }
     }
   }
@@ -204,13 +205,13 @@ TEST_CASE("a bucket whose mass underflows stays finite and keeps its gradient") 
   // One token holds everything on the teacher's side; on the student's the bucket does.
   Inputs in = make(1, 4, 1, 1);
   in.student_hidden.fill_(1), in.teacher_hidden.fill_(1), in.weights.fill_(1);
-  in.teacher_weight = at::tensor({200.0f, 0.0f, 0.0f, 0.0f}).unsqueeze(1);
-  in.student_weight = at::tensor({-200.0f, 0.0f, 1.0f, 0.0f}).unsqueeze(1);
+  in.teacher_head = at::tensor({200.0f, 0.0f, 0.0f, 0.0f}).unsqueeze(1);
+  in.student_head = at::tensor({-200.0f, 0.0f, 1.0f, 0.0f}).unsqueeze(1);
   const Support one{SupportKind::top_k, 1};
   const Outcome expected = reference(in, 1, one), got = ours(in, 1, one);
   CHECK(got.losses.item<double>() == doctest::Approx(expected.losses.item<double>()).epsilon(1e-6));
-  CHECK(largest(got.grad_weight, expected.grad_weight) < 1e-6);
-  CHECK(got.grad_weight[0].item<double>() == doctest::Approx(-1));
+  CHECK(largest(got.grad_head, expected.grad_head) < 1e-6);
+  CHECK(got.grad_head[0].item<double>() == doctest::Approx(-1));
 }
 
 TEST_CASE("results do not depend on where chunks begin") {
@@ -230,7 +231,7 @@ TEST_CASE("results do not depend on where chunks begin") {
           const Outcome part = ours(in, 1, support, divergence, true, bytes);
           REQUIRE(largest(part.losses, whole.losses) < 1e-5);
           REQUIRE(at::equal(part.grad_hidden, whole.grad_hidden));
-          REQUIRE(distance(part.grad_weight, whole.grad_weight) < 1e-5);
+          REQUIRE(distance(part.grad_head, whole.grad_head) < 1e-5);
           const Outcome alone = ours(in, 1, support, divergence, false, bytes);
           REQUIRE(largest(alone.losses, whole.losses) < 1e-5);
         }
@@ -288,15 +289,15 @@ TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's si
   const int64_t logits = rows * vocab * 2;  // of one head, in bf16: 24 MB
   for (const auto type : {at::kBFloat16, at::kFloat}) {
     const Inputs in = make(rows, vocab, width, width).to(type);
-    const at::Tensor grad_weight = at::zeros({vocab, width});
+    const at::Tensor grad_head = at::zeros({vocab, width});
     for (const Support& support : {supports[0], supports[2], supports[5]}) {
       for (const Divergence& divergence : {divergences[0], divergences[3]}) {
         if (!go_together(divergence, support)) continue;
         CAPTURE(c10::toString(type));
         CAPTURE(static_cast<int>(support.kind));
         const int64_t peak = peak_of([&] {
-          linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight,
-                          in.weights, in.targets, divergence, support, {1, true, logits / 10}, grad_weight);
+          linear_token_kl(in.student_hidden, in.student_head, in.teacher_hidden, in.teacher_head, in.weights,
+                          in.targets, divergence, support, {1, true, logits / 10}, grad_head);
         });
         CHECK(peak > logits / 20);  // counted at all
         CHECK(peak < logits / 8);
@@ -307,14 +308,14 @@ TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's si
 
 TEST_CASE("arguments that do not fit are refused with their code") {
   const Inputs good = make(4, 10, 6, 5);
-  const at::Tensor grad_weight = at::zeros({10, 6});
+  const at::Tensor grad_head = at::zeros({10, 6});
   const auto code = [&](const auto& change, double temperature = 1, Support support = {},
                         Divergence divergence = {}) {
     Inputs in = good;
-    at::Tensor into = grad_weight;
+    at::Tensor into = grad_head;
     change(in, into);
     return code_of([&] {
-      linear_token_kl(in.student_hidden, in.student_weight, in.teacher_hidden, in.teacher_weight, in.weights,
+      linear_token_kl(in.student_hidden, in.student_head, in.teacher_hidden, in.teacher_head, in.weights,
                       in.targets, divergence, support, {temperature, true, 0}, into);
     });
   };
@@ -330,10 +331,10 @@ TEST_CASE("arguments that do not fit are refused with their code") {
   CHECK(code(nothing, 1, {SupportKind::top_k, 0}) == "ERR_VALUE");
   CHECK(code([](Inputs& in, auto&) { in.student_hidden = at::zeros({4, 7}); }) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.student_hidden = at::zeros({4}); }) == "ERR_SHAPE");
-  CHECK(code([](Inputs& in, auto&) { in.student_weight = at::Tensor(); }) == "ERR_SHAPE");
-  CHECK(code([](Inputs& in, auto&) { in.student_weight = at::zeros({0, 6}); }) == "ERR_SHAPE");
+  CHECK(code([](Inputs& in, auto&) { in.student_head = at::Tensor(); }) == "ERR_SHAPE");
+  CHECK(code([](Inputs& in, auto&) { in.student_head = at::zeros({0, 6}); }) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = at::zeros({3, 5}); }) == "ERR_SHAPE");
-  CHECK(code([](Inputs& in, auto&) { in.teacher_weight = at::zeros({11, 5}); }) == "ERR_SHAPE");
+  CHECK(code([](Inputs& in, auto&) { in.teacher_head = at::zeros({11, 5}); }) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = at::Tensor(); }) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.weights = at::zeros({5}); }) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.student_hidden = in.student_hidden.to(at::kLong); }) == "ERR_VALUE");
@@ -348,7 +349,7 @@ TEST_CASE("arguments that do not fit are refused with their code") {
     CHECK(code(nothing, 1, sampled, divergence) ==
           (gradient_by_score(divergence.kind) ? "ERR_VALUE" : "none"));
   }
-  CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = in.teacher_weight = at::Tensor(); }, 1, sampled) ==
+  CHECK(code([](Inputs& in, auto&) { in.teacher_hidden = in.teacher_head = at::Tensor(); }, 1, sampled) ==
         "none");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::Tensor(); }, 1, sampled) == "ERR_SHAPE");
   CHECK(code([](Inputs& in, auto&) { in.targets = at::zeros({4}); }, 1, sampled) == "ERR_VALUE");

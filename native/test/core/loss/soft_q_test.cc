@@ -130,7 +130,8 @@ TEST_CASE("the value of a head is the soft value of its Q") {
   const at::Tensor q = value + alpha * hidden.mm(head.advantage.t()).log_softmax(1);
   CHECK(difference(alpha * (q / alpha).logsumexp(1), value.squeeze(1)) < 1e-12);
 
-  // Twins that say the same are one: their minimum is either, and so the policy that they hold is theirs.
+  // Twins that say the same are one: their minimum is either, and so the policy that they hold is
+  // theirs.
   Problem tied = problem;
   for (SoftQSide* side : {&tied.online, &tied.target}) {
     side->q[1] = side->q[0];

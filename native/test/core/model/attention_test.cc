@@ -88,7 +88,8 @@ TEST_CASE("the blockwise attention that other devices run is the formula, with i
           const AttentionGradients gradients =
               blockwise_attention_backward(at_output, q, keys, values, attended, block);
           CHECK((gradients.q.scalar_type() == dtype));
-          // Those of q and k are differences of what v's is made of; among few keys little of it is left.
+          // Those of q and k are differences of what v's is made of; among few keys little of it is
+          // left.
           const double floor = exact.v.norm().item<double>();
           CHECK(relative(gradients.q, exact.q, floor) < allowed);
           CHECK(relative(gradients.keys.transpose(0, 1), exact.k, floor) < allowed);

@@ -26,7 +26,8 @@ inline at::Tensor random(at::IntArrayRef shape, double scale = 1.0) {
 
 inline double largest(const at::Tensor& x) { return x.to(at::kDouble).abs().max().item<double>(); }
 
-// The largest difference from the exact result, in units of half a bfloat16 step at that result's size.
+// The largest difference from the exact result, in units of half a bfloat16 step at that result's
+// size.
 inline double half_steps(const at::Tensor& result, const at::Tensor& exact, double floor) {
   const at::Tensor step = exact.abs().clamp_min(floor) * std::ldexp(1.0, -8);
   return largest((result.to(at::kDouble) - exact) / step);
@@ -37,8 +38,8 @@ inline double relative(const at::Tensor& result, const at::Tensor& exact, double
          std::max(exact.norm().item<double>(), floor);
 }
 
-// Causal attention as the formula says it, in float64, with autograd's gradients. q [fresh, heads, head_dim],
-// k and v [length, kv_heads, head_dim], the queries being the last.
+// Causal attention as the formula says it, in float64, with autograd's gradients. q [fresh, heads,
+// head_dim], k and v [length, kv_heads, head_dim], the queries being the last.
 struct Formula {
   at::Tensor output, q, k, v;
 };

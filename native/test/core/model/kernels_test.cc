@@ -1,5 +1,5 @@
-// linear.h and elementwise.h by the CPU's kernels against float64 runs of the same functions, which take libtorch's
-// operators.
+// linear.h and elementwise.h by the CPU's kernels against float64 runs of the same functions, which
+// take libtorch's operators.
 #include "test/core/model/kernels_reference.h"
 
 using namespace kernels_test;
@@ -193,7 +193,8 @@ TEST_CASE("a matrix in int8: no weight is half a step off, and a row's result is
       CHECK(at::equal(packed.forward(x.narrow(0, 3, rows), bias), many.narrow(0, 3, rows)));
     }
 
-    // Of weights that are steps nothing is rounded; a power of two is an exact scale, each group's its own.
+    // Of weights that are steps nothing is rounded; a power of two is an exact scale, each group's
+    // its own.
     at::Tensor steps = at::randint(-127, 128, {out, in}, at::kDouble);
     for (const at::Tensor& group : steps.split(cpu::int8_group, 1)) {
       group.select(1, 0).fill_(127);

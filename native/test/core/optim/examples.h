@@ -68,27 +68,27 @@ inline at::Tensor misaligned(const at::Tensor& tensor) {
 // All that a step reads and writes, with a bf16 copy and a moving average with a bf16 shadow.
 struct Training {
   Tensors masters, compute, gradients;
-  AdamWState state;
+  AdamWMoments moments;
   TargetUpdate update;
 
   explicit Training(const Tensors& start) : masters(copies(start)) {
     for (const at::Tensor& w : masters) {
       compute.push_back(w.to(at::kBFloat16));
       gradients.push_back(at::randn_like(w));
-      state.m.push_back(at::randn_like(w) * 0.1);
-      state.v.push_back(at::rand_like(w));
+      moments.m.push_back(at::randn_like(w) * 0.1);
+      moments.v.push_back(at::rand_like(w));
       update.target.push_back(at::randn_like(w));
       update.shadow.push_back(update.target.back().to(at::kBFloat16));
     }
-    state.steps = 3;
+    moments.steps = 3;
     update.tau = 0.05;
   }
 
   // Every list through `change`, one tensor at a time.
   Training changed(const auto& change) const {
     Training other = *this;
-    for (Tensors* list : {&other.masters, &other.compute, &other.gradients, &other.state.m, &other.state.v,
-                          &other.update.target, &other.update.shadow}) {
+    for (Tensors* list : {&other.masters, &other.compute, &other.gradients, &other.moments.m,
+                          &other.moments.v, &other.update.target, &other.update.shadow}) {
       for (at::Tensor& tensor : *list) tensor = change(tensor);
     }
     return other;
@@ -98,12 +98,12 @@ struct Training {
   }
 
   StepResult step(const AdamWOptions& options) {
-    return adamw_step(masters, compute, gradients, state, options, &update);
+    return adamw_step(masters, compute, gradients, moments, options, &update);
   }
   Tensors all() const {
     Tensors result;
     for (const Tensors* list :
-         {&masters, &compute, &gradients, &state.m, &state.v, &update.target, &update.shadow}) {
+         {&masters, &compute, &gradients, &moments.m, &moments.v, &update.target, &update.shadow}) {
       result.insert(result.end(), list->begin(), list->end());
     }
     return result;

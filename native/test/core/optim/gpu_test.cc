@@ -84,12 +84,12 @@ TEST_CASE("a step on a GPU repeats itself, and skips what is not finite" * docte
     Training training = start.copy();
     training.gradients[7][100002] = bad;
     CHECK(training.step({}).skipped);
-    CHECK(training.state.steps == start.state.steps);
+    CHECK(training.moments.steps == start.moments.steps);
     Training expected = start.copy();
     for (const at::Tensor& g : expected.gradients) g.zero_();
     CHECK(same_bits(training.all(), expected.all()));
   }
-  AdamWState unmade;
+  AdamWMoments unmade;
   start.gradients[1].fill_(std::nanf(""));
   CHECK(adamw_step(start.masters, start.compute, start.gradients, unmade, {}).skipped);
   CHECK(unmade.m.empty());

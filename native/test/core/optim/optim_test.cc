@@ -31,14 +31,14 @@ TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
     compute.push_back(at::zeros_like(masters.back(), at::kBFloat16));
     gradients.push_back(at::zeros_like(masters.back()));
   }
-  AdamWState state;
+  AdamWMoments moments;
   const at::Tensor norms = recorded.at("norms");
   const int64_t steps = norms.size(0);
   REQUIRE(steps == 50);
   double worst = 0;
   for (int64_t step = 0; step < steps; ++step) {
     for (size_t i = 0; i < names.size(); ++i) gradients[i].copy_(recorded.at(names[i] + ".gradients")[step]);
-    const StepResult result = adamw_step(masters, compute, gradients, state, options);
+    const StepResult result = adamw_step(masters, compute, gradients, moments, options);
     REQUIRE_FALSE(result.skipped);
     REQUIRE(result.grad_norm == doctest::Approx(norms[step].item<double>()).epsilon(1e-6));
     for (size_t i = 0; i < names.size(); ++i) {
@@ -49,17 +49,17 @@ TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
     }
   }
   CHECK(worst < 1e-6);
-  CHECK(state.steps == steps);
+  CHECK(moments.steps == steps);
 }
 
 TEST_CASE("only matrices decay") {
   Tensors masters{at::ones({2, 2}), at::ones({3})};
   const Tensors gradients{at::zeros({2, 2}), at::zeros({3})};
-  AdamWState state;
+  AdamWMoments moments;
   AdamWOptions options;
   options.learning_rate = 0.1;
   options.weight_decay = 0.5;
-  adamw_step(masters, masters, gradients, state, options);
+  adamw_step(masters, masters, gradients, moments, options);
   CHECK(at::allclose(masters[0], at::full({2, 2}, 0.95f)));
   CHECK(at::equal(masters[1], at::ones({3})));
 }
@@ -73,18 +73,19 @@ TEST_CASE("a gradient that is not finite changes nothing but itself") {
       compute.push_back(w.to(at::kBFloat16));
       gradients.push_back(at::randn_like(w));
     }
-    AdamWState state;
-    adamw_step(masters, compute, gradients, state, {});
-    const Tensors before = copies(masters), m = copies(state.m), v = copies(state.v), low = copies(compute);
+    AdamWMoments moments;
+    adamw_step(masters, compute, gradients, moments, {});
+    const Tensors before = copies(masters), m = copies(moments.m), v = copies(moments.v),
+                  low = copies(compute);
     for (size_t i = 0; i < gradients.size(); ++i) gradients[i].fill_(1);
     gradients[1][39999] = bad;
-    const StepResult result = adamw_step(masters, compute, gradients, state, {});
+    const StepResult result = adamw_step(masters, compute, gradients, moments, {});
     CHECK(result.skipped);
     CHECK_FALSE(std::isfinite(result.grad_norm));
-    CHECK(state.steps == 1);
+    CHECK(moments.steps == 1);
     CHECK(equal(masters, before));
-    CHECK(equal(state.m, m));
-    CHECK(equal(state.v, v));
+    CHECK(equal(moments.m, m));
+    CHECK(equal(moments.v, v));
     CHECK(equal(compute, low));
     for (const at::Tensor& g : gradients) CHECK(at::equal(g, at::zeros_like(g)));
   }
@@ -97,9 +98,9 @@ TEST_CASE("a skipped step leaves the moving average and unmade moments alone") {
   CHECK(training.step(some_options()).skipped);
   CHECK(same_bits(training.update.target, before.update.target));
   CHECK(same_bits(training.update.shadow, before.update.shadow));
-  CHECK(same_bits(training.state.m, before.state.m));
+  CHECK(same_bits(training.moments.m, before.moments.m));
 
-  AdamWState unmade;
+  AdamWMoments unmade;
   training.gradients[2].fill_(std::nanf(""));
   CHECK(adamw_step(training.masters, training.compute, training.gradients, unmade, {}).skipped);
   CHECK(unmade.m.empty());
@@ -113,7 +114,7 @@ TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
   AdamWOptions wrong = some_options();
   wrong.epsilon = -1;
   CHECK(code_of([&] { training.step(wrong); }) == "ERR_VALUE");
-  CHECK(training.state.steps == before.state.steps);
+  CHECK(training.moments.steps == before.moments.steps);
   CHECK(same_bits(training.all(), before.all()));
 
   // A copy that refuses to be written ends libtorch's step after the first parameter has moved.
@@ -124,7 +125,7 @@ TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
   }
   CHECK_THROWS(training.step(some_options()));
   CHECK_FALSE(at::equal(training.masters[0], before.masters[0]));
-  CHECK(training.state.steps == before.state.steps + 1);
+  CHECK(training.moments.steps == before.moments.steps + 1);
 }
 
 TEST_CASE("gradients above the largest norm are scaled down to it") {
@@ -143,7 +144,7 @@ TEST_CASE("gradients above the largest norm are scaled down to it") {
   const Training clipped = stepped(norm / 4, 1), scaled = stepped(0, 0.25);
   for (size_t i = 0; i < start.masters.size(); ++i) {
     CHECK(largest_difference(clipped.masters[i], scaled.masters[i]) < 1e-6);
-    CHECK(largest_difference(clipped.state.v[i], scaled.state.v[i]) < 1e-6);
+    CHECK(largest_difference(clipped.moments.v[i], scaled.moments.v[i]) < 1e-6);
   }
   CHECK(same_bits(stepped(norm * 2, 1).all(), stepped(0, 1).all()));
   CHECK_FALSE(same_bits(clipped.masters, stepped(0, 1).masters));
@@ -152,8 +153,8 @@ TEST_CASE("gradients above the largest norm are scaled down to it") {
 TEST_CASE("gradients whose squares leave float32 still have a norm") {
   const Tensors masters{at::zeros({2, 3})};
   const Tensors gradients{at::full({2, 3}, 1e30f)};
-  AdamWState state;
-  const StepResult result = adamw_step(masters, masters, gradients, state, {});
+  AdamWMoments moments;
+  const StepResult result = adamw_step(masters, masters, gradients, moments, {});
   CHECK_FALSE(result.skipped);
   CHECK(result.grad_norm == doctest::Approx(1e30 * std::sqrt(6.0)).epsilon(1e-6));
   CHECK(at::isfinite(masters[0]).all().item<bool>());
@@ -168,8 +169,8 @@ TEST_CASE("a step does not depend on the number of threads") {
       compute.push_back(w.to(at::kBFloat16));
       gradients.push_back(at::randn_like(w));
     }
-    AdamWState state;
-    const double norm = adamw_step(masters, compute, gradients, state, {}).grad_norm;
+    AdamWMoments moments;
+    const double norm = adamw_step(masters, compute, gradients, moments, {}).grad_norm;
     ema_update(compute, masters, {}, 0.1, 1, 2);
     masters.push_back(at::full({1}, norm, at::kDouble));
     masters.insert(masters.end(), compute.begin(), compute.end());
@@ -187,8 +188,9 @@ TEST_CASE("a moving average that rides on a step is the one that follows it") {
     together.update.shadow[1] = together.update.target[1].clone();  // one shadow in float32
     Training apart = together.copy();
     const StepResult result = together.step(some_options());
-    CHECK(adamw_step(apart.masters, apart.compute, apart.gradients, apart.state, some_options()).grad_norm ==
-          result.grad_norm);
+    CHECK(
+        adamw_step(apart.masters, apart.compute, apart.gradients, apart.moments, some_options()).grad_norm ==
+        result.grad_norm);
     CHECK_FALSE(same_bits(apart.all(), together.all()));
     ema_update(apart.update.target, apart.masters, apart.update.shadow, tau, 0, 0);
     CHECK(same_bits(apart.all(), together.all()));
@@ -206,8 +208,8 @@ TEST_CASE("libtorch's operators take the same step") {
   CHECK(ours.grad_norm == theirs.grad_norm);
   for (size_t i = 0; i < training.masters.size(); ++i) {
     CHECK(largest_difference(training.masters[i], twin.masters[i]) < 1e-6);
-    CHECK(largest_difference(training.state.m[i], twin.state.m[i]) < 1e-6);
-    CHECK(largest_difference(training.state.v[i], twin.state.v[i]) < 1e-6);
+    CHECK(largest_difference(training.moments.m[i], twin.moments.m[i]) < 1e-6);
+    CHECK(largest_difference(training.moments.v[i], twin.moments.v[i]) < 1e-6);
     CHECK(largest_difference(training.update.target[i], twin.update.target[i]) < 1e-6);
     CHECK(at::equal(twin.compute[i], twin.masters[i].to(at::kDouble)));
     CHECK(at::equal(twin.gradients[i], at::zeros_like(twin.gradients[i])));
@@ -228,15 +230,15 @@ TEST_CASE("views that no vector is aligned with give the same bits") {
 }
 
 TEST_CASE("lists may be empty, and tensors too") {
-  AdamWState state;
-  const StepResult nothing = adamw_step({}, {}, {}, state, {});
+  AdamWMoments moments;
+  const StepResult nothing = adamw_step({}, {}, {}, moments, {});
   CHECK(nothing.grad_norm == 0);
   CHECK_FALSE(nothing.skipped);
   ema_update({}, {}, {}, 0.5, 0, 0);
 
   Training full({at::ones({3, 5}), at::ones({7})});
   Training holes = full.copy();
-  for (Tensors* list : {&holes.masters, &holes.compute, &holes.gradients, &holes.state.m, &holes.state.v,
+  for (Tensors* list : {&holes.masters, &holes.compute, &holes.gradients, &holes.moments.m, &holes.moments.v,
                         &holes.update.target, &holes.update.shadow}) {
     const at::Tensor none = at::empty({0, 4}, list->front().options());
     *list = {none, (*list)[0], none, (*list)[1], none};
@@ -312,21 +314,21 @@ TEST_CASE("stochastic rounding adds the bits that core/random.h gives") {
 TEST_CASE("lists that do not fit are refused") {
   const Tensors a{at::zeros({2, 3})}, b{at::zeros({3, 2})}, two{at::zeros({2, 3}), at::zeros({1})};
   const Tensors half{at::zeros({2, 3}, at::kBFloat16)}, across{at::zeros({3, 2}).t()};
-  AdamWState state;
-  CHECK(code_of([&] { adamw_step(a, a, two, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, two, a, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, a, b, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, b, a, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, a, half, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, across, a, state, {}); }) == "ERR_SHAPE");
-  AdamWState foreign{{at::zeros({1})}, {at::zeros({1})}, 3};
+  AdamWMoments moments;
+  CHECK(code_of([&] { adamw_step(a, a, two, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, two, a, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, a, b, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, b, a, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, a, half, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, across, a, moments, {}); }) == "ERR_SHAPE");
+  AdamWMoments foreign{{at::zeros({1})}, {at::zeros({1})}, 3};
   CHECK(code_of([&] { adamw_step(a, a, a, foreign, {}); }) == "ERR_SHAPE");
   AdamWOptions options;
   options.learning_rate = std::nan("");
-  CHECK(code_of([&] { adamw_step(a, a, a, state, options); }) == "ERR_VALUE");
+  CHECK(code_of([&] { adamw_step(a, a, a, moments, options); }) == "ERR_VALUE");
   options = {};
   options.beta2 = 1;
-  CHECK(code_of([&] { adamw_step(a, a, a, state, options); }) == "ERR_VALUE");
+  CHECK(code_of([&] { adamw_step(a, a, a, moments, options); }) == "ERR_VALUE");
 
   CHECK(code_of([&] { ema_update(a, two, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
   CHECK(code_of([&] { ema_update(a, b, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
@@ -335,12 +337,12 @@ TEST_CASE("lists that do not fit are refused") {
   for (const double tau : {-0.1, 1.1, std::nan("")}) {
     CHECK(code_of([&] { ema_update(a, half, {}, tau, 0, 0); }) == "ERR_VALUE");
     const TargetUpdate update{a, {}, tau};
-    CHECK(code_of([&] { adamw_step(a, a, a, state, {}, &update); }) == "ERR_VALUE");
+    CHECK(code_of([&] { adamw_step(a, a, a, moments, {}, &update); }) == "ERR_VALUE");
   }
   for (const TargetUpdate& update :
        {TargetUpdate{two, {}, 0.1}, TargetUpdate{b, {}, 0.1}, TargetUpdate{half, {}, 0.1},
         TargetUpdate{a, two, 0.1}, TargetUpdate{a, b, 0.1}, TargetUpdate{a, {a[0].to(at::kDouble)}, 0.1}}) {
-    CHECK(code_of([&] { adamw_step(a, a, a, state, {}, &update); }) == "ERR_SHAPE");
+    CHECK(code_of([&] { adamw_step(a, a, a, moments, {}, &update); }) == "ERR_SHAPE");
   }
   CHECK(code_of([&] { ema_update({a[0].to(at::kInt)}, a, {}, 0.1, 0, 0); }) == "ERR_VALUE");
   CHECK(code_of([&] { relative_distance(a, two); }) == "ERR_SHAPE");

@@ -18,7 +18,7 @@ class cluster_group {
   unsigned num_blocks() const { return emulated::cluster_size(); }
   unsigned block_rank() const { return emulated::cluster_rank(); }
   void sync(std::source_location where = std::source_location::current()) const {
-    emulated::meet_cluster(where);
+    emulated::sync_cluster(where);
   }
   // Where the block of that rank has what `own` points to in this block.
   template <typename T>

@@ -27,15 +27,15 @@ namespace {
 constexpr size_t stack_bytes = size_t{256} << 10;
 constexpr unsigned resident_threads = 1024;  // that run at once; one cluster may have more
 
-// --- fibers --------------------------------------------------------------------------------------------
+// --- fibers --------------------------------------------------------------------------------------
 
-// A place of execution: the host's own, or a stack with body(), which never returns. swapcontext costs two
-// system calls, so it only starts a fiber; from then on _setjmp and _longjmp switch.
+// A place of execution: the host's own, or a stack with body(), which never returns. swapcontext
+// costs two system calls, so it only starts a fiber; from then on _setjmp and _longjmp switch.
 class Fiber {
  public:
   Fiber() : started_(true) {}
-  // Stacks of different `number` end at different places of a page: else their ends, which are in use, would
-  // share a few lines of the cache.
+  // Stacks of different `number` end at different places of a page: else their ends, which are in
+  // use, would share a few lines of the cache.
   Fiber(void (*body)(), size_t number)
       : body_(body),
         stack_(new char[stack_bytes]),
@@ -85,7 +85,7 @@ class Fiber {
   void* fake_stack_ = nullptr;
 };
 
-// --- who runs ------------------------------------------------------------------------------------------
+// --- who runs ------------------------------------------------------------------------------------
 
 enum class State { ready, at_block, at_cluster, at_warp, left };
 
@@ -190,7 +190,7 @@ class Scheduler {
     leave();
   }
 
-  void meet_block(const Where& where) {
+  void sync_block(const Where& where) {
     Block& block = *self_->block;
     wait(State::at_block, where);
     if (++block.waiting == block.threads.size()) {
@@ -200,7 +200,7 @@ class Scheduler {
     leave();
   }
 
-  void meet_cluster(const Where& where) {
+  void sync_cluster(const Where& where) {
     Cluster& cluster = *self_->block->cluster;
     wait(State::at_cluster, where);
     if (++cluster.waiting == cluster.threads) {
@@ -210,7 +210,7 @@ class Scheduler {
     leave();
   }
 
-  const Exchange& meet_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
+  const Exchange& sync_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
     if ((mask >> self_->rank % warpSize & 1) == 0) fault("has a mask without the lane that calls", where);
     self_->call = call;
     self_->mask = mask;
@@ -273,8 +273,9 @@ class Scheduler {
   // A fiber runs one thread after the other.
   static void live();
 
-  // The thread that runs next: mostly one of the last to become ready. So a warp's threads, whose memory the
-  // cache still has, go on together, the further ahead of the others the fewer there is to choose from.
+  // The thread that runs next: mostly one of the last to become ready. So a warp's threads, whose
+  // memory the cache still has, go on together, the further ahead of the others the fewer there is
+  // to choose from.
   Thread& take() {
     const uint64_t random = random_();
     const size_t among = random % 8 == 0 ? ready_.size() : std::min(ready_.size(), latest_);
@@ -419,10 +420,10 @@ void Scheduler::live() {
 }  // namespace
 
 void pause() { scheduler().pause(); }
-void meet_block(const Where& where) { scheduler().meet_block(where); }
-void meet_cluster(const Where& where) { scheduler().meet_cluster(where); }
-const Exchange& meet_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
-  return scheduler().meet_warp(call, mask, bits, where);
+void sync_block(const Where& where) { scheduler().sync_block(where); }
+void sync_cluster(const Where& where) { scheduler().sync_cluster(where); }
+const Exchange& sync_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
+  return scheduler().sync_warp(call, mask, bits, where);
 }
 void fault(const char* what, const Where& where) { scheduler().fault(what, where); }
 
@@ -430,7 +431,7 @@ unsigned lane() { return scheduler().self().rank % warpSize; }
 unsigned cluster_rank() { return scheduler().self().block->rank; }
 unsigned cluster_size() { return static_cast<unsigned>(scheduler().self().block->cluster->blocks.size()); }
 
-// --- shared memory -------------------------------------------------------------------------------------
+// --- shared memory -------------------------------------------------------------------------------
 
 namespace {
 

@@ -38,7 +38,7 @@ cudaError_t run(const Configuration& configuration, const void* kernel, const st
 
 }  // namespace emulated
 
-// --- the runtime ---------------------------------------------------------------------------------------
+// --- the runtime ---------------------------------------------------------------------------------
 
 using namespace emulated;
 

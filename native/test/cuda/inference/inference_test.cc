@@ -1,5 +1,5 @@
-// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the code that calls them
-// run on the CPU here, with tensors there.
+// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the
+// code that calls them run on the CPU here, with tensors there.
 #include "core/model/cuda_inference.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -145,7 +145,7 @@ TEST_CASE("cuda: recordings of what lay elsewhere are not kept for good") {
   Decoder decoder(model.config);
   const BlockTable table = {0};
   std::vector<KvStore> stores;  // each lies elsewhere
-  constexpr auto most = static_cast<int>(CudaInference::most_recordings);
+  constexpr auto most = static_cast<int>(CudaInference::max_recordings);
   for (int i = 0; i < most + 3; ++i) {
     stores.emplace_back(model.config, at::kFloat).reserve(1, 1);
     decoder.infer(model.weights, at::ones({1}, at::kLong), stores.back(), {{&table, 0, 1}});

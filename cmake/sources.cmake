@@ -76,7 +76,9 @@ set(nlac_binding_sources
   native/binding/convert.cc
   native/binding/errors.cc
   native/binding/job_queue.cc
+  native/binding/learner_arguments.cc
   native/binding/learner_binding.cc
+  native/binding/learner_results.cc
   native/binding/sampler_binding.cc
   native/binding/tensor_binding.cc
   native/binding/worker.cc)

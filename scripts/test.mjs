@@ -213,6 +213,7 @@ const built =
   (await check("native build", () =>
     buildNative({ name: "cpu", definitions: { NLAC_LIBTORCH: libtorch, NLAC_TESTS: "ON" }, root, report }),
   ));
+if (built) await check("binding", () => mustRun(process.execPath, ["scripts/check-binding.mjs"]));
 // Parity with other implementations is tested on the default model; without it those tests are skipped.
 await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
 if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));

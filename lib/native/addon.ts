@@ -274,6 +274,8 @@ export interface Addon {
   /** The largest set that this processor runs, within NLAC_INSTRUCTION_SET. */
   instructionSet(): InstructionSet;
   setThreads(count: number): void;
+  /** By interface of this file, each member's number of parameters; null: a property. scripts/check-binding.mjs compares. */
+  signatures(): Record<string, Record<string, number | null>>;
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** A randomly initialised model of a Hugging Face config.json. */
   createLearner(configJson: string, seed: bigint, options: NativeLearnerOptions): Promise<NativeLearner>;

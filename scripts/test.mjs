@@ -203,6 +203,7 @@ await check("type check", () => mustRun(tool("tsc"), ["-p", "tsconfig.test.json"
 await check("build", () => mustRun(process.execPath, ["scripts/build.mjs"]));
 await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
 await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));
+await check("native format", () => mustRun(process.execPath, ["scripts/format-native.mjs", "--check"]));
 
 let libtorch;
 const provided = await check("setup", async () => {

@@ -1,4 +1,4 @@
-# The CUDA kernels: every native/cuda/*.cu becomes one object of the static library nlac_cuda.
+# The CUDA kernels: every source of nlac_cuda_sources becomes one object of the static library nlac_cuda.
 #
 # nvcc runs as a custom command, with flags of our own, instead of through CMake's CUDA language: the
 # compiler of the NVIDIA wheels lies beside torch (nvidia/cu13/bin/nvcc) without the rest of a toolkit,
@@ -49,9 +49,9 @@ foreach(arch IN LISTS NLAC_CUDA_ARCHITECTURES)
 endforeach()
 list(APPEND nlac_gencode ${nlac_ptx})
 
-file(GLOB nlac_cuda_sources CONFIGURE_DEPENDS native/cuda/*.cu)
 set(nlac_cuda_objects "")
 foreach(source IN LISTS nlac_cuda_sources)
+  set(source "${CMAKE_SOURCE_DIR}/${source}")
   get_filename_component(name "${source}" NAME)
   set(object "${CMAKE_BINARY_DIR}/cuda/${name}.o")
   add_custom_command(

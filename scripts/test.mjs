@@ -206,6 +206,7 @@ await check("type check", () => mustRun(tool("tsc"), ["-p", "tsconfig.test.json"
 await check("build", () => mustRun(process.execPath, ["scripts/build.mjs"]));
 await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
 await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));
+await check("native format", () => mustRun(process.execPath, ["scripts/format-native.mjs", "--check"]));
 
 let libtorch;
 const provided = await check("setup", async () => {
@@ -216,6 +217,7 @@ const built =
   (await check("native build", () =>
     buildNative({ name: "cpu", definitions: { NLAC_LIBTORCH: libtorch, NLAC_TESTS: "ON" }, root, report }),
   ));
+if (built) await check("binding", () => mustRun(process.execPath, ["scripts/check-binding.mjs"]));
 // Parity with other implementations is tested on the default model; without it those tests are skipped.
 await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
 if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));

@@ -615,7 +615,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_VALUE, also for a `targetRate` below 1 when an earlier step has moved θ and there is no θ̄
    */
   async step(options: StepOptions): Promise<StepResult> {
-    const native = { ...checkAdamWOptions(options), state: options.moments ?? "" };
+    const native = { ...checkAdamWOptions(options), moments: options.moments ?? "" };
     const { targetRate } = options;
     if (targetRate !== undefined) checkNumber(targetRate, "targetRate", 0, 1);
     return this.#run(() => this.#native.step(native, targetRate));

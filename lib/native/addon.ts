@@ -140,7 +140,7 @@ export interface NativeAdamWOptions {
 }
 
 export interface NativeStepOptions extends NativeAdamWOptions {
-  state: string;
+  moments: string; // the name of the moments to use
 }
 
 export interface NativeModelInfo {
@@ -194,7 +194,7 @@ export interface NativeLearner {
   softQ(texts: NativeSoftQText[], options: NativeSoftQOptions): Promise<NativeSoftQResult[]>;
   resetQHeads(): Promise<void>;
   discardGradients(): Promise<void>;
-  discardMoments(state: string): Promise<void>;
+  discardMoments(moments: string): Promise<void>;
   dropCaches(): Promise<void>;
   step(
     options: NativeStepOptions,
@@ -244,14 +244,14 @@ export interface NativeLossOptions {
   temperature: number;
   withGradient: boolean;
   workspaceBytes: number; // 0: the device's default
-  gradWeight: NativeTensor | undefined; // added into; undefined: made, and handed back
+  gradHead: NativeTensor | undefined; // added into; undefined: made, and handed back
 }
 
 export interface NativeTokenLossOptions extends NativeLossOptions {
   hidden: NativeTensor;
-  weight: NativeTensor;
+  head: NativeTensor; // the vocabulary matrix
   targets: NativeTensor;
-  weights: NativeTensor;
+  rowWeights: NativeTensor;
   zLoss: number;
   entropyCoefficient: number;
   withEntropies: boolean;
@@ -261,7 +261,7 @@ export interface NativeTokenLossOptions extends NativeLossOptions {
 export interface NativeLossTensors {
   losses?: NativeTensor;
   gradHidden?: NativeTensor;
-  gradWeight?: NativeTensor;
+  gradHead?: NativeTensor;
   logProbs?: NativeTensor;
   entropies?: NativeTensor;
   ratios?: NativeTensor;
@@ -274,6 +274,8 @@ export interface Addon {
   /** The largest set that this processor runs, within NLAC_INSTRUCTION_SET. */
   instructionSet(): InstructionSet;
   setThreads(count: number): void;
+  /** By interface of this file, each member's number of parameters; null: a property. scripts/check-binding.mjs compares. */
+  signatures(): Record<string, Record<string, number | null>>;
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
   /** A randomly initialised model of a Hugging Face config.json. */
   createLearner(configJson: string, seed: bigint, options: NativeLearnerOptions): Promise<NativeLearner>;
@@ -292,10 +294,10 @@ export interface Addon {
   linearTokenKl(
     inputs: NativeLossOptions & {
       studentHidden: NativeTensor;
-      studentWeight: NativeTensor;
+      studentHead: NativeTensor;
       teacherHidden: NativeTensor;
-      teacherWeight: NativeTensor;
-      weights: NativeTensor;
+      teacherHead: NativeTensor;
+      rowWeights: NativeTensor;
       targets: NativeTensor | undefined;
       divergence: NativeDivergence;
       support: NativeSupport;

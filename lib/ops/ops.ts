@@ -296,10 +296,10 @@ function linearTokenKl(inputs: LinearTokenKlInputs): Losses & Partial<LossGradie
     addon.linearTokenKl({
       ...lossOptions(inputs, inputs.studentHead),
       studentHidden: nativeOf(inputs.studentHidden),
-      studentWeight: nativeOf(inputs.studentHead),
+      studentHead: nativeOf(inputs.studentHead),
       teacherHidden: nativeOf(inputs.teacherHidden),
-      teacherWeight: nativeOf(inputs.teacherHead),
-      weights: nativeOf(inputs.rowWeights),
+      teacherHead: nativeOf(inputs.teacherHead),
+      rowWeights: nativeOf(inputs.rowWeights),
       targets: targets && nativeOf(targets),
       divergence: checkDivergence(divergence, support),
       support: chosen,
@@ -547,7 +547,7 @@ function lossOptions(inputs: LossOptions, head: Tensor): NativeLossOptions {
     temperature: checkNumber(temperature, "temperature", Number.MIN_VALUE),
     withGradient: checkBoolean(withGradient, "withGradient"),
     workspaceBytes: checkInteger(workspaceBytes, "workspaceBytes", 0),
-    gradWeight: gradHead && nativeOf(gradHead),
+    gradHead: gradHead && nativeOf(gradHead),
   };
 }
 
@@ -559,9 +559,9 @@ function tokenLossOptions(
   return {
     ...lossOptions(inputs, inputs.head),
     hidden: nativeOf(inputs.hidden),
-    weight: nativeOf(inputs.head),
+    head: nativeOf(inputs.head),
     targets: nativeOf(inputs.targets),
-    weights: nativeOf(checkTensor(rowWeights, "rowWeights")),
+    rowWeights: nativeOf(checkTensor(rowWeights, "rowWeights")),
     zLoss: checkNumber(zLoss, "zLoss", 0),
     entropyCoefficient: checkNumber(entropyCoefficient, "entropyCoefficient", -Number.MAX_VALUE),
     withEntropies: checkBoolean(withEntropies, "withEntropies"),
@@ -569,21 +569,16 @@ function tokenLossOptions(
 }
 
 /** What a loss gives, as tensors; the caller's own `gradHead` with a gradient among them. */
-type LossResults = { [name in Exclude<keyof NativeLossTensors, "gradWeight"> | "gradHead"]?: Tensor };
+type LossResults = { [name in keyof NativeLossTensors]?: Tensor };
 
 /** Calls a loss of the addon. */
 function callLoss(
   inputs: LossOptions & { readonly hidden?: Tensor; readonly studentHidden?: Tensor },
   call: (addon: Addon) => NativeLossTensors,
 ): LossResults {
-  const { gradWeight: gradHead, ...natives } = callNative(() =>
-    call(addonOf((inputs.hidden ?? inputs.studentHidden)!)),
-  );
+  const natives = callNative(() => call(addonOf((inputs.hidden ?? inputs.studentHidden)!)));
   const tensors: LossResults = Object.fromEntries(
-    Object.entries({ ...natives, ...present({ gradHead }) }).map(([name, native]) => [
-      name,
-      fromNativeTensor(native),
-    ]),
+    Object.entries(natives).map(([name, native]) => [name, fromNativeTensor(native)]),
   );
   if (tensors.gradHidden !== undefined) tensors.gradHead ??= inputs.gradHead;
   return tensors;

@@ -88,13 +88,13 @@ std::vector<int64_t> to_ids(Napi::Value value, const std::string& where) {
   return {array.Data(), array.Data() + array.ElementLength()};
 }
 
-Which to_which(Napi::Value value) {
+WeightSet to_which(Napi::Value value) {
   const std::string which = to_string(value, "weights");
-  if (which == "online") return Which::online;
-  if (which == "target") return Which::target;
+  if (which == "online") return WeightSet::online;
+  if (which == "target") return WeightSet::target;
   NLAC_REQUIRE(which == "reference", "ERR_VALUE",
                "weights must be \"online\", \"target\" or \"reference\", not \"", which, "\"");
-  return Which::reference;
+  return WeightSet::reference;
 }
 
 Support to_support(Napi::Value value) {

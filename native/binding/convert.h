@@ -1,5 +1,5 @@
-// JavaScript values to C++ and back. lib/ has validated everything with care; what is checked here is what
-// keeps a wrong call from becoming undefined behaviour: types and lengths. Main thread only.
+// Converts JavaScript values to C++ and back. lib/ has validated all values; the checks here (types
+// and lengths) only prevent undefined behaviour. Main thread only.
 #pragma once
 
 #include <napi.h>
@@ -42,17 +42,17 @@ Napi::Array to_array(Napi::Value value, const std::string& where);
 Napi::Int32Array to_int32_array(Napi::Value value, const std::string& where);
 Napi::Float32Array to_float32_array(Napi::Value value, const std::string& where);
 std::vector<int64_t> to_ids(Napi::Value value, const std::string& where);  // an Int32Array
-Which to_which(Napi::Value value);
+WeightSet to_which(Napi::Value value);
 Support to_support(Napi::Value value);
 AdamWOptions to_adamw_options(const Fields& fields);
 Divergence to_divergence(Napi::Value value);
-// "cpu", "cuda" or "cuda:N"; throws ERR_DEVICE for one that is not there.
+// "cpu", "cuda" or "cuda:N"; throws ERR_DEVICE if it does not exist.
 at::Device to_device(Napi::Value value, const std::string& where);
 // "float32", "float64", "bfloat16", "int64" or "int32"; throws ERR_VALUE.
 at::ScalarType to_dtype(Napi::Value value, const std::string& where);
 std::string dtype_name(at::ScalarType dtype);
 
-// Each element of an array through `read(value, "where[i]")`.
+// Converts each element of an array by `read(value, "where[i]")`.
 template <typename Read>
 auto to_vector(Napi::Value value, const std::string& where, Read&& read) {
   const Napi::Array array = to_array(value, where);
@@ -63,7 +63,7 @@ auto to_vector(Napi::Value value, const std::string& where, Read&& read) {
   return items;
 }
 
-// `convert(item)` of each item as a JavaScript array.
+// Returns a JavaScript array of `convert(item)` of each item.
 template <typename Items, typename Convert>
 Napi::Array from_vector(Napi::Env env, const Items& items, Convert&& convert) {
   Napi::Array array = Napi::Array::New(env, items.size());

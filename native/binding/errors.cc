@@ -17,7 +17,7 @@ bool mentions(std::string_view text, std::initializer_list<std::string_view> wor
   return false;
 }
 
-// torch has no exception class for most of its failures; its messages are what tells them apart.
+// torch has no exception classes for most failures, so they are recognised by their messages.
 const char* code_of(const std::string& message) {
   if (mentions(message, {"can't allocate memory", "not enough memory", "out of memory"}))
     return "ERR_OUT_OF_MEMORY";

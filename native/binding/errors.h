@@ -1,5 +1,5 @@
-// From C++ exceptions to JavaScript errors. Nothing thrown in C++ crosses Node-API: a job's exception becomes
-// a Failure on its own thread, a synchronous call runs under `guarded`.
+// Converts C++ exceptions to JavaScript errors. No C++ exception crosses Node-API: a job's
+// exception becomes a Failure on its thread, a synchronous call runs under `guarded`.
 #pragma once
 
 #include <napi.h>
@@ -9,22 +9,23 @@
 
 namespace nlac::binding {
 
-// What a promise is rejected with: a code of lib/base/errors.ts and a message.
+// The reason of a rejected promise: a code of lib/base/errors.ts and a message.
 struct Failure {
   std::string code, message;
 };
 
-// The exception being handled; call inside a catch block only.
+// Describes the exception being handled. Call inside a catch block only.
 //   nlac::Error                  its own code
 //   out of memory, host or device ERR_OUT_OF_MEMORY
 //   c10::Error of a device       ERR_DEVICE, the first line of the message
 //   anything else                ERR_INTERNAL
 Failure describe_current_exception();
 
-// A JavaScript Error with `code`.
+// Returns a JavaScript Error with `code`.
 Napi::Error to_js(Napi::Env env, const Failure& failure);
 
-// Runs `body`; what it throws leaves as Napi::Error, which node-addon-api hands to JavaScript.
+// Runs `body` and converts its exceptions to Napi::Error, which node-addon-api throws in
+// JavaScript.
 template <typename Body>
 auto guarded(Napi::Env env, Body&& body) {
   try {

@@ -1,17 +1,22 @@
-// NativeLearner of lib/native/addon.ts: arguments are copied out of JavaScript on the main thread, the core's
-// Learner is touched on its worker's thread alone, results are copied into JavaScript on the main thread.
+// NativeLearner of lib/native/addon.ts. Arguments are copied from JavaScript on the main thread,
+// only the worker's thread uses the core's Learner, and results are copied to JavaScript on the
+// main thread.
 
 #include <torch/torch.h>
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "binding/addon_data.h"
 #include "binding/convert.h"
+#include "binding/functions.h"
+#include "binding/learner_arguments.h"
+#include "binding/learner_results.h"
 #include "core/error.h"
 #include "core/generate/grammar.h"
 #include "core/learner.h"
@@ -19,7 +24,7 @@
 namespace nlac::binding {
 namespace {
 
-// A generate call under way, and all that its hooks point to.
+// A running generate call, and the data that its hooks point to.
 struct Generation {
   std::shared_ptr<GenerateCall> call;
   std::shared_ptr<Worker::Promised<std::vector<GenerateResult>>> promised;
@@ -28,16 +33,16 @@ struct Generation {
   std::shared_ptr<GrammarCompiler> grammars;
 };
 
-// The core's learner and what the main thread may know of it.
+// The core's learner, and its properties for the main thread.
 struct Core {
   std::unique_ptr<Learner> learner;     // worker's thread only
   std::vector<Generation> generations;  // worker's thread only
-  ModelConfig config;                // not written after loading
+  ModelConfig config;                   // not written after loading
   int64_t parameters = 0, trainable = 0;
   int64_t bytes = 0;  // of the parameters
   Heads heads = Heads::none;
 
-  // One step of all generations; settles those that are done. True while any is left.
+  // Advances all generations by a step and settles finished ones. Returns whether any is left.
   bool advance() noexcept {
     const at::NoGradGuard no_grad;
     const auto settle = [](Generation& generation) {
@@ -64,31 +69,7 @@ struct Nothing {};
 
 class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
  public:
-  static Napi::Function define(Napi::Env env) {
-    return DefineClass(env, "NativeLearner",
-                       {InstanceMethod<&LearnerHandle::info>("info"),
-                        InstanceMethod<&LearnerHandle::generate>("generate"),
-                        InstanceMethod<&LearnerHandle::set_token_bytes>("setTokenBytes"),
-                        InstanceMethod<&LearnerHandle::log_probs>("logProbs"),
-                        InstanceMethod<&LearnerHandle::values>("values"),
-                        InstanceMethod<&LearnerHandle::logits>("logits"),
-                        InstanceMethod<&LearnerHandle::token_nll>("tokenNll"),
-                        InstanceMethod<&LearnerHandle::token_kl>("tokenKl"),
-                        InstanceMethod<&LearnerHandle::token_surrogate>("tokenSurrogate"),
-                        InstanceMethod<&LearnerHandle::soft_q>("softQ"),
-                        InstanceMethod<&LearnerHandle::reset_q_heads>("resetQHeads"),
-                        InstanceMethod<&LearnerHandle::step>("step"),
-                        InstanceMethod<&LearnerHandle::discard_gradients>("discardGradients"),
-                        InstanceMethod<&LearnerHandle::discard_moments>("discardMoments"),
-                        InstanceMethod<&LearnerHandle::drop_caches>("dropCaches"),
-                        InstanceMethod<&LearnerHandle::update_target>("updateTarget"),
-                        InstanceMethod<&LearnerHandle::target_distance>("targetDistance"),
-                        InstanceMethod<&LearnerHandle::keep_reference>("keepReference"),
-                        InstanceMethod<&LearnerHandle::save>("save"),
-                        InstanceMethod<&LearnerHandle::export_huggingface>("exportHuggingFace"),
-                        InstanceMethod<&LearnerHandle::export_adapter>("exportAdapter"),
-                        InstanceMethod<&LearnerHandle::dispose>("dispose")});
-  }
+  static std::span<const Member<LearnerHandle>> members();
 
   explicit LearnerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<LearnerHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
@@ -100,14 +81,14 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
     account(info.Env(), core_->bytes);
   }
 
-  // Collected without dispose(): the worker still ends, in its own time.
+  // Garbage collected without dispose(): the worker still ends, asynchronously.
   ~LearnerHandle() override {
     if (worker_) worker_->close_silently(last_job());
   }
 
   void Finalize(Napi::Env env) override { account(env, -accounted_); }
 
-  // The worker waits for a grammar that is being compiled, so that the event loop does not.
+  // The worker, not the event loop, waits for a grammar that is being compiled.
   std::function<void()> last_job() {
     return [core = core_, grammars = std::move(grammars_)]() mutable {
       core->learner.reset();
@@ -129,7 +110,7 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
           core->parameters = core->learner->parameters();
           core->heads = core->learner->options().heads;
           core->trainable = core->learner->trainable_parameters();
-          // In bfloat16 what is trained has a float32 master besides.
+          // In bfloat16, trained parameters also have a float32 master.
           const bool half = core->learner->options().dtype == at::kBFloat16;
           core->bytes = core->parameters * (half ? 2 : 4) + core->trainable * (half ? 4 : 0);
           return Nothing{};
@@ -143,6 +124,8 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
         });
   }
 
+  Napi::Value call(const Napi::CallbackInfo& info) { return call_member(*this, info); }
+
  private:
   struct Made {
     std::shared_ptr<Worker> worker;
@@ -151,20 +134,19 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
 
   // `work(learner)` on the worker's thread.
   template <typename Work, typename Convert>
-  Napi::Promise submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled = {}) {
+  Napi::Promise submit(Work work, Convert convert) {
     return worker_->submit(
-        env,
+        Env(),
         [core = core_, work = std::move(work)]() mutable {
           const at::NoGradGuard no_grad;
           return work(*core->learner);
         },
-        std::move(convert), std::move(settled));
+        std::move(convert));
   }
 
   template <typename Work>
-  Napi::Promise submit(Napi::Env env, Work work) {
+  Napi::Promise submit(Work work) {
     return submit(
-        env,
         [work = std::move(work)](Learner& learner) {
           work(learner);
           return Nothing{};
@@ -177,195 +159,18 @@ class LearnerHandle : public Napi::ObjectWrap<LearnerHandle> {
     Napi::MemoryManagement::AdjustExternalMemory(env, bytes);
   }
 
-  Napi::Value info(const Napi::CallbackInfo& info);
-  Napi::Value generate(const Napi::CallbackInfo& info);
-  void set_token_bytes(const Napi::CallbackInfo& info);
-  Napi::Value log_probs(const Napi::CallbackInfo& info);
-  Napi::Value values(const Napi::CallbackInfo& info);
-  Napi::Value logits(const Napi::CallbackInfo& info);
-  Napi::Value token_nll(const Napi::CallbackInfo& info);
-  Napi::Value token_kl(const Napi::CallbackInfo& info);
-  Napi::Value token_surrogate(const Napi::CallbackInfo& info);
-  Napi::Value soft_q(const Napi::CallbackInfo& info);
-  Napi::Value reset_q_heads(const Napi::CallbackInfo& info);
-  Napi::Value step(const Napi::CallbackInfo& info);
-  Napi::Value discard_gradients(const Napi::CallbackInfo& info);
-  Napi::Value discard_moments(const Napi::CallbackInfo& info);
-  Napi::Value drop_caches(const Napi::CallbackInfo& info);
-  Napi::Value update_target(const Napi::CallbackInfo& info);
-  Napi::Value target_distance(const Napi::CallbackInfo& info);
-  Napi::Value keep_reference(const Napi::CallbackInfo& info);
-  Napi::Value save(const Napi::CallbackInfo& info);
-  Napi::Value export_huggingface(const Napi::CallbackInfo& info);
-  Napi::Value export_adapter(const Napi::CallbackInfo& info);
-  Napi::Value dispose(const Napi::CallbackInfo& info);
+  Napi::Value info() const;
+  Napi::Value generate(Napi::Value given, Napi::Value set, Napi::Value on_token);
+  void set_token_bytes(Napi::Value given, Napi::Value controls);
 
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<Core> core_;
   std::shared_ptr<const std::vector<std::string>> token_bytes_;  // replaced, never written in place
-  std::shared_ptr<GrammarCompiler> grammars_;                    // for those bytes, control tokens without any
+  std::shared_ptr<GrammarCompiler> grammars_;  // for those bytes, control tokens without any
   int64_t accounted_ = 0;
 };
 
-// --- arguments ---------------------------------------------------------------------------------------------
-
-LearnerOptions to_options(Napi::Value value) {
-  const Fields fields(value, "options");
-  LearnerOptions options;
-  options.device = to_device(value.As<Napi::Object>().Get("device"), "options.device");
-  options.dtype = to_dtype(value.As<Napi::Object>().Get("dtype"), "options.dtype");
-  NLAC_REQUIRE(options.dtype == at::kFloat || options.dtype == at::kBFloat16, "ERR_VALUE",
-               "options.dtype must be float32 or bfloat16");
-  options.int8_generation = fields.boolean("int8Generation");
-  options.gradient_checkpointing = fields.boolean("gradientCheckpointing");
-  options.micro_batch_tokens = fields.integer("microBatchTokens");
-  NLAC_REQUIRE(options.micro_batch_tokens > 0, "ERR_VALUE", "options.microBatchTokens must be positive");
-  const int64_t cache_bytes = fields.integer("cacheBytes");
-  NLAC_REQUIRE(cache_bytes >= 0, "ERR_VALUE", "options.cacheBytes must not be negative");
-  options.cache_bytes = static_cast<size_t>(cache_bytes);
-  const std::optional<Heads> heads = heads_named(fields.string("heads"));
-  NLAC_REQUIRE(heads, "ERR_VALUE", "options.heads must be none, value or q");
-  options.heads = *heads;
-  const Napi::Value adapter = value.As<Napi::Object>().Get("adapter");
-  if (!adapter.IsUndefined()) {
-    const Fields given(adapter, "options.adapter");
-    options.adapter = {given.integer("rank"), given.number("alpha"), given.strings("targets"),
-                       given.seed("seed")};
-  }
-  return options;
-}
-
-GenerateRequest to_request(Napi::Value value, const std::string& where) {
-  const Fields fields(value, where);
-  GenerateRequest request;
-  request.tokens = fields.ids("tokens");
-  request.max_new_tokens = fields.integer("maxNewTokens");
-  request.temperature = fields.number("temperature");
-  request.top_p = fields.number("topP");
-  request.top_k = fields.integer("topK");
-  request.min_p = fields.number("minP");
-  request.repetition_penalty = fields.number("repetitionPenalty");
-  request.forbidden = fields.ids("forbidden");
-  request.forced = fields.ids("forced");
-  request.seed = fields.seed("seed");
-  request.stop_token_ids = fields.ids("stopTokenIds");
-  request.stop = fields.strings("stop");
-  request.keep_hidden = fields.boolean("keepHidden");
-  request.top_log_probs = fields.integer("topLogProbs");
-  return request;
-}
-
-ScoredText to_scored_text(Napi::Value value, const std::string& where) {
-  const Fields fields(value, where);
-  return {fields.ids("prompt"), fields.ids("response"), fields.floats("weights")};
-}
-
-SurrogateText to_surrogate_text(Napi::Value value, const std::string& where) {
-  const Fields fields(value, where);
-  return {to_scored_text(value, where),       fields.floats("oldLogProbs"), fields.floats("advantages"),
-          fields.floats("referenceLogProbs"), fields.floats("returns"),     fields.floats("oldValues")};
-}
-
-SurrogateSettings to_surrogate_settings(Napi::Value value) {
-  const Fields fields(value, "options");
-  SurrogateSettings settings;
-  settings.temperature = fields.number("temperature");
-  settings.surrogate = {fields.number("clipLow"), fields.number("clipHigh"), fields.number("klCoefficient")};
-  settings.entropy_coefficient = fields.number("entropyCoefficient");
-  const Napi::Value of_value = value.As<Napi::Object>().Get("value");
-  if (!of_value.IsUndefined()) {
-    const Fields parts(of_value, "options.value");
-    settings.value = {parts.number("coefficient"), parts.number("clip")};
-  }
-  settings.with_gradient = fields.boolean("withGradient");
-  return settings;
-}
-
-DistilledText to_distilled_text(Napi::Value value, const std::string& where) {
-  const Fields fields(value, where);
-  const Napi::Value kept = value.As<Napi::Object>().Get("teacherHidden");
-  return {fields.ids("student"), fields.ids("teacher"), fields.ids("response"), fields.number("weight"),
-          kept.IsUndefined() ? at::Tensor() : unwrap_tensor(kept, where + ".teacherHidden")};
-}
-
-SoftQText to_soft_q_text(Napi::Value value, const std::string& where) {
-  return {to_scored_text(value, where), Fields(value, where).floats("rewards")};
-}
-
-SoftQOptions to_soft_q_options(Napi::Value value) {
-  const Fields fields(value, "options");
-  return {fields.number("temperature"), fields.number("discount"), fields.number("qCoefficient"),
-          fields.number("policyCoefficient"), fields.boolean("withGradient")};
-}
-
-// --- results -----------------------------------------------------------------------------------------------
-
-Napi::Value from_rows(Napi::Env env, const std::vector<std::vector<float>>& rows) {
-  return from_vector(env, rows, [env](const std::vector<float>& row) { return from_floats(env, row); });
-}
-
-const char* finish_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::stuck: return "stuck";
-    case FinishReason::cancelled: return "cancelled";
-  }
-  fail("ERR_INTERNAL", "an unnamed reason to finish");
-}
-
-Napi::Value from_results(Napi::Env env, const std::vector<GenerateResult>& results) {
-  return from_vector(env, results, [env](const GenerateResult& result) {
-    Napi::Object object = Napi::Object::New(env);
-    object.Set("tokens", from_ids(env, result.tokens));
-    object.Set("logProbs", from_floats(env, result.log_probs));
-    object.Set("finishReason", finish_name(result.finish_reason));
-    object.Set("cachedTokens", Napi::Number::New(env, static_cast<double>(result.cached_tokens)));
-    if (result.hidden.defined()) object.Set("hidden", make_tensor(env, result.hidden));
-    object.Set("topTokens", from_ints(env, result.top_tokens));
-    object.Set("topLogProbs", from_floats(env, result.top_log_probs));
-    return object;
-  });
-}
-
-Napi::Value from_surrogates(Napi::Env env, const std::vector<SurrogateOutput>& outputs) {
-  return from_vector(env, outputs, [env](const SurrogateOutput& output) {
-    Napi::Object object = Napi::Object::New(env);
-    object.Set("losses", from_floats(env, output.losses));
-    object.Set("logProbs", from_floats(env, output.log_probs));
-    object.Set("entropies", from_floats(env, output.entropies));
-    object.Set("ratios", from_floats(env, output.ratios));
-    object.Set("clipped", from_ints(env, output.clipped));
-    if (!output.values.empty()) {
-      object.Set("values", from_floats(env, output.values));
-      object.Set("valueLosses", from_floats(env, output.value_losses));
-    }
-    return object;
-  });
-}
-
-Napi::Value from_soft_q(Napi::Env env, const std::vector<SoftQOutput>& outputs) {
-  return from_vector(env, outputs, [env](const SoftQOutput& output) {
-    Napi::Object object = Napi::Object::New(env);
-    object.Set("qLosses", from_floats(env, output.q_losses));
-    object.Set("policyLosses", from_floats(env, output.policy_losses));
-    object.Set("q", from_floats(env, output.q));
-    object.Set("targets", from_floats(env, output.targets));
-    object.Set("entropies", from_floats(env, output.entropies));
-    return object;
-  });
-}
-
-const char* family_name(Family family) {
-  switch (family) {
-    case Family::llama: return "llama";
-    case Family::qwen2: return "qwen2";
-    case Family::qwen3: return "qwen3";
-  }
-  fail("ERR_INTERNAL", "an unnamed model family");
-}
-
-// One new token on its way to the caller's onToken.
+// A new token for the caller's onToken.
 class TokenDelivery final : public Delivery {
  public:
   TokenDelivery(Worker* worker, uint64_t callback, int64_t request, int64_t token)
@@ -382,323 +187,261 @@ class TokenDelivery final : public Delivery {
   int64_t request_, token_;
 };
 
-// --- methods -----------------------------------------------------------------------------------------------
-
-Napi::Value LearnerHandle::info(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  return guarded(env, [&]() -> Napi::Value {
-    const ModelConfig& config = core_->config;
-    Napi::Object object = Napi::Object::New(env);
-    const auto set = [&](const char* key, int64_t value) {
-      object.Set(key, Napi::Number::New(env, static_cast<double>(value)));
-    };
-    object.Set("family", family_name(config.family));
-    set("vocabSize", config.vocab_size);
-    set("hiddenSize", config.hidden_size);
-    set("layers", config.layers);
-    set("maxPositions", config.max_positions);
-    set("parameters", core_->parameters);
-    set("trainableParameters", core_->trainable);
-    object.Set("heads", heads_name(core_->heads));
-    object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
-                 return Napi::Number::New(env, static_cast<double>(id));
-               }));
-    set("bosTokenId", config.bos_token_id);
-    set("padTokenId", config.pad_token_id);
-    return object;
-  });
+Napi::Value LearnerHandle::info() const {
+  const Napi::Env env = Env();
+  const ModelConfig& config = core_->config;
+  Napi::Object object = Napi::Object::New(env);
+  const auto set = [&](const char* key, int64_t value) {
+    object.Set(key, Napi::Number::New(env, static_cast<double>(value)));
+  };
+  object.Set("family", family_name(config.family));
+  set("vocabSize", config.vocab_size);
+  set("hiddenSize", config.hidden_size);
+  set("layers", config.layers);
+  set("maxPositions", config.max_positions);
+  set("parameters", core_->parameters);
+  set("trainableParameters", core_->trainable);
+  object.Set("heads", heads_name(core_->heads));
+  object.Set("eosTokenIds", from_vector(env, config.eos_token_ids, [env](int64_t id) {
+               return Napi::Number::New(env, static_cast<double>(id));
+             }));
+  set("bosTokenId", config.bos_token_id);
+  set("padTokenId", config.pad_token_id);
+  return object;
 }
 
-Napi::Value LearnerHandle::generate(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  return guarded(env, [&]() -> Napi::Value {
-    auto requests = to_vector(info[0], "requests", [this](Napi::Value value, const std::string& where) {
-      GenerateRequest request = to_request(value, where);
-      const std::string grammar = Fields(value, where).string("grammar");
-      NLAC_REQUIRE(grammar.empty() || grammars_, "ERR_VALUE", "grammars need setTokenBytes first");
-      if (!grammar.empty()) request.grammar = grammars_->compile(grammar);
-      return request;
-    });
-    const Which which = to_which(info[1]);
-    const bool streamed = info[2].IsFunction();
-    NLAC_REQUIRE(streamed || info[2].IsUndefined(), "ERR_VALUE", "onToken must be a function");
-    for (const auto& request : requests)
-      NLAC_REQUIRE(request.stop.empty() || token_bytes_, "ERR_VALUE",
-                   "stop strings need setTokenBytes first");
-
-    const Worker::Flag cancelled = worker_->make_flag();
-    const uint64_t callback =
-        streamed && !worker_->closed() ? worker_->keep(info[2].As<Napi::Function>()) : 0;
-    Worker* const worker = worker_.get();
-    Napi::Object generation = Napi::Object::New(env);
-    using Results = std::vector<GenerateResult>;
-    generation.Set(
-        "done",
-        worker->submit_joining<Results>(
-            env,
-            [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
-             token_bytes = token_bytes_,
-             grammars = grammars_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
-              const at::NoGradGuard no_grad;
-              GenerateHooks hooks;
-              hooks.cancelled = cancelled.get();
-              hooks.token_bytes = token_bytes.get();
-              if (streamed)
-                hooks.on_token = [worker, callback](int64_t request, int64_t token) {
-                  worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
-                };
-              auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
-              core->generations.push_back({std::move(call), promised, cancelled, token_bytes, grammars});
-            },
-            from_results,
-            [worker, streamed, callback](bool) {
-              if (streamed) worker->drop(callback);
-            }));
-    generation.Set("cancel",
-                   Napi::Function::New(
-                       env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));
-    return generation;
+Napi::Value LearnerHandle::generate(Napi::Value given, Napi::Value set, Napi::Value on_token) {
+  const Napi::Env env = Env();
+  auto requests = to_vector(given, "requests", [this](Napi::Value value, const std::string& where) {
+    GenerateRequest request = to_request(value, where);
+    const std::string grammar = Fields(value, where).string("grammar");
+    NLAC_REQUIRE(grammar.empty() || grammars_, "ERR_VALUE", "grammars need setTokenBytes first");
+    if (!grammar.empty()) request.grammar = grammars_->compile(grammar);
+    return request;
   });
+  const WeightSet which = to_which(set);
+  const bool streamed = on_token.IsFunction();
+  NLAC_REQUIRE(streamed || on_token.IsUndefined(), "ERR_VALUE", "onToken must be a function");
+  for (const auto& request : requests)
+    NLAC_REQUIRE(request.stop.empty() || token_bytes_, "ERR_VALUE", "stop strings need setTokenBytes first");
+
+  const Worker::Flag cancelled = worker_->make_flag();
+  const uint64_t callback = streamed && !worker_->closed() ? worker_->keep(on_token.As<Napi::Function>()) : 0;
+  Worker* const worker = worker_.get();
+  Napi::Object generation = Napi::Object::New(env);
+  using Results = std::vector<GenerateResult>;
+  generation.Set(
+      "done",
+      worker->submit_joining<Results>(
+          env,
+          [requests = std::move(requests), which, cancelled, streamed, callback, worker, core = core_,
+           token_bytes = token_bytes_,
+           grammars = grammars_](const std::shared_ptr<Worker::Promised<Results>>& promised) mutable {
+            const at::NoGradGuard no_grad;
+            GenerateHooks hooks;
+            hooks.cancelled = cancelled.get();
+            hooks.token_bytes = token_bytes.get();
+            if (streamed)
+              hooks.on_token = [worker, callback](int64_t request, int64_t token) {
+                worker->post(std::make_unique<TokenDelivery>(worker, callback, request, token));
+              };
+            auto call = core->learner->begin_generation(std::move(requests), which, std::move(hooks));
+            core->generations.push_back({std::move(call), promised, cancelled, token_bytes, grammars});
+          },
+          from_results,
+          [worker, streamed, callback](bool) {
+            if (streamed) worker->drop(callback);
+          }));
+  generation.Set(
+      "cancel",
+      Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel"));
+  return generation;
 }
 
-void LearnerHandle::set_token_bytes(const Napi::CallbackInfo& info) {
-  guarded(info.Env(), [&] {
-    auto bytes = to_vector(info[0], "bytes", [](Napi::Value value, const std::string& where) {
-      NLAC_REQUIRE(
-          value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
-          "ERR_VALUE", where, " must be a Uint8Array");
-      const auto array = value.As<Napi::Uint8Array>();
-      return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
-    });
-    token_bytes_ = std::make_shared<const std::vector<std::string>>(bytes);
-    for (const int64_t id : to_ids(info[1], "controls")) {
-      NLAC_REQUIRE(id >= 0 && id < static_cast<int64_t>(bytes.size()), "ERR_VALUE", "control id ", id,
-                   " has no bytes");
-      bytes[static_cast<size_t>(id)].clear();
-    }
-    grammars_ = std::make_shared<GrammarCompiler>(std::move(bytes));
+void LearnerHandle::set_token_bytes(Napi::Value given, Napi::Value controls) {
+  auto bytes = to_vector(given, "bytes", [](Napi::Value value, const std::string& where) {
+    NLAC_REQUIRE(value.IsTypedArray() && value.As<Napi::TypedArray>().TypedArrayType() == napi_uint8_array,
+                 "ERR_VALUE", where, " must be a Uint8Array");
+    const auto array = value.As<Napi::Uint8Array>();
+    return std::string(reinterpret_cast<const char*>(array.Data()), array.ElementLength());
   });
+  token_bytes_ = std::make_shared<const std::vector<std::string>>(bytes);
+  for (const int64_t id : to_ids(controls, "controls")) {
+    NLAC_REQUIRE(id >= 0 && id < static_cast<int64_t>(bytes.size()), "ERR_VALUE", "control id ", id,
+                 " has no bytes");
+    bytes[static_cast<size_t>(id)].clear();
+  }
+  grammars_ = std::make_shared<GrammarCompiler>(std::move(bytes));
 }
 
-Napi::Value LearnerHandle::log_probs(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [texts = to_vector(info[0], "texts", to_scored_text), which = to_which(info[1]),
-         temperature = to_number(info[2], "temperature")](Learner& learner) {
-          return learner.log_probs(texts, which, temperature);
-        },
-        from_rows);
-  });
+// --- the table -----------------------------------------------------------------------------------
+
+std::span<const Member<LearnerHandle>> LearnerHandle::members() {
+  using Self = LearnerHandle;
+  using Value = Napi::Value;
+  static constexpr Member<Self> rows[] = {
+      method("info", [](Self& self) { return self.info(); }),
+      method("generate", [](Self& self, Value requests, Value which,
+                            Value on_token) { return self.generate(requests, which, on_token); }),
+      method("setTokenBytes",
+             [](Self& self, Value bytes, Value controls) { self.set_token_bytes(bytes, controls); }),
+      method("logProbs",
+             [](Self& self, Value texts, Value which, Value temperature) {
+               return self.submit(
+                   [texts = to_vector(texts, "texts", to_scored_text), which = to_which(which),
+                    temperature = to_number(temperature, "temperature")](Learner& learner) {
+                     return learner.log_probs(texts, which, temperature);
+                   },
+                   from_rows);
+             }),
+      method("values",
+             [](Self& self, Value texts) {
+               return self.submit([texts = to_vector(texts, "texts", to_scored_text)](
+                                      Learner& learner) { return learner.values(texts); },
+                                  from_rows);
+             }),
+      method("logits",
+             [](Self& self, Value sequences, Value which) {
+               return self.submit(
+                   [sequences = to_vector(sequences, "sequences", to_ids),
+                    which = to_which(which)](Learner& learner) {
+                     std::vector<at::Tensor> all;
+                     all.reserve(sequences.size());
+                     for (const auto& ids : sequences) all.push_back(learner.logits(ids, which).contiguous());
+                     return all;
+                   },
+                   from_logits);
+             }),
+      method("tokenNll",
+             [](Self& self, Value texts, Value with_gradient) {
+               return self.submit(
+                   [texts = to_vector(texts, "texts", to_scored_text),
+                    with_gradient = to_boolean(with_gradient, "withGradient")](Learner& learner) {
+                     return learner.token_nll(texts, with_gradient).losses;
+                   },
+                   from_rows);
+             }),
+      method("tokenKl",
+             [](Self& self, Value texts, Value temperature, Value support, Value with_gradient,
+                Value divergence) {
+               return self.submit(
+                   [texts = to_vector(texts, "texts", to_distilled_text),
+                    temperature = to_number(temperature, "temperature"), support = to_support(support),
+                    with_gradient = to_boolean(with_gradient, "withGradient"),
+                    divergence = to_divergence(divergence)](Learner& learner) {
+                     return learner.token_kl(texts, temperature, support, with_gradient, divergence).losses;
+                   },
+                   from_rows);
+             }),
+      method("tokenSurrogate",
+             [](Self& self, Value texts, Value options) {
+               return self.submit([texts = to_vector(texts, "texts", to_surrogate_text),
+                                   settings = to_surrogate_settings(options)](
+                                      Learner& learner) { return learner.token_surrogate(texts, settings); },
+                                  from_surrogates);
+             }),
+      method("softQ",
+             [](Self& self, Value texts, Value options) {
+               return self.submit(
+                   [texts = to_vector(texts, "texts", to_soft_q_text), options = to_soft_q_options(options)](
+                       Learner& learner) { return learner.soft_q(texts, options); },
+                   from_soft_q);
+             }),
+      method("resetQHeads",
+             [](Self& self) { return self.submit([](Learner& learner) { learner.reset_q_heads(); }); }),
+      method("step",
+             [](Self& self, Value options, Value target_rate) {
+               const Fields fields(options, "options");
+               std::optional<double> rate;
+               if (!target_rate.IsUndefined()) rate = to_number(target_rate, "targetRate");
+               return self.submit([options = to_adamw_options(fields), moments = fields.string("moments"),
+                                   rate](Learner& learner) { return learner.step(options, moments, rate); },
+                                  from_step);
+             }),
+      method("discardGradients",
+             [](Self& self) { return self.submit([](Learner& learner) { learner.discard_gradients(); }); }),
+      method("discardMoments",
+             [](Self& self, Value moments) {
+               return self.submit([moments = to_string(moments, "moments")](Learner& learner) {
+                 learner.discard_moments(moments);
+               });
+             }),
+      method("dropCaches",
+             [](Self& self) { return self.submit([](Learner& learner) { learner.drop_caches(); }); }),
+      method("updateTarget",
+             [](Self& self, Value tau) {
+               return self.submit(
+                   [tau = to_number(tau, "tau")](Learner& learner) { learner.update_target(tau); });
+             }),
+      method("targetDistance",
+             [](Self& self) {
+               return self.submit(
+                   [](Learner& learner) { return learner.target_distance(); },
+                   [](Napi::Env env, double distance) { return Napi::Number::New(env, distance); });
+             }),
+      method("keepReference",
+             [](Self& self) { return self.submit([](Learner& learner) { learner.keep_reference(); }); }),
+      method("save",
+             [](Self& self, Value directory) {
+               return self.submit([directory = to_string(directory, "directory")](Learner& learner) {
+                 learner.save(directory);
+               });
+             }),
+      method("exportHuggingFace",
+             [](Self& self, Value directory) {
+               return self.submit([directory = to_string(directory, "directory")](Learner& learner) {
+                 learner.export_huggingface(directory);
+               });
+             }),
+      method("exportAdapter",
+             [](Self& self, Value directory, Value base) {
+               return self.submit([directory = to_string(directory, "directory"),
+                                   base = to_string(base, "base")](Learner& learner) {
+                 learner.export_adapter(directory, base);
+               });
+             }),
+      method("dispose",
+             [](Self& self) {
+               self.account(self.Env(), -self.accounted_);
+               return self.worker_->close(self.Env(), self.last_job());
+             }),
+  };
+  return rows;
 }
 
-Napi::Value LearnerHandle::values(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [texts = to_vector(info[0], "texts", to_scored_text)](Learner& learner) {
-          return learner.values(texts);
-        },
-        from_rows);
-  });
-}
-
-Napi::Value LearnerHandle::logits(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [sequences = to_vector(info[0], "sequences", to_ids), which = to_which(info[1])](Learner& learner) {
-          std::vector<at::Tensor> all;
-          all.reserve(sequences.size());
-          for (const auto& ids : sequences) all.push_back(learner.logits(ids, which).contiguous());
-          return all;
-        },
-        [](Napi::Env env, const std::vector<at::Tensor>& all) {
-          return from_vector(env, all, [env](const at::Tensor& logits) {
-            return from_floats(env, logits.const_data_ptr<float>(), static_cast<size_t>(logits.numel()));
-          });
-        });
-  });
-}
-
-Napi::Value LearnerHandle::token_nll(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [texts = to_vector(info[0], "texts", to_scored_text),
-         with_gradient = to_boolean(info[1], "withGradient")](Learner& learner) {
-          return learner.token_nll(texts, with_gradient).losses;
-        },
-        from_rows);
-  });
-}
-
-Napi::Value LearnerHandle::token_kl(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [texts = to_vector(info[0], "texts", to_distilled_text),
-         temperature = to_number(info[1], "temperature"), support = to_support(info[2]),
-         with_gradient = to_boolean(info[3], "withGradient"),
-         divergence = to_divergence(info[4])](Learner& learner) {
-          return learner.token_kl(texts, temperature, support, with_gradient, divergence).losses;
-        },
-        from_rows);
-  });
-}
-
-Napi::Value LearnerHandle::token_surrogate(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [texts = to_vector(info[0], "texts", to_surrogate_text), settings = to_surrogate_settings(info[1])](
-            Learner& learner) { return learner.token_surrogate(texts, settings); },
-        from_surrogates);
-  });
-}
-
-Napi::Value LearnerHandle::soft_q(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(),
-        [texts = to_vector(info[0], "texts", to_soft_q_text),
-         options = to_soft_q_options(info[1])](Learner& learner) { return learner.soft_q(texts, options); },
-        from_soft_q);
-  });
-}
-
-Napi::Value LearnerHandle::reset_q_heads(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [](Learner& learner) { learner.reset_q_heads(); });
-  });
-}
-
-Napi::Value LearnerHandle::step(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    const Fields fields(info[0], "options");
-    const AdamWOptions options = to_adamw_options(fields);
-    std::optional<double> target_rate;
-    if (!info[1].IsUndefined()) target_rate = to_number(info[1], "targetRate");
-    return submit(
-        info.Env(),
-        [options, state = fields.string("state"), target_rate](Learner& learner) {
-          return learner.step(options, state, target_rate);
-        },
-        from_step);
-  });
-}
-
-Napi::Value LearnerHandle::discard_gradients(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [](Learner& learner) { learner.discard_gradients(); });
-  });
-}
-
-Napi::Value LearnerHandle::discard_moments(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [state = to_string(info[0], "state")](Learner& learner) {
-      learner.discard_moments(state);
-    });
-  });
-}
-
-Napi::Value LearnerHandle::drop_caches(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [](Learner& learner) { learner.drop_caches(); });
-  });
-}
-
-Napi::Value LearnerHandle::update_target(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(),
-                  [tau = to_number(info[0], "tau")](Learner& learner) { learner.update_target(tau); });
-  });
-}
-
-Napi::Value LearnerHandle::target_distance(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(
-        info.Env(), [](Learner& learner) { return learner.target_distance(); },
-        [](Napi::Env env, double distance) { return Napi::Number::New(env, distance); });
-  });
-}
-
-Napi::Value LearnerHandle::keep_reference(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [](Learner& learner) { learner.keep_reference(); });
-  });
-}
-
-Napi::Value LearnerHandle::save(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [directory = to_string(info[0], "directory")](Learner& learner) {
-      learner.save(directory);
-    });
-  });
-}
-
-Napi::Value LearnerHandle::export_huggingface(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(), [directory = to_string(info[0], "directory")](Learner& learner) {
-      learner.export_huggingface(directory);
-    });
-  });
-}
-
-Napi::Value LearnerHandle::export_adapter(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return submit(info.Env(),
-                  [directory = to_string(info[0], "directory"), base = to_string(info[1], "base")](
-                      Learner& learner) { learner.export_adapter(directory, base); });
-  });
-}
-
-Napi::Value LearnerHandle::dispose(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    account(info.Env(), -accounted_);
-    return worker_->close(info.Env(), last_job());
-  });
-}
-
-// --- makers ------------------------------------------------------------------------------------------------
-
-Napi::Value load_learner(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return LearnerHandle::start(info.Env(),
-                                [path = to_string(info[0], "path"), options = to_options(info[1])] {
-                                  return Learner::load(path, options);
-                                });
-  });
-}
-
-Napi::Value create_learner(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return LearnerHandle::start(info.Env(), [json = to_string(info[0], "config"),
-                                             seed = to_seed(info[1], "seed"), options = to_options(info[2])] {
-      return Learner::create(ModelConfig::from_json(json), seed, options);
-    });
-  });
-}
-
-Napi::Value resume_learner(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    return LearnerHandle::start(
-        info.Env(),
-        [directory = to_string(info[0], "directory"), options = to_options(info[1]),
-         base = to_string(info[2], "base")] { return Learner::resume(directory, options, base); });
-  });
-}
+constexpr Function functions[] = {
+    function("loadLearner",
+             [](Napi::Env env, Napi::Value path, Napi::Value options) {
+               return LearnerHandle::start(env,
+                                           [path = to_string(path, "path"), options = to_options(options)] {
+                                             return Learner::load(path, options);
+                                           });
+             }),
+    function("createLearner",
+             [](Napi::Env env, Napi::Value config, Napi::Value seed, Napi::Value options) {
+               return LearnerHandle::start(
+                   env, [json = to_string(config, "config"), seed = to_seed(seed, "seed"),
+                         options = to_options(options)] {
+                     return Learner::create(ModelConfig::from_json(json), seed, options);
+                   });
+             }),
+    function("resumeLearner",
+             [](Napi::Env env, Napi::Value directory, Napi::Value options, Napi::Value base) {
+               return LearnerHandle::start(
+                   env,
+                   [directory = to_string(directory, "directory"), options = to_options(options),
+                    base = to_string(base, "base")] { return Learner::resume(directory, options, base); });
+             }),
+};
 
 }  // namespace
 
 void define_learner(Napi::Env env) {
-  AddonData::of(env).learner = Napi::Persistent(LearnerHandle::define(env));
+  AddonData& data = AddonData::of(env);
+  data.learner = Napi::Persistent(define_class(env, "NativeLearner", LearnerHandle::members()));
+  data.signatures["NativeGeneration"] = {{"done", kProperty}, {"cancel", 0}};  // generate() makes them
 }
 
-void export_learner(Napi::Env env, Napi::Object exports) {
-  exports.Set("loadLearner", Napi::Function::New<load_learner>(env, "loadLearner"));
-  exports.Set("createLearner", Napi::Function::New<create_learner>(env, "createLearner"));
-  exports.Set("resumeLearner", Napi::Function::New<resume_learner>(env, "resumeLearner"));
-}
+void export_learner(Napi::Env env, Napi::Object exports) { export_functions(env, exports, functions); }
 
 }  // namespace nlac::binding

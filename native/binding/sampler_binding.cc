@@ -1,12 +1,14 @@
-// NativeSampler of lib/native/addon.ts: the priority tree, called synchronously (microseconds a call). set
-// and sample read and write the caller's typed arrays in place, and allocate nothing.
+// NativeSampler of lib/native/addon.ts: the priority tree, called synchronously (microseconds per
+// call). set and sample access the caller's typed arrays in place and allocate nothing.
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "binding/addon_data.h"
 #include "binding/convert.h"
+#include "binding/functions.h"
 #include "core/error.h"
 #include "core/replay/cuda_sum_tree.h"
 #include "core/replay/sum_tree.h"
@@ -21,7 +23,7 @@ struct Span {
   size_t length;
 };
 
-// One question to Node-API answers all there is to ask; Napi::TypedArray would ask it several times.
+// One Node-API call returns all fields; Napi::TypedArray would make several.
 template <typename T>
 Span<T> to_span(Napi::Value value, napi_typedarray_type expected, const char* name, const char* class_name) {
   napi_typedarray_type type;
@@ -43,17 +45,7 @@ Span<float> to_floats(Napi::Value value, const char* name) {
 
 class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
  public:
-  static Napi::Function define(Napi::Env env) {
-    return DefineClass(
-        env, "NativeSampler",
-        {InstanceMethod<&SamplerHandle::set>("set"), InstanceMethod<&SamplerHandle::get>("get"),
-         InstanceMethod<&SamplerHandle::total>("total"), InstanceMethod<&SamplerHandle::min>("min"),
-         InstanceMethod<&SamplerHandle::max>("max"), InstanceMethod<&SamplerHandle::draws>("draws"),
-         InstanceMethod<&SamplerHandle::sample>("sample"), InstanceMethod<&SamplerHandle::save>("save"),
-         InstanceMethod<&SamplerHandle::dispose>("dispose"),
-         InstanceAccessor<&SamplerHandle::capacity>("capacity"),
-         InstanceAccessor<&SamplerHandle::alpha>("alpha"), InstanceAccessor<&SamplerHandle::beta>("beta")});
-  }
+  static std::span<const Member<SamplerHandle>> members();
 
   explicit SamplerHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<SamplerHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
@@ -68,6 +60,8 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
     return AddonData::of(env).sampler.New({Napi::External<std::unique_ptr<PriorityTree>>::New(env, &tree)});
   }
 
+  Napi::Value call(const Napi::CallbackInfo& info) { return call_member(*this, info); }
+
  private:
   PriorityTree& tree() {
     NLAC_REQUIRE(tree_, "ERR_DISPOSED", "the sampler was disposed");
@@ -79,88 +73,65 @@ class SamplerHandle : public Napi::ObjectWrap<SamplerHandle> {
     Napi::MemoryManagement::AdjustExternalMemory(env, bytes);
   }
 
-  void set(const Napi::CallbackInfo& info) {
-    guarded(info.Env(), [&] {
-      const auto indices = to_indices(info[0]);
-      const auto priorities = to_floats(info[1], "priorities");
-      NLAC_REQUIRE(indices.length == priorities.length, "ERR_SHAPE", "there are ", indices.length,
-                   " indices and ", priorities.length, " priorities");
-      tree().set(indices.data, priorities.data, static_cast<int64_t>(indices.length));
-    });
-  }
-
-  Napi::Value get(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value {
-      const auto indices = to_indices(info[0]);
-      auto priorities = Napi::Float32Array::New(info.Env(), indices.length);
-      tree().get(indices.data, priorities.Data(), static_cast<int64_t>(indices.length));
-      return priorities;
-    });
-  }
-
-  Napi::Value total(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(),
-                   [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().total()); });
-  }
-
-  Napi::Value min(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().min()); });
-  }
-
-  Napi::Value max(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().max()); });
-  }
-
-  Napi::Value draws(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value {
-      return Napi::Number::New(info.Env(), static_cast<double>(tree().draws()));
-    });
-  }
-
-  Napi::Value capacity(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value {
-      return Napi::Number::New(info.Env(), static_cast<double>(tree().capacity()));
-    });
-  }
-
-  Napi::Value alpha(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(),
-                   [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().alpha()); });
-  }
-
-  Napi::Value beta(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value { return Napi::Number::New(info.Env(), tree().beta()); });
-  }
-
-  void sample(const Napi::CallbackInfo& info) {
-    guarded(info.Env(), [&] {
-      const int64_t count = to_integer(info[0], "count");
-      const bool stratified = to_boolean(info[1], "stratified");
-      const auto indices = to_indices(info[2]);
-      const auto probabilities = to_floats(info[3], "probabilities");
-      const auto weights = to_floats(info[4], "weights");
-      NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative, it is ", count);
-      const auto wanted = static_cast<size_t>(count);
-      NLAC_REQUIRE(indices.length == wanted && probabilities.length == wanted && weights.length == wanted,
-                   "ERR_SHAPE", "the output arrays must hold ", count, " elements each");
-      tree().sample(count, stratified, indices.data, probabilities.data, weights.data);
-    });
-  }
-
-  void save(const Napi::CallbackInfo& info) {
-    guarded(info.Env(), [&] { tree().save(to_string(info[0], "path")); });
-  }
-
-  void dispose(const Napi::CallbackInfo& info) {
-    tree_.reset();
-    account(info.Env(), -accounted_);
-  }
-
   std::unique_ptr<PriorityTree> tree_;
   int64_t accounted_ = 0;
 };
 
-// A tree of `from`, options or a file's state, on the device that `value` names.
+std::span<const Member<SamplerHandle>> SamplerHandle::members() {
+  using Self = SamplerHandle;
+  using Value = Napi::Value;
+  static constexpr auto number = [](Self& self, auto value) {
+    return Napi::Number::New(self.Env(), static_cast<double>(value));
+  };
+  static constexpr Member<Self> rows[] = {
+      property("capacity", [](Self& self) { return number(self, self.tree().capacity()); }),
+      property("alpha", [](Self& self) { return number(self, self.tree().alpha()); }),
+      property("beta", [](Self& self) { return number(self, self.tree().beta()); }),
+      method("total", [](Self& self) { return number(self, self.tree().total()); }),
+      method("min", [](Self& self) { return number(self, self.tree().min()); }),
+      method("max", [](Self& self) { return number(self, self.tree().max()); }),
+      method("draws", [](Self& self) { return number(self, self.tree().draws()); }),
+      method("set",
+             [](Self& self, Value at, Value given) {
+               const auto indices = to_indices(at);
+               const auto priorities = to_floats(given, "priorities");
+               NLAC_REQUIRE(indices.length == priorities.length, "ERR_SHAPE", "there are ", indices.length,
+                            " indices and ", priorities.length, " priorities");
+               self.tree().set(indices.data, priorities.data, static_cast<int64_t>(indices.length));
+             }),
+      method("get",
+             [](Self& self, Value at) {
+               const auto indices = to_indices(at);
+               auto priorities = Napi::Float32Array::New(self.Env(), indices.length);
+               self.tree().get(indices.data, priorities.Data(), static_cast<int64_t>(indices.length));
+               return priorities;
+             }),
+      method("sample",
+             [](Self& self, Value wanted, Value in_strata, Value into_indices, Value into_probabilities,
+                Value into_weights) {
+               const int64_t count = to_integer(wanted, "count");
+               const bool stratified = to_boolean(in_strata, "stratified");
+               const auto indices = to_indices(into_indices);
+               const auto probabilities = to_floats(into_probabilities, "probabilities");
+               const auto weights = to_floats(into_weights, "weights");
+               NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative, it is ", count);
+               const auto length = static_cast<size_t>(count);
+               NLAC_REQUIRE(
+                   indices.length == length && probabilities.length == length && weights.length == length,
+                   "ERR_SHAPE", "the output arrays must hold ", count, " elements each");
+               self.tree().sample(count, stratified, indices.data, probabilities.data, weights.data);
+             }),
+      method("save", [](Self& self, Value path) { self.tree().save(to_string(path, "path")); }),
+      method("dispose",
+             [](Self& self) {
+               self.tree_.reset();
+               self.account(self.Env(), -self.accounted_);
+             }),
+  };
+  return rows;
+}
+
+// Returns a tree of `from` (options or a file's state) on the device `value`.
 template <typename From>
 std::unique_ptr<PriorityTree> make_tree(Napi::Value value, From from) {
   const at::Device device = to_device(value, "device");
@@ -172,29 +143,26 @@ std::unique_ptr<PriorityTree> make_tree(Napi::Value value, From from) {
 #endif
 }
 
-Napi::Value create_sampler(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    const TreeOptions options{to_integer(info[0], "capacity"), to_number(info[1], "alpha"),
-                              to_number(info[2], "beta"), to_seed(info[3], "seed")};
-    return SamplerHandle::make(info.Env(), make_tree(info[4], options));
-  });
-}
-
-Napi::Value load_sampler(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    return SamplerHandle::make(info.Env(), make_tree(info[1], load_tree(to_string(info[0], "path"))));
-  });
-}
+constexpr Function functions[] = {
+    function("createSampler",
+             [](Napi::Env env, Napi::Value capacity, Napi::Value alpha, Napi::Value beta, Napi::Value seed,
+                Napi::Value device) {
+               const TreeOptions options{to_integer(capacity, "capacity"), to_number(alpha, "alpha"),
+                                         to_number(beta, "beta"), to_seed(seed, "seed")};
+               return SamplerHandle::make(env, make_tree(device, options));
+             }),
+    function("loadSampler",
+             [](Napi::Env env, Napi::Value path, Napi::Value device) {
+               return SamplerHandle::make(env, make_tree(device, load_tree(to_string(path, "path"))));
+             }),
+};
 
 }  // namespace
 
 void define_sampler(Napi::Env env) {
-  AddonData::of(env).sampler = Napi::Persistent(SamplerHandle::define(env));
+  AddonData::of(env).sampler = Napi::Persistent(define_class(env, "NativeSampler", SamplerHandle::members()));
 }
 
-void export_sampler(Napi::Env env, Napi::Object exports) {
-  exports.Set("createSampler", Napi::Function::New<create_sampler>(env, "createSampler"));
-  exports.Set("loadSampler", Napi::Function::New<load_sampler>(env, "loadSampler"));
-}
+void export_sampler(Napi::Env env, Napi::Object exports) { export_functions(env, exports, functions); }
 
 }  // namespace nlac::binding

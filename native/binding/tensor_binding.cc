@@ -1,17 +1,19 @@
-// NativeTensor and the operations on it (lib/ops/ops.ts): the core's losses, AdamW and moving average without a
-// model, synchronous, for tests, benchmarks and other people's training loops.
+// NativeTensor and its operations (lib/ops/ops.ts): the core's losses, AdamW and moving average without
+// a model. They are synchronous, for tests, benchmarks and users' own training loops.
 
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "binding/addon_data.h"
 #include "binding/convert.h"
+#include "binding/functions.h"
 #include "core/error.h"
 #include "core/loss/linear_loss.h"
 #include "core/optim/optim.h"
@@ -21,14 +23,7 @@ namespace {
 
 class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
  public:
-  static Napi::Function define(Napi::Env env) {
-    return DefineClass(
-        env, "NativeTensor",
-        {InstanceAccessor<&TensorHandle::shape>("shape"), InstanceAccessor<&TensorHandle::dtype>("dtype"),
-         InstanceAccessor<&TensorHandle::device>("device"),
-         InstanceMethod<&TensorHandle::to_array>("toArray"),
-         InstanceMethod<&TensorHandle::dispose>("dispose")});
-  }
+  static std::span<const Member<TensorHandle>> members();
 
   explicit TensorHandle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<TensorHandle>(info) {
     if (info.Length() != 1 || !info[0].IsExternal())
@@ -52,6 +47,8 @@ class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
     return tensor;
   }
 
+  Napi::Value call(const Napi::CallbackInfo& info) { return call_member(*this, info); }
+
  private:
   const at::Tensor& tensor() const {
     NLAC_REQUIRE(tensor_.defined(), "ERR_DISPOSED", "the tensor was disposed");
@@ -63,100 +60,87 @@ class TensorHandle : public Napi::ObjectWrap<TensorHandle> {
     Napi::MemoryManagement::AdjustExternalMemory(env, bytes);
   }
 
-  Napi::Value shape(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value {
-      return from_vector(info.Env(), tensor().sizes(), [&](int64_t size) {
-        return Napi::Number::New(info.Env(), static_cast<double>(size));
-      });
-    });
-  }
-
-  Napi::Value dtype(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value {
-      return Napi::String::New(info.Env(), dtype_name(tensor().scalar_type()));
-    });
-  }
-
-  Napi::Value device(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(),
-                   [&]() -> Napi::Value { return Napi::String::New(info.Env(), tensor().device().str()); });
-  }
-
-  Napi::Value to_array(const Napi::CallbackInfo& info) {
-    return guarded(info.Env(), [&]() -> Napi::Value {
-      const at::NoGradGuard no_grad;
-      at::Tensor values = tensor().to(at::kCPU);
-      if (values.scalar_type() == at::kBFloat16) values = values.to(at::kFloat);
-      values = values.contiguous();
-      const auto copy = [&](auto array) -> Napi::Value {
-        if (values.nbytes() > 0) std::memcpy(array.Data(), values.const_data_ptr(), values.nbytes());
-        return array;
-      };
-      const auto count = static_cast<size_t>(values.numel());
-      switch (values.scalar_type()) {
-        case at::kFloat:
-          return copy(Napi::Float32Array::New(info.Env(), count));
-        case at::kDouble:
-          return copy(Napi::Float64Array::New(info.Env(), count));
-        case at::kLong:
-          return copy(Napi::BigInt64Array::New(info.Env(), count));
-        case at::kInt:
-          return copy(Napi::Int32Array::New(info.Env(), count));
-        default:
-          fail("ERR_INTERNAL", "a tensor of ", dtype_name(values.scalar_type()), " has no array type");
-      }
-    });
-  }
-
-  void dispose(const Napi::CallbackInfo& info) {
-    tensor_.reset();
-    account(info.Env(), -accounted_);
+  Napi::Value to_array() const {
+    const at::NoGradGuard no_grad;
+    at::Tensor values = tensor().to(at::kCPU);
+    if (values.scalar_type() == at::kBFloat16) values = values.to(at::kFloat);
+    values = values.contiguous();
+    const auto copy = [&](auto array) -> Napi::Value {
+      if (values.nbytes() > 0) std::memcpy(array.Data(), values.const_data_ptr(), values.nbytes());
+      return array;
+    };
+    const auto count = static_cast<size_t>(values.numel());
+    switch (values.scalar_type()) {
+      case at::kFloat: return copy(Napi::Float32Array::New(Env(), count));
+      case at::kDouble: return copy(Napi::Float64Array::New(Env(), count));
+      case at::kLong: return copy(Napi::BigInt64Array::New(Env(), count));
+      case at::kInt: return copy(Napi::Int32Array::New(Env(), count));
+      default: fail("ERR_INTERNAL", "a tensor of ", dtype_name(values.scalar_type()), " has no array type");
+    }
   }
 
   at::Tensor tensor_;  // undefined once disposed
   int64_t accounted_ = 0;
 };
 
+std::span<const Member<TensorHandle>> TensorHandle::members() {
+  using Self = TensorHandle;
+  static constexpr Member<Self> rows[] = {
+      property("shape",
+               [](Self& self) {
+                 return from_vector(self.Env(), self.tensor().sizes(), [&](int64_t size) {
+                   return Napi::Number::New(self.Env(), static_cast<double>(size));
+                 });
+               }),
+      property(
+          "dtype",
+          [](Self& self) { return Napi::String::New(self.Env(), dtype_name(self.tensor().scalar_type())); }),
+      property("device",
+               [](Self& self) { return Napi::String::New(self.Env(), self.tensor().device().str()); }),
+      method("toArray", [](Self& self) { return self.to_array(); }),
+      method("dispose",
+             [](Self& self) {
+               self.tensor_.reset();
+               self.account(self.Env(), -self.accounted_);
+             }),
+  };
+  return rows;
+}
+
 at::ScalarType element_type(Napi::Value data) {
   NLAC_REQUIRE(data.IsTypedArray(), "ERR_VALUE", "data must be a typed array");
   switch (data.As<Napi::TypedArray>().TypedArrayType()) {
-    case napi_float32_array:
-      return at::kFloat;
-    case napi_float64_array:
-      return at::kDouble;
-    case napi_bigint64_array:
-      return at::kLong;
-    case napi_int32_array:
-      return at::kInt;
-    default:
-      fail("ERR_VALUE", "data must be a Float32Array, Float64Array, BigInt64Array or Int32Array");
+    case napi_float32_array: return at::kFloat;
+    case napi_float64_array: return at::kDouble;
+    case napi_bigint64_array: return at::kLong;
+    case napi_int32_array: return at::kInt;
+    default: fail("ERR_VALUE", "data must be a Float32Array, Float64Array, BigInt64Array or Int32Array");
   }
 }
 
-Napi::Value tensor_from(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    const at::NoGradGuard no_grad;
-    const at::ScalarType stored = element_type(info[0]);
-    const auto array = info[0].As<Napi::TypedArray>();
-    const auto shape = to_vector(info[1], "shape", to_integer);
-    const at::ScalarType dtype = to_dtype(info[2], "dtype");
-    const at::Device device = to_device(info[3], "device");
+Napi::Value tensor_from(Napi::Env env, Napi::Value data, Napi::Value sizes, Napi::Value type,
+                        Napi::Value place) {
+  const at::NoGradGuard no_grad;
+  const at::ScalarType stored = element_type(data);
+  const auto array = data.As<Napi::TypedArray>();
+  const auto shape = to_vector(sizes, "shape", to_integer);
+  const at::ScalarType dtype = to_dtype(type, "dtype");
+  const at::Device device = to_device(place, "device");
 
-    const auto length = static_cast<int64_t>(array.ElementLength());
-    int64_t count = 1, strides = 1;  // torch multiplies strides past a size of 0
-    for (const int64_t size : shape) {
-      NLAC_REQUIRE(size >= 0 && !__builtin_mul_overflow(strides, std::max<int64_t>(size, 1), &strides),
-                   "ERR_SHAPE", "shape holds a negative size or is too large");
-      count *= size;
-    }
-    NLAC_REQUIRE(count == length, "ERR_SHAPE", "the shape has ", count, " elements and data has ", length);
-    // Copied at once: the bytes stay JavaScript's.
-    const uint8_t* bytes =
-        length > 0 ? static_cast<const uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset() : nullptr;
-    at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(stored));
-    if (length > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, array.ByteLength());
-    return TensorHandle::make(info.Env(), tensor.to(device, dtype));
-  });
+  const auto length = static_cast<int64_t>(array.ElementLength());
+  int64_t count = 1, strides = 1;  // torch multiplies strides also past a size of 0
+  for (const int64_t size : shape) {
+    NLAC_REQUIRE(size >= 0 && !__builtin_mul_overflow(strides, std::max<int64_t>(size, 1), &strides),
+                 "ERR_SHAPE", "shape holds a negative size or is too large");
+    count *= size;
+  }
+  NLAC_REQUIRE(count == length, "ERR_SHAPE", "the shape has ", count, " elements and data has ", length);
+  // Copied, because the bytes belong to JavaScript.
+  const uint8_t* bytes =
+      length > 0 ? static_cast<const uint8_t*>(array.ArrayBuffer().Data()) + array.ByteOffset() : nullptr;
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(stored));
+  if (length > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, array.ByteLength());
+  return TensorHandle::make(env, tensor.to(device, dtype));
 }
 
 // The tensors and options of a loss by their names in lib/native/addon.ts.
@@ -184,22 +168,22 @@ class LossFields {
   Napi::Object object_;
 };
 
-// The gradient of `weight`: what the caller gave to add into, or a new one, which is float64 where any of the
-// inputs is, as the losses then compute in it.
+// The gradient of the head: the caller's tensor, to which it is added, or a new one, in float64 if
+// any input is float64.
 class MatrixGradient {
  public:
-  MatrixGradient(const LossFields& inputs, bool wanted, const at::Tensor& weight,
+  MatrixGradient(const LossFields& inputs, bool wanted, const at::Tensor& head,
                  std::initializer_list<at::Tensor> others) {
     if (!wanted) return;
-    tensor = inputs.optional_tensor("gradWeight");
+    tensor = inputs.optional_tensor("gradHead");
     if (tensor.defined()) return;
     const auto wide = [](const at::Tensor& t) { return t.scalar_type() == at::kDouble; };
-    const bool any = wide(weight) || std::any_of(others.begin(), others.end(), wide);
-    tensor = made = at::zeros(weight.sizes(), weight.options().dtype(any ? at::kDouble : at::kFloat));
+    const bool any = wide(head) || std::any_of(others.begin(), others.end(), wide);
+    tensor = made = at::zeros(head.sizes(), head.options().dtype(any ? at::kDouble : at::kFloat));
   }
 
-  at::Tensor tensor;  // undefined: no gradient is wanted
-  at::Tensor made;    // undefined if the caller has it
+  at::Tensor tensor;  // undefined: no gradient
+  at::Tensor made;    // undefined if the caller's tensor is used
 };
 
 Napi::Value from_loss(Napi::Env env, const LossResult& result, const MatrixGradient& gradient) {
@@ -209,7 +193,7 @@ Napi::Value from_loss(Napi::Env env, const LossResult& result, const MatrixGradi
   };
   set("losses", result.losses);
   set("gradHidden", result.grad_hidden);
-  set("gradWeight", gradient.made);
+  set("gradHead", gradient.made);
   set("logProbs", result.log_probs);
   set("entropies", result.entropies);
   set("ratios", result.ratios);
@@ -217,98 +201,103 @@ Napi::Value from_loss(Napi::Env env, const LossResult& result, const MatrixGradi
   return object;
 }
 
-Napi::Value js_linear_token_kl(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    const at::NoGradGuard no_grad;
-    const LossFields inputs(info[0]);
-    const at::Tensor student_hidden = inputs.tensor("studentHidden"),
-                     student_weight = inputs.tensor("studentWeight"),
-                     teacher_hidden = inputs.tensor("teacherHidden"),
-                     teacher_weight = inputs.tensor("teacherWeight");
-    const LossOptions options = inputs.options();
-    const MatrixGradient gradient(inputs, options.with_gradient, student_weight,
-                                  {student_hidden, teacher_hidden, teacher_weight});
-    const LossResult result = linear_token_kl(student_hidden, student_weight, teacher_hidden, teacher_weight,
-                                              inputs.tensor("weights"), inputs.optional_tensor("targets"),
-                                              to_divergence(inputs.value("divergence")),
-                                              to_support(inputs.value("support")), options, gradient.tensor);
-    return from_loss(info.Env(), result, gradient);
-  });
+Napi::Value call_linear_token_kl(Napi::Env env, Napi::Value given) {
+  const at::NoGradGuard no_grad;
+  const LossFields inputs(given);
+  const at::Tensor student_hidden = inputs.tensor("studentHidden"),
+                   student_head = inputs.tensor("studentHead"),
+                   teacher_hidden = inputs.tensor("teacherHidden"),
+                   teacher_head = inputs.tensor("teacherHead");
+  const LossOptions options = inputs.options();
+  const MatrixGradient gradient(inputs, options.with_gradient, student_head,
+                                {student_hidden, teacher_hidden, teacher_head});
+  const LossResult result =
+      linear_token_kl(student_hidden, student_head, teacher_hidden, teacher_head, inputs.tensor("rowWeights"),
+                      inputs.optional_tensor("targets"), to_divergence(inputs.value("divergence")),
+                      to_support(inputs.value("support")), options, gradient.tensor);
+  return from_loss(env, result, gradient);
 }
 
-Napi::Value js_linear_token_nll(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    const at::NoGradGuard no_grad;
-    const LossFields inputs(info[0]);
-    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight");
-    const LossOptions options = inputs.options();
-    const MatrixGradient gradient(inputs, options.with_gradient, weight, {hidden});
-    const LossResult result =
-        linear_token_nll(hidden, weight, inputs.tensor("targets"), inputs.tensor("weights"), inputs.token(),
-                         options, gradient.tensor);
-    return from_loss(info.Env(), result, gradient);
-  });
+Napi::Value call_linear_token_nll(Napi::Env env, Napi::Value given) {
+  const at::NoGradGuard no_grad;
+  const LossFields inputs(given);
+  const at::Tensor hidden = inputs.tensor("hidden"), head = inputs.tensor("head");
+  const LossOptions options = inputs.options();
+  const MatrixGradient gradient(inputs, options.with_gradient, head, {hidden});
+  const LossResult result =
+      linear_token_nll(hidden, head, inputs.tensor("targets"), inputs.tensor("rowWeights"), inputs.token(),
+                       options, gradient.tensor);
+  return from_loss(env, result, gradient);
 }
 
-Napi::Value js_linear_token_log_probs(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    const at::NoGradGuard no_grad;
-    const LossFields inputs(info[0]);
-    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight"),
-                     grad_log_probs = inputs.optional_tensor("gradLogProbs");
-    const MatrixGradient gradient(inputs, grad_log_probs.defined(), weight, {hidden});
-    const LossResult result = linear_token_log_probs(
-        hidden, weight, inputs.tensor("targets"), inputs.tensor("weights"), grad_log_probs,
-        inputs.boolean("withEntropies"), inputs.options(), gradient.tensor);
-    return from_loss(info.Env(), result, gradient);
-  });
+Napi::Value call_linear_token_log_probs(Napi::Env env, Napi::Value given) {
+  const at::NoGradGuard no_grad;
+  const LossFields inputs(given);
+  const at::Tensor hidden = inputs.tensor("hidden"), head = inputs.tensor("head"),
+                   grad_log_probs = inputs.optional_tensor("gradLogProbs");
+  const MatrixGradient gradient(inputs, grad_log_probs.defined(), head, {hidden});
+  const LossResult result = linear_token_log_probs(
+      hidden, head, inputs.tensor("targets"), inputs.tensor("rowWeights"), grad_log_probs,
+      inputs.boolean("withEntropies"), inputs.options(), gradient.tensor);
+  return from_loss(env, result, gradient);
 }
 
-Napi::Value js_linear_token_surrogate(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&] {
-    const at::NoGradGuard no_grad;
-    const LossFields inputs(info[0]);
-    const at::Tensor hidden = inputs.tensor("hidden"), weight = inputs.tensor("weight");
-    const LossOptions options = inputs.options();
-    const MatrixGradient gradient(inputs, options.with_gradient, weight, {hidden});
-    const SurrogateInputs rows{inputs.tensor("targets"), inputs.tensor("oldLogProbs"),
-                               inputs.tensor("advantages"), inputs.optional_tensor("referenceLogProbs")};
-    const LossResult result = linear_token_surrogate(
-        hidden, weight, rows, inputs.tensor("weights"),
-        {inputs.number("clipLow"), inputs.number("clipHigh"), inputs.number("klCoefficient")}, inputs.token(),
-        options, gradient.tensor);
-    return from_loss(info.Env(), result, gradient);
-  });
+Napi::Value call_linear_token_surrogate(Napi::Env env, Napi::Value given) {
+  const at::NoGradGuard no_grad;
+  const LossFields inputs(given);
+  const at::Tensor hidden = inputs.tensor("hidden"), head = inputs.tensor("head");
+  const LossOptions options = inputs.options();
+  const MatrixGradient gradient(inputs, options.with_gradient, head, {hidden});
+  const SurrogateInputs rows{inputs.tensor("targets"), inputs.tensor("oldLogProbs"),
+                             inputs.tensor("advantages"), inputs.optional_tensor("referenceLogProbs")};
+  const LossResult result = linear_token_surrogate(
+      hidden, head, rows, inputs.tensor("rowWeights"),
+      {inputs.number("clipLow"), inputs.number("clipHigh"), inputs.number("klCoefficient")}, inputs.token(),
+      options, gradient.tensor);
+  return from_loss(env, result, gradient);
 }
 
-void js_ema(const Napi::CallbackInfo& info) {
-  guarded(info.Env(), [&] {
-    const at::NoGradGuard no_grad;
-    ema_update(to_vector(info[0], "target", TensorHandle::unwrap),
-               to_vector(info[1], "online", TensorHandle::unwrap),
-               to_vector(info[2], "shadow", TensorHandle::unwrap), to_number(info[3], "tau"),
-               to_seed(info[4], "seed"), to_seed(info[5], "step"));
-  });
+void call_ema(Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value tau, Napi::Value seed,
+              Napi::Value step) {
+  const at::NoGradGuard no_grad;
+  ema_update(to_vector(target, "target", TensorHandle::unwrap),
+             to_vector(online, "online", TensorHandle::unwrap),
+             to_vector(shadow, "shadow", TensorHandle::unwrap), to_number(tau, "tau"), to_seed(seed, "seed"),
+             to_seed(step, "step"));
 }
 
-Napi::Value js_adamw(const Napi::CallbackInfo& info) {
-  return guarded(info.Env(), [&]() -> Napi::Value {
-    const at::NoGradGuard no_grad;
-    const Fields fields(info[0], "inputs");
-    const auto tensors = [&](const char* key) {
-      return to_vector(info[0].As<Napi::Object>().Get(key), key, TensorHandle::unwrap);
-    };
-    const auto masters = tensors("masters");
-    AdamWState state{tensors("m"), tensors("v"), fields.integer("step") - 1};
-    NLAC_REQUIRE(state.steps >= 0, "ERR_VALUE", "step must be at least 1");
-    NLAC_REQUIRE(state.m.size() == masters.size(), "ERR_SHAPE", state.m.size(), " first moments for ",
-                 masters.size(), " masters");
-    const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("tau")};
-    return from_step(info.Env(), adamw_step(masters, tensors("parameters"), tensors("gradients"), state,
-                                            to_adamw_options(fields),
-                                            update.target.empty() ? nullptr : &update));
-  });
+Napi::Value call_adamw(Napi::Env env, Napi::Value inputs) {
+  const at::NoGradGuard no_grad;
+  const Fields fields(inputs, "inputs");
+  const auto tensors = [&](const char* key) {
+    return to_vector(inputs.As<Napi::Object>().Get(key), key, TensorHandle::unwrap);
+  };
+  const auto masters = tensors("masters");
+  AdamWMoments moments{tensors("m"), tensors("v"), fields.integer("step") - 1};
+  NLAC_REQUIRE(moments.steps >= 0, "ERR_VALUE", "step must be at least 1");
+  NLAC_REQUIRE(moments.m.size() == masters.size(), "ERR_SHAPE", moments.m.size(), " first moments for ",
+               masters.size(), " masters");
+  const TargetUpdate update{tensors("target"), tensors("shadow"), fields.number("tau")};
+  return from_step(env, adamw_step(masters, tensors("parameters"), tensors("gradients"), moments,
+                                   to_adamw_options(fields), update.target.empty() ? nullptr : &update));
 }
+
+constexpr Function functions[] = {
+    function("tensorFrom", [](Napi::Env env, Napi::Value data, Napi::Value shape, Napi::Value dtype,
+                              Napi::Value device) { return tensor_from(env, data, shape, dtype, device); }),
+    function("linearTokenKl",
+             [](Napi::Env env, Napi::Value inputs) { return call_linear_token_kl(env, inputs); }),
+    function("linearTokenNll",
+             [](Napi::Env env, Napi::Value inputs) { return call_linear_token_nll(env, inputs); }),
+    function("linearTokenLogProbs",
+             [](Napi::Env env, Napi::Value inputs) { return call_linear_token_log_probs(env, inputs); }),
+    function("linearTokenSurrogate",
+             [](Napi::Env env, Napi::Value inputs) { return call_linear_token_surrogate(env, inputs); }),
+    function("ema",
+             [](Napi::Env, Napi::Value target, Napi::Value online, Napi::Value shadow, Napi::Value tau,
+                Napi::Value seed, Napi::Value step) { call_ema(target, online, shadow, tau, seed, step); }),
+    function("adamw", [](Napi::Env env, Napi::Value inputs) { return call_adamw(env, inputs); }),
+};
 
 }  // namespace
 
@@ -320,18 +309,10 @@ at::Tensor unwrap_tensor(Napi::Value value, const std::string& where) {
   return TensorHandle::unwrap(value, where);
 }
 
-void define_tensor(Napi::Env env) { AddonData::of(env).tensor = Napi::Persistent(TensorHandle::define(env)); }
-
-void export_tensor(Napi::Env env, Napi::Object exports) {
-  exports.Set("tensorFrom", Napi::Function::New<tensor_from>(env, "tensorFrom"));
-  exports.Set("linearTokenKl", Napi::Function::New<js_linear_token_kl>(env, "linearTokenKl"));
-  exports.Set("linearTokenNll", Napi::Function::New<js_linear_token_nll>(env, "linearTokenNll"));
-  exports.Set("linearTokenLogProbs",
-              Napi::Function::New<js_linear_token_log_probs>(env, "linearTokenLogProbs"));
-  exports.Set("linearTokenSurrogate",
-              Napi::Function::New<js_linear_token_surrogate>(env, "linearTokenSurrogate"));
-  exports.Set("ema", Napi::Function::New<js_ema>(env, "ema"));
-  exports.Set("adamw", Napi::Function::New<js_adamw>(env, "adamw"));
+void define_tensor(Napi::Env env) {
+  AddonData::of(env).tensor = Napi::Persistent(define_class(env, "NativeTensor", TensorHandle::members()));
 }
+
+void export_tensor(Napi::Env env, Napi::Object exports) { export_functions(env, exports, functions); }
 
 }  // namespace nlac::binding

@@ -15,12 +15,13 @@ std::atomic<int> wanted_threads{0};   // of torch's operations; 0: never set
 
 }  // namespace
 
-// The worker's last word: its thread runs nothing after this, and every job's own word was posted before.
+// The worker's last delivery: its thread runs nothing after it, and all jobs' deliveries were
+// posted before.
 class Worker::Ended final : public Delivery {
  public:
   explicit Ended(Worker* worker) : worker_(worker) {}
   void deliver(Napi::Env env) override {
-    // release() takes the worker out of the registry; it must outlive this call.
+    // release() removes the worker from the registry; it must outlive this call.
     const std::shared_ptr<Worker> worker = worker_->shared_from_this();
     worker->queue_->join();
     worker->end();
@@ -59,12 +60,12 @@ std::shared_ptr<Worker> Worker::start(Napi::Env env, std::function<bool()> advan
       apply_threads();
       return advance();
     });
-  } catch (...) {  // no thread to be had
+  } catch (...) {  // no thread could be started
     worker->channel_.Release();
     throw;
   }
-  // Hooks run last in, first out: added after the channel, so that the thread has ended when the channel
-  // goes.
+  // Hooks run last in, first out: added after the channel, so that the thread has ended when the
+  // channel goes.
   napi_add_env_cleanup_hook(env, &Worker::cleanup, worker.get());
   ++running_threads;
   AddonData::of(env).workers.insert(worker);
@@ -82,7 +83,7 @@ void Worker::end() {
 }
 
 void Worker::post(std::unique_ptr<Delivery> delivery) {
-  // Refused only when the environment is going away; nobody is left to receive it then.
+  // Fails only when the environment is being destroyed, and nothing can receive it then.
   if (channel_.NonBlockingCall(delivery.get()) == napi_ok) delivery.release();
 }
 

@@ -1,8 +1,8 @@
-// A learner's thread as Node sees it: work goes in, promises come out. The event loop is never held; a
-// worker with work keeps the process alive, an idle one does not.
+// A learner's thread: runs jobs and settles their promises. It never blocks the event loop. A busy
+// worker keeps the process alive, an idle one does not.
 //
-// Ownership: the environment's registry owns every worker until its thread has ended. Thread rule: all public
-// members on the main thread, except `post`, which is for the worker's own thread.
+// Ownership: the environment's registry owns every worker until its thread has ended. Thread rule:
+// all public members on the main thread, except `post`, which the worker's thread calls.
 #pragma once
 
 #include <napi.h>
@@ -22,7 +22,7 @@
 
 namespace nlac::binding {
 
-// Made on the worker's thread, delivered on the main thread; dropped undelivered when Node is shutting down.
+// Created on the worker's thread, delivered on the main thread. Dropped if Node is shutting down.
 class Delivery {
  public:
   virtual ~Delivery() = default;
@@ -33,17 +33,18 @@ class Worker : public std::enable_shared_from_this<Worker> {
  public:
   using Flag = std::shared_ptr<std::atomic<bool>>;
 
-  // Starts a thread and registers it with `env`. `advance`: as JobQueue has it.
+  // Starts a thread and registers it with `env`. `advance`: see JobQueue.
   static std::shared_ptr<Worker> start(Napi::Env env, std::function<bool()> advance);
   ~Worker();
 
-  // Runs `work()` on the worker's thread, then settles the promise with `convert(env, result)` (main thread),
-  // or rejects it with what either threw; ERR_DISPOSED after close(). `work` must own copies of everything.
-  // `settled(succeeded)` runs on the main thread just before the promise settles.
+  // Runs `work()` on the worker's thread, then resolves the promise with `convert(env, result)`
+  // (main thread), or rejects it with the exception of either; ERR_DISPOSED after close(). `work`
+  // must own copies of its data. `settled(succeeded)` runs on the main thread just before the
+  // promise settles.
   template <typename Work, typename Convert>
   Napi::Promise submit(Napi::Env env, Work work, Convert convert, std::function<void(bool)> settled = {});
 
-  // A promise that a job leaves to be settled later, once, on the worker's thread.
+  // A promise that is settled later, once, on the worker's thread.
   template <typename Result>
   class Promised {
    public:
@@ -52,33 +53,34 @@ class Worker : public std::enable_shared_from_this<Worker> {
     virtual void reject() = 0;  // with the current exception
   };
 
-  // The same of a job that joins (job_queue.h): `begin(promised)` runs on the worker's thread and returns, and
-  // `advance` settles the promise, or `begin` throws.
+  // The same for a joining job (job_queue.h): `begin(promised)` runs on the worker's thread and
+  // returns or throws; `advance` settles the promise.
   template <typename Result, typename Begin, typename Convert>
   Napi::Promise submit_joining(Napi::Env env, Begin begin, Convert convert,
                                std::function<void(bool)> settled = {});
 
   void post(std::unique_ptr<Delivery> delivery);
 
-  // Rejects queued jobs with ERR_DISPOSED, lets what has begun finish, runs `last` on the worker's thread and
-  // ends it. `last` is dropped if the worker was closed before. The promise resolves when the thread has ended
-  // and every other promise has settled.
+  // Rejects queued jobs with ERR_DISPOSED, finishes started ones, runs `last` on the worker's
+  // thread and ends the thread. `last` is dropped if the worker was closed before. The promise
+  // resolves when the thread has ended and every other promise has settled.
   Napi::Promise close(Napi::Env env, std::function<void()> last);
   // The same without a promise, for finalizers.
   void close_silently(std::function<void()> last);
   bool closed() const { return closing_; }
 
-  // A flag that is set when the environment goes away, so that a job which looks at it ends early.
+  // Returns a flag that is set when the environment is destroyed, so that jobs that check it end
+  // early.
   Flag make_flag();
 
-  // JavaScript functions called from the worker's thread go by number: a reference may only be touched on the
-  // main thread.
+  // JavaScript functions for the worker's thread are identified by number, because only the main
+  // thread may use a reference.
   uint64_t keep(Napi::Function function);
   void drop(uint64_t callback) { callbacks_.erase(callback); }
   Napi::FunctionReference* callback(uint64_t number);
 
-  // For the process's "exit" event, after which exit() destroys libtorch's statics: should a worker's thread
-  // still be there then, perhaps computing, the process ends without destroying anything.
+  // For the process's "exit" event, after which exit() destroys libtorch's statics. If a worker's
+  // thread still runs then, ends the process without destructors.
   static void guard_exit();
 
  private:
@@ -88,10 +90,10 @@ class Worker : public std::enable_shared_from_this<Worker> {
   class LastJob;
 
   explicit Worker(Napi::Env env) : env_(env) {}
-  void begin();  // one more delivery is awaited
+  void begin();  // one more delivery is pending
   void end();
   void shutdown();
-  void release();  // the thread has ended: gives everything back to the environment
+  void release();  // after the thread has ended: releases all resources
   static void cleanup(void* worker);
 
   Napi::Env env_;
@@ -118,12 +120,12 @@ class Worker : public std::enable_shared_from_this<Worker> {
   static const Failure disposed_before_it_began;
 };
 
-// How many threads torch's operations use. Every worker applies it before its next job, because OpenMP keeps
-// the number per thread.
+// Sets the number of threads of torch's operations. Every worker applies it before its next job,
+// because OpenMP stores the number per thread.
 void set_threads(int count);
 void apply_threads();
 
-// --- templates ---------------------------------------------------------------------------------------------
+// --- templates -----------------------------------------------------------------------------------
 
 template <typename Result, typename Convert>
 class Worker::Completion final : public Delivery {
@@ -150,7 +152,7 @@ class Worker::Completion final : public Delivery {
   std::optional<Failure> failure;
 
  private:
-  Worker* worker_;  // in the registry until it has ended, which the queue makes the last delivery
+  Worker* worker_;  // registered until its last delivery
   Napi::Promise::Deferred deferred_;
   Convert convert_;
   std::function<void(bool)> settled_;
@@ -224,7 +226,7 @@ class Worker::JoiningJob final : public Job {
   std::shared_ptr<Pending<Result, Convert>> pending_;
 };
 
-// One more promise is awaited; null, and rejected, after close().
+// Counts one more pending promise. After close(), rejects it and returns null.
 template <typename Result, typename Convert>
 std::unique_ptr<Worker::Completion<Result, Convert>> Worker::completion(
     const Napi::Promise::Deferred& deferred, Convert convert, std::function<void(bool)> settled) {

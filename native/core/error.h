@@ -1,5 +1,5 @@
-// Errors of the core. Every failure a caller can cause is a nlac::Error with a stable code; the binding
-// turns it into the TypeScript error class of the same code (lib/base/errors.ts). Needs no torch.
+// Errors of the core. Every failure that a caller can cause is an nlac::Error with a stable code.
+// The binding turns it into the TypeScript error of the same code (lib/base/errors.ts). No torch.
 #pragma once
 
 #include <sstream>
@@ -26,8 +26,8 @@ template <typename... Parts>
   (text << ... << std::forward<Parts>(parts));
   throw Error(code, text.str());
 }
-#define NLAC_REQUIRE(condition, code, ...)              \
-  do {                                                  \
+#define NLAC_REQUIRE(condition, code, ...)               \
+  do {                                                   \
     if (!(condition)) ::nlac::fail((code), __VA_ARGS__); \
   } while (0)
 

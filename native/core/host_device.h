@@ -1,5 +1,5 @@
-// Marks a function that both the C++ compiler and nvcc may compile, so that a kernel and its twin on the CPU
-// share one definition.
+// Marks a function that both the C++ compiler and nvcc compile, so that a kernel and its CPU
+// counterpart share one definition.
 #pragma once
 
 #ifdef __CUDACC__

@@ -1,9 +1,9 @@
 // The instruction sets that loops are compiled for, and which of them run here: those of the
 // processor, up to the one that the environment variable NLAC_INSTRUCTION_SET names. A source
-// includes the bodies of its loops once a set, the x86 ones under NLAC_X86_VARIANTS and between
-// NLAC_BEGIN_AVX2 or NLAC_BEGIN_AVX512 and NLAC_END_VARIANT, each in a namespace of the set's name
-// with a table of what came out, and defines all_kernels() with NLAC_ALL_KERNELS. Needs no torch.
-// Thread rule: pure functions, but for limit_libraries.
+// includes the bodies of its loops once per set, each in a namespace of the set's name with a table
+// of its kernels. The x86 sets are under NLAC_X86_VARIANTS, between NLAC_BEGIN_AVX2 or
+// NLAC_BEGIN_AVX512 and NLAC_END_VARIANT. NLAC_ALL_KERNELS defines all_kernels(). No torch. Thread
+// rule: pure functions, except limit_libraries.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define NLAC_X86_VARIANTS
-// Each names what `runs` asks the processor for, and no more.
+// Each names exactly the features that processor_runs() checks.
 #define NLAC_BEGIN_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
 #define NLAC_BEGIN_AVX512     \
   _Pragma("GCC push_options") \
@@ -27,7 +27,7 @@
 #define NLAC_X86_TABLES
 #endif
 
-// all_kernels() of the namespace that this stands in.
+// Defines all_kernels() of the enclosing namespace.
 #define NLAC_ALL_KERNELS                                                                  \
   const std::vector<const Kernels*>& all_kernels() {                                      \
     static const auto all =                                                               \
@@ -73,7 +73,7 @@ inline InstructionSet instruction_set_limit() {
   return limit;
 }
 
-// Whether what was compiled for `set` is to be run: no code asks the processor in another way.
+// Whether code compiled for `set` may run. No other code checks the processor.
 inline bool runs(InstructionSet set) { return set <= instruction_set_limit() && processor_runs(set); }
 
 inline InstructionSet best_instruction_set() {
@@ -83,8 +83,8 @@ inline InstructionSet best_instruction_set() {
   return best;
 }
 
-// Holds libtorch, and the libraries it multiplies by, to the limit. For the start of a program,
-// before any of them is used; without a limit nothing is set.
+// Applies the limit to libtorch, oneDNN and MKL. Call at the start of a program, before any of them
+// is used. Does nothing without a limit.
 inline void limit_libraries() {
   const char* const limit = std::getenv("NLAC_INSTRUCTION_SET");
   if (limit == nullptr || *limit == '\0') return;
@@ -107,7 +107,7 @@ struct Variant {
   const Table* table;
 };
 
-// The tables that run here, in the order given: the fastest first, the baseline's last.
+// Returns the tables that run here, in the given order: the fastest first, the baseline's last.
 template <typename Table>
 std::vector<const Table*> runnable(std::initializer_list<Variant<Table>> variants) {
   std::vector<const Table*> found;

@@ -1,7 +1,7 @@
-// Counter-based randomness: a number is a pure function of (seed, stream, counter), so that a resumed run
-// repeats bit for bit whatever thread or batch asked for it. Philox4x32-10 (Salmon et al., "Parallel
-// random numbers: as easy as 1, 2, 3", SC 2011). Needs no torch; safe from any thread, and, being
-// constexpr, callable from CUDA kernels.
+// Counter-based random numbers: each is a pure function of (seed, stream, counter), so that a
+// resumed run repeats bit for bit for every thread and batch. Philox4x32-10 (Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). No torch. constexpr, so CUDA kernels can
+// call it.
 #pragma once
 
 #include <array>

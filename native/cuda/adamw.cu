@@ -13,20 +13,20 @@ constexpr int norm_chunks = 4;  // vectors that a thread reads before it uses th
 constexpr int step_chunks = 2;
 constexpr int finishing_threads = 1024;
 
-// What the workspace starts with; a partial sum for each block follows.
+// The head of the workspace. A partial sum for each block follows.
 struct Outcome {
   double norm, clip;
 };
 constexpr int64_t outcome_doubles = sizeof(Outcome) / sizeof(double);
 
-// The sum over a block's threads, in an order of its own; thread 0 has it.
-__device__ double block_sum(double sum) {
-  __shared__ double of_warp[32];
+// Returns the sum over a block's threads, in a fixed order, in thread 0.
+__device__ double block_reduce(double sum) {
+  __shared__ double warp_sums[32];
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
   __syncthreads();
   if (threadIdx.x >= 32) return 0;
-  sum = threadIdx.x < blockDim.x / 32 ? of_warp[threadIdx.x] : 0;
+  sum = threadIdx.x < blockDim.x / 32 ? warp_sums[threadIdx.x] : 0;
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   return sum;
 }
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(threads)
     }
   }
   for (int64_t i = whole + threadIdx.x; i < share.end; i += threads) sum += square(g[i]);
-  sum = block_sum(sum);
+  sum = block_reduce(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(finishing_threads)
     norm_kernel(const double* partial, int64_t count, double max_grad_norm, Outcome* outcome) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += finishing_threads) sum += partial[i];
-  sum = block_sum(sum);
+  sum = block_reduce(sum);
   if (threadIdx.x != 0) return;
   outcome->norm = sqrt(sum);
   outcome->clip = max_grad_norm > 0 ? fmin(1.0, max_grad_norm / (outcome->norm + 1e-6)) : 1.0;
@@ -157,11 +157,10 @@ cudaError_t adamw_step(const AdamWTensor* tensors, int64_t count, const AdamWFac
   auto* outcome = reinterpret_cast<Outcome*>(workspace);
   double* partial = workspace + outcome_doubles;
   int64_t sums = 0;
-  const cudaError_t squared =
-      each_batch(tensors, count, [&](const AdamWBatch& batch, unsigned blocks) {
-        square_sums_kernel<<<blocks, threads, 0, stream>>>(batch, partial + sums);
-        sums += blocks;
-      });
+  const cudaError_t squared = each_batch(tensors, count, [&](const AdamWBatch& batch, unsigned blocks) {
+    square_sums_kernel<<<blocks, threads, 0, stream>>>(batch, partial + sums);
+    sums += blocks;
+  });
   if (squared != cudaSuccess) return squared;
   norm_kernel<<<1, finishing_threads, 0, stream>>>(partial, sums, max_grad_norm, outcome);
   const cudaError_t summed = cudaGetLastError();

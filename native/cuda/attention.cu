@@ -12,23 +12,23 @@ namespace {
 using Bf16 = __nv_bfloat16;
 
 constexpr int width = 8;  // dimensions a lane holds: 16 bytes of bf16
-constexpr int largest_head = 256;
+constexpr int max_head_dim = 256;
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
 
-// The first number of a head's token `slot` in block `block`.
+// Returns the offset of a head's token `slot` in block `block`.
 __device__ int64_t place_in(const KvBlocks& blocks, int64_t block, int head, int64_t slot) {
   return block * blocks.stride + (head * kBlockTokens + slot) * blocks.head_dim;
 }
 
-// --- before attention ----------------------------------------------------------------------------------------
+// --- before attention ----------------------------------------------------------------------------
 
 constexpr int rotating_threads = 128;
 
-// A warp has a head of a row; its lanes have dimensions i and i + head_dim / 2 each.
+// A warp processes a head of a row; its lanes hold dimensions i and i + head_dim / 2.
 template <typename Number>
 __global__ void __launch_bounds__(rotating_threads)
     rotate_and_store_kernel(const ProjectedRows given, const KvBlocks blocks) {
-  constexpr int most = largest_head / 64;  // pairs of a lane
+  constexpr int max_pairs = max_head_dim / 64;  // pairs of a lane
   const int d = blocks.head_dim, half = d / 2, lane = threadIdx.x % 32;
   const int heads = given.heads + 2 * blocks.kv_heads;
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * rotating_threads + threadIdx.x) / 32;
@@ -42,17 +42,17 @@ __global__ void __launch_bounds__(rotating_threads)
     const int32_t place = given.places[row];
     if (place < 0) return;
     auto* store = static_cast<Number*>(value_head < 0 ? blocks.keys : blocks.values);
-    to = store + place_in(blocks, place / kBlockTokens, value_head < 0 ? key_head : value_head,
-                          place % kBlockTokens);
+    to = store +
+         place_in(blocks, place / kBlockTokens, value_head < 0 ? key_head : value_head, place % kBlockTokens);
   }
   if (value_head >= 0) {
     for (int i = lane; i < d; i += 32) to[i] = from[i];
     return;
   }
 
-  float low[most] = {}, high[most] = {};
+  float low[max_pairs] = {}, high[max_pairs] = {};
 #pragma unroll
-  for (int c = 0; c < most; ++c) {
+  for (int c = 0; c < max_pairs; ++c) {
     const int i = lane + 32 * c;
     if (i < half) low[c] = one(from + i), high[c] = one(from + i + half);
   }
@@ -60,11 +60,11 @@ __global__ void __launch_bounds__(rotating_threads)
   if (norm != nullptr) {
     float squares = 0;
 #pragma unroll
-    for (int c = 0; c < most; ++c) squares += low[c] * low[c] + high[c] * high[c];
+    for (int c = 0; c < max_pairs; ++c) squares += low[c] * low[c] + high[c] * high[c];
     for (int mask = 16; mask > 0; mask /= 2) squares += __shfl_xor_sync(all_lanes, squares, mask);
     const float scale = rsqrtf(squares / static_cast<float>(d) + given.eps);
 #pragma unroll
-    for (int c = 0; c < most; ++c) {
+    for (int c = 0; c < max_pairs; ++c) {
       const int i = lane + 32 * c;
       if (i >= half) continue;
       low[c] = rounded_to<Number>(rounded_to<Number>(low[c] * scale) * one(norm + i));
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(rotating_threads)
   }
   const int64_t turn = static_cast<int64_t>(given.positions[row]) * half;
 #pragma unroll
-  for (int c = 0; c < most; ++c) {
+  for (int c = 0; c < max_pairs; ++c) {
     const int i = lane + 32 * c;
     if (i >= half) continue;
     const float cos = given.cos[turn + i], sin = given.sin[turn + i];
@@ -82,27 +82,27 @@ __global__ void __launch_bounds__(rotating_threads)
   }
 }
 
-// --- attention -----------------------------------------------------------------------------------------------
+// --- attention -----------------------------------------------------------------------------------
 //
-// A block has a text, a key-value head, up to `queries` of the query heads that share it, and a part of the context. A
-// team of lanes holds a head's dimensions, `width` in a lane, and goes over tokens of its own with a softmax of its
-// own; at the end the teams are joined.
+// A block processes a text, a key-value head, up to `queries` of the query heads that share it, and
+// a part of the context. A team of lanes holds a head's dimensions, `width` per lane, and processes
+// its own tokens with its own softmax. The teams are combined at the end.
 
 constexpr int attending_threads = 128;
 constexpr int attending_warps = attending_threads / 32;
 constexpr int at_once = 4;             // tokens a team reads before it uses the first; they lie in one block
-constexpr int64_t smallest_part = 64;  // tokens of a context that are worth a block of threads
-constexpr int most_queries = 8;
+constexpr int64_t smallest_part = 64;  // tokens of a context per block of threads, at least
+constexpr int max_queries = 8;
 static_assert(kBlockTokens % at_once == 0);
 
-// Of scores in units of log 2: the largest, Σ 2^(score - largest), and Σ 2^(score - largest) · value in `total`.
-// Before the first score the largest is one that no score is below, so that nothing is ever -inf - -inf.
+// Of scores in units of log 2: the largest, Σ 2^(score - largest), and Σ 2^(score - largest) ·
+// value in `total`. `largest` starts at the lowest finite float, to avoid -inf - -inf.
 struct Part {
   float largest, sum;
 };
 __device__ Part nothing() { return {-FLT_MAX, 0}; }
 
-// What the reduction reads of a part: head_dim totals, then these two.
+// A part in the workspace: head_dim totals, then these two.
 __device__ int64_t part_size(const KvBlocks& blocks) { return blocks.head_dim + 2; }
 
 template <typename Number, int lanes, int queries>
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(attending_threads)
   Part seen[queries];
   for (Part& part : seen) part = nothing();
   Values<width> total[queries] = {};
-  // All teams take the same number of turns, for their lanes meet in shuffles.
+  // All teams have the same number of iterations, because their lanes shuffle together.
   for (int turn = begin; turn < end; turn += teams * at_once) {
     const int first = turn + team * at_once;
     Values<width> keys[at_once] = {}, values[at_once] = {};
@@ -191,8 +191,7 @@ __global__ void __launch_bounds__(attending_threads)
     if (g >= count) continue;
 #pragma unroll
     for (int mask = lanes; mask < 32; mask *= 2) {
-      const float largest =
-          fmaxf(seen[g].largest, __shfl_xor_sync(all_lanes, seen[g].largest, mask));
+      const float largest = fmaxf(seen[g].largest, __shfl_xor_sync(all_lanes, seen[g].largest, mask));
       const float factor = exp2f(seen[g].largest - largest);
       seen[g].largest = largest;
       seen[g].sum *= factor;
@@ -233,15 +232,15 @@ __global__ void __launch_bounds__(attending_threads)
   }
 }
 
-// A block has a query; a thread, dimensions of it.
+// A block processes a query; a thread, some of its dimensions.
 template <typename Number>
-__global__ void __launch_bounds__(largest_head)
+__global__ void __launch_bounds__(max_head_dim)
     join_kernel(const Queries given, const KvBlocks blocks, int splits, const float* parts) {
   const int d = blocks.head_dim, size = static_cast<int>(part_size(blocks));
   const int text = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   parts += (static_cast<int64_t>(text) * given.heads + head) * splits * size;
-  auto* output = static_cast<Number*>(given.output) +
-                 (static_cast<int64_t>(given.rows[text]) * given.heads + head) * d;
+  auto* output =
+      static_cast<Number*>(given.output) + (static_cast<int64_t>(given.rows[text]) * given.heads + head) * d;
   if (static_cast<int>(threadIdx.x) >= d) return;
   Part all = nothing();
   float sum = 0;
@@ -254,20 +253,20 @@ __global__ void __launch_bounds__(largest_head)
   store_one(output + threadIdx.x, all.sum == 0 ? 0 : sum / all.sum);
 }
 
-// --- launching -----------------------------------------------------------------------------------------------
+// --- launching -----------------------------------------------------------------------------------
 
 bool in_sixteens(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; }
 
 bool valid(const KvBlocks& blocks) {
   return blocks.kv_heads > 0 && blocks.head_dim > 0 && blocks.head_dim % width == 0 &&
-         blocks.head_dim <= largest_head && blocks.stride % width == 0 && in_sixteens(blocks.keys) &&
+         blocks.head_dim <= max_head_dim && blocks.stride % width == 0 && in_sixteens(blocks.keys) &&
          in_sixteens(blocks.values);
 }
 
-// Query heads of a group that a block has, and how many blocks a group takes.
+// Returns the query heads of a group per block.
 int queries_of(const Queries& given, const KvBlocks& blocks) {
   const int group = given.heads / blocks.kv_heads;
-  return group == 1 ? 1 : group <= 4 ? 4 : most_queries;
+  return group == 1 ? 1 : group <= 4 ? 4 : max_queries;
 }
 int chunks_of(const Queries& given, const KvBlocks& blocks) {
   const int group = given.heads / blocks.kv_heads, queries = queries_of(given, blocks);
@@ -276,7 +275,8 @@ int chunks_of(const Queries& given, const KvBlocks& blocks) {
 
 template <typename Number, int lanes, int queries>
 void launch(const Queries& given, const KvBlocks& blocks, int splits, float* parts, cudaStream_t stream) {
-  const float scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(blocks.head_dim)));
+  const float scale =
+      static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(blocks.head_dim)));
   const int chunks = chunks_of(given, blocks);
   const dim3 grid(static_cast<unsigned>(given.texts), static_cast<unsigned>(blocks.kv_heads * chunks),
                   static_cast<unsigned>(splits));
@@ -290,7 +290,7 @@ void launch_for_group(const Queries& given, const KvBlocks& blocks, int splits, 
   switch (queries_of(given, blocks)) {
     case 1: return launch<Number, lanes, 1>(given, blocks, splits, parts, stream);
     case 4: return launch<Number, lanes, 4>(given, blocks, splits, parts, stream);
-    default: return launch<Number, lanes, most_queries>(given, blocks, splits, parts, stream);
+    default: return launch<Number, lanes, max_queries>(given, blocks, splits, parts, stream);
   }
 }
 
@@ -331,12 +331,12 @@ cudaError_t rotate_and_store(const ProjectedRows& given, const KvBlocks& blocks,
 }
 
 int attention_splits(const Queries& given, const KvBlocks& blocks, int64_t longest, int multiprocessors) {
-  constexpr int blocks_each = 4;  // of threads, that a multiprocessor should have
+  constexpr int blocks_each = 4;  // blocks of threads per multiprocessor
   const int64_t whole =
       std::max<int64_t>(1, static_cast<int64_t>(given.texts) * blocks.kv_heads * chunks_of(given, blocks));
   const int64_t wanted = (static_cast<int64_t>(multiprocessors) * blocks_each + whole - 1) / whole;
-  const int64_t most = std::max<int64_t>(1, longest / smallest_part);
-  return static_cast<int>(std::min({wanted, most, int64_t{UINT16_MAX}}));
+  const int64_t max_pairs = std::max<int64_t>(1, longest / smallest_part);
+  return static_cast<int>(std::min({wanted, max_pairs, int64_t{UINT16_MAX}}));
 }
 
 int64_t attention_workspace(const Queries& given, const KvBlocks& blocks, int splits) {

@@ -1,6 +1,6 @@
-// Attention over keys and values in blocks (core/model/kv_store.h) on a GPU, for texts that are written token by token:
-// the twin of core/model/attention.h's CachedAttention. Plain pointers on the device, no torch. Asynchronous on
-// `stream`.
+// Decoding attention over keys and values in blocks (core/model/kv_store.h) on a GPU: the
+// counterpart of CachedAttention in core/model/attention.h. Plain device pointers, no torch.
+// Asynchronous on `stream`.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,8 +13,8 @@ namespace nlac::cuda {
 
 using bf16::kBlockTokens;
 
-// A layer's keys and values: those of block b are [kv_heads, kBlockTokens, head_dim] at b · stride. At addresses that
-// are multiples of 16 bytes.
+// A layer's keys and values: those of block b are [kv_heads, kBlockTokens, head_dim] at b · stride.
+// Aligned to 16 bytes.
 struct KvBlocks {
   void *keys, *values;
   int64_t stride;  // numbers from a block to the next, a multiple of 8
@@ -23,7 +23,8 @@ struct KvBlocks {
   bool is_bf16;  // else f32
 };
 
-// What a layer's projection made of a step's tokens: qkv [rows, (heads + 2 kv_heads) head_dim], of the blocks' type.
+// The projections of a step's tokens: qkv [rows, (heads + 2 kv_heads) head_dim], of the blocks'
+// type.
 struct ProjectedRows {
   void* qkv;
   int rows, heads;
@@ -33,11 +34,12 @@ struct ProjectedRows {
   const int32_t* positions;  // [rows]
   const int32_t* places;     // [rows] block · kBlockTokens + slot; negative: a row that is stored nowhere
 };
-// Norms queries and keys head by head, and turns them by their positions, with core/model/elementwise.h's roundings.
-// Queries stay in qkv; keys and values go to their places.
+// Normalises queries and keys per head and rotates them by their positions, rounding as
+// core/model/elementwise.h does. Queries stay in qkv; keys and values are written to their places.
 cudaError_t rotate_and_store(const ProjectedRows& given, const KvBlocks& blocks, cudaStream_t stream);
 
-// One query for each text, [heads, head_dim] in a row of q; query head h reads key-value head h / (heads / kv_heads).
+// One query for each text, [heads, head_dim] in a row of q; query head h reads key-value head h /
+// (heads / kv_heads).
 struct Queries {
   const void* q;     // of the blocks' type, at multiples of 16 bytes
   int64_t q_stride;  // numbers between rows, a multiple of 8
@@ -48,13 +50,13 @@ struct Queries {
   const int32_t* tables;   // [texts, width] the texts' blocks, as many as their lengths need
   int64_t width;
 };
-// How many parts of their contexts go side by side, so that few texts keep `multiprocessors` busy: 1 or more. `longest`
-// is the largest length, or more than it.
+// Returns the number of parts (1 or more) into which contexts are split, so that few texts occupy
+// all `multiprocessors`. `longest` is an upper bound of the lengths.
 int attention_splits(const Queries& given, const KvBlocks& blocks, int64_t longest, int multiprocessors);
-// What attend needs of them: f32 numbers.
+// Returns the size of attend's workspace in floats.
 int64_t attention_workspace(const Queries& given, const KvBlocks& blocks, int splits);
-// Scores are scaled by 1 / √head_dim. The softmax and all sums are float32, each of a text's parts goes over its
-// tokens once, and a second pass joins the parts. The result depends on the text and on `splits` alone.
+// Scores are scaled by 1 / √head_dim. The softmax and all sums are float32. Each part reads its
+// tokens once; a second pass combines the parts. A result depends only on its text and `splits`.
 cudaError_t attend(const Queries& given, const KvBlocks& blocks, int splits, float* workspace,
                    cudaStream_t stream);
 

@@ -8,7 +8,7 @@
 namespace nlac::cuda {
 namespace {
 
-constexpr int most_threads = 1024, most_warps = most_threads / 32;
+constexpr int max_threads = 1024, max_warps = max_threads / 32;
 constexpr int width = 4;    // logits a thread reads at a time: 16 bytes
 constexpr int at_once = 4;  // times a thread reads before it uses the first
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
@@ -17,7 +17,7 @@ __device__ int warps() { return static_cast<int>(blockDim.x) / 32; }
 __device__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
 __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-// --- what all threads of a block know together ---------------------------------------------------------------
+// --- reductions ----------------------------------------------------------------------------------
 
 struct Largest {
   using Number = float;
@@ -31,36 +31,36 @@ struct Sum {
 };
 
 template <typename Join>
-__device__ typename Join::Number of_warp(typename Join::Number value) {
+__device__ typename Join::Number warp_reduce(typename Join::Number value) {
   for (int mask = 16; mask > 0; mask /= 2)
     value = Join::joined(value, __shfl_xor_sync(all_lanes, value, mask));
   return value;
 }
 
-// Joins each of the values with the other threads'.
+// Reduces each of the values over the block. Every thread gets the results.
 template <typename Join, int count>
-__device__ void join_all(typename Join::Number (&values)[count]) {
+__device__ void block_reduce(typename Join::Number (&values)[count]) {
   using Number = typename Join::Number;
-  __shared__ Number of_warps[count][most_warps];
-  __shared__ Number of_block[count];
+  __shared__ Number warp_values[count][max_warps];
+  __shared__ Number block_values[count];
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    values[i] = of_warp<Join>(values[i]);
-    if (lane() == 0) of_warps[i][warp()] = values[i];
+    values[i] = warp_reduce<Join>(values[i]);
+    if (lane() == 0) warp_values[i][warp()] = values[i];
   }
   __syncthreads();
   for (int i = warp(); i < count; i += warps()) {
     Number value = Join::nothing;
-    if (lane() < warps()) value = of_warps[i][lane()];
-    value = of_warp<Join>(value);
-    if (lane() == 0) of_block[i] = value;
+    if (lane() < warps()) value = warp_values[i][lane()];
+    value = warp_reduce<Join>(value);
+    if (lane() == 0) block_values[i] = value;
   }
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < count; ++i) values[i] = of_block[i];
+  for (int i = 0; i < count; ++i) values[i] = block_values[i];
 }
 
-// --- a row's logits ------------------------------------------------------------------------------------------
+// --- a row's logits ------------------------------------------------------------------------------
 
 struct Row {
   const float* logits;
@@ -68,7 +68,7 @@ struct Row {
   float penalty;
   bool wide;  // 16 bytes may be read at a multiple of four
 
-  // What is drawn from, where the model's logit is given.
+  // Returns the constrained logit, given the model's.
   __device__ float changed(int id, float logit) const {
     if (allowed != nullptr && !in_mask(allowed, id)) return -INFINITY;
     if (seen != nullptr && in_mask(seen, id)) return logit > 0 ? logit / penalty : logit * penalty;
@@ -83,8 +83,8 @@ struct Row {
   }
 };
 
-// Calls use(id, logit) for the ids in [begin, end), each by one of `threads` threads, of which the caller is the
-// `thread`-th.
+// Calls use(id, logit) for the ids in [begin, end), split over `threads` threads. The caller is
+// number `thread`.
 template <typename Use>
 __device__ void for_each(const Row& row, int begin, int end, int thread, int threads, Use use) {
   for (int turn = begin + thread * width; turn < end; turn += threads * width * at_once) {
@@ -102,7 +102,7 @@ __device__ void for_each(const Row& row, int begin, int end, int thread, int thr
   }
 }
 
-// An order of logits as integers: the larger logit has the larger key, none has 0, and both zeros have one.
+// Maps logits to integers of the same order. Both zeros have the same key, and no logit has key 0.
 __device__ uint32_t key_of(float logit) {
   const uint32_t bits = __float_as_uint(logit == 0 ? 0.0f : logit);
   return bits >> 31 == 0 ? bits | 0x80000000u : ~bits;
@@ -118,16 +118,17 @@ struct Weights {
   }
 };
 
-// --- the tokens that are kept --------------------------------------------------------------------------------
+// --- the tokens that are kept --------------------------------------------------------------------
 
-// Every filter keeps a head of one order: larger logits first, smaller ids first among equals. Kept are the tokens with
-// a larger key, and the first `ties` of those with this one.
+// Every filter keeps a prefix of one order: larger logits first, smaller ids first among equals. A
+// cut keeps the tokens with a larger key, and the first `ties` of those with this key.
 struct Cut {
   uint32_t key;
   uint64_t ties;
 };
 
-// A stretch of the row: what its tokens with larger keys than the cut's weigh, and how many have the cut's.
+// A stretch of the row: the weight of its tokens with a larger key than the cut's, and the number
+// of tokens with the cut's key.
 struct Stretch {
   uint64_t weight;
   uint64_t ties;
@@ -145,7 +146,7 @@ __device__ Stretch weigh(const Row& row, const Weights& weights, const Cut& cut,
   return stretch;
 }
 
-// Where tokens are drawn one after another: what is left of the drawn number and of the ties that are kept.
+// The position while walking the kept tokens: the rest of the drawn number and of the kept ties.
 struct Walk {
   uint64_t target, ties, tie_weight;
 
@@ -159,12 +160,12 @@ struct Walk {
   }
 };
 
-// The first cut for which value(logit) of the kept tokens comes to `needed`, which is at least 1 and at most what all
-// tokens' comes to. Finds the key from its highest bits down, a digit in a pass over the row.
+// Returns the first cut whose kept tokens have value(logit) of at least `needed` in sum, from 1 to
+// the sum of all tokens. Finds the key from its highest bits down, one digit per pass over the row.
 template <typename Value>
 __device__ Cut cut_at(const Row& row, int vocab, uint64_t needed, Value value) {
   constexpr int digit_bits = 3, digits = 1 << digit_bits;
-  uint32_t key = 0;  // the digits that are known; those with larger ones have been taken from `needed`
+  uint32_t key = 0;  // the known digits; larger keys are subtracted from `needed`
   for (int shift = 31 / digit_bits * digit_bits; shift >= 0; shift -= digit_bits) {
     uint64_t reached[digits - 1] = {};  // by the next digit's values from 1, 2, … on
     for_each(row, 0, vocab, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x),
@@ -176,7 +177,7 @@ __device__ Cut cut_at(const Row& row, int vocab, uint64_t needed, Value value) {
 #pragma unroll
                for (int d = 1; d < digits; ++d) reached[d - 1] += digit >= static_cast<uint32_t>(d) ? own : 0;
              });
-    join_all<Sum>(reached);
+    block_reduce<Sum>(reached);
     uint32_t digit = 0;
     uint64_t beyond = 0;
 #pragma unroll
@@ -195,13 +196,13 @@ __device__ Cut cut_at(const Row& row, int vocab, uint64_t needed, Value value) {
   return {key, (needed + each - 1) / each};
 }
 
-// Lays out the row as a stretch for each warp, and returns what the kept tokens weigh. Requires that the block's threads
-// have waited for each other since they read the last call's stretches.
+// Computes a stretch of the row for each warp, and returns the weight of the kept tokens. Requires
+// a block synchronization since the last call's stretches were read.
 __device__ uint64_t weigh_row(const Row& row, int vocab, const Weights& weights, const Cut& cut,
-                              Stretch (&stretches)[most_warps]) {
+                              Stretch (&stretches)[max_warps]) {
   const int share = (vocab + warps() - 1) / warps(), begin = min(warp() * share, vocab);
   Stretch own = weigh(row, weights, cut, begin, min(begin + share, vocab), lane(), 32);
-  own = {of_warp<Sum>(own.weight), of_warp<Sum>(own.ties)};
+  own = {warp_reduce<Sum>(own.weight), warp_reduce<Sum>(own.ties)};
   if (lane() == 0) stretches[warp()] = own;
   __syncthreads();
   Stretch all{};
@@ -209,10 +210,10 @@ __device__ uint64_t weigh_row(const Row& row, int vocab, const Weights& weights,
   return Walk{0, cut.ties, weights.of(logit_of(cut.key))}.weight(all);
 }
 
-// A block has a draw.
-__global__ void __launch_bounds__(most_threads) draw_kernel(const TokenDraws given) {
-  __shared__ Stretch stretches[most_warps];
-  __shared__ Stretch of_warps[most_warps];
+// A block computes a draw.
+__global__ void __launch_bounds__(max_threads) draw_kernel(const TokenDraws given) {
+  __shared__ Stretch stretches[max_warps];
+  __shared__ Stretch warp_values[max_warps];
   const TokenDraw draw = given.draws[blockIdx.x];
   DrawnToken& drawn = given.drawn[blockIdx.x];
   const int vocab = static_cast<int>(given.vocab);
@@ -223,14 +224,14 @@ __global__ void __launch_bounds__(most_threads) draw_kernel(const TokenDraws giv
           draw.seen < 0 ? nullptr : given.masks + draw.seen * words, draw.penalty, false};
   row.wide = aligned<width>(row.logits);
 
-  // The largest of the model's logits and of those that are drawn from; infinite where there is a NaN.
+  // The largest of the model's logits and of the constrained ones; infinite if there is a NaN.
   float largest[2] = {-INFINITY, -INFINITY};
   for_each(row, 0, vocab, thread, threads, [&](int id, float logit) {
     const float changed = row.changed(id, logit);
     largest[0] = fmaxf(largest[0], logit == logit ? logit : INFINITY);
     largest[1] = fmaxf(largest[1], changed == changed ? changed : INFINITY);
   });
-  join_all<Largest>(largest);
+  block_reduce<Largest>(largest);
   const float top = largest[0], changed_top = largest[1];
   if (fabsf(top) == INFINITY || (draw.forced < 0 && fabsf(changed_top) == INFINITY)) {
     if (thread == 0) drawn = {-1, 0};
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(most_threads) draw_kernel(const TokenDraws giv
   const Weights model_weights{top, 1};
   uint64_t total[1] = {};
   for_each(row, 0, vocab, thread, threads, [&](int, float logit) { total[0] += model_weights.of(logit); });
-  join_all<Sum>(total);
+  block_reduce<Sum>(total);
   const auto taken = [&](int id) -> DrawnToken {
     const double log_total = log(static_cast<double>(total[0]) * unit);
     return {id, static_cast<float>((static_cast<double>(row.logits[id]) - top) - log_total)};
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(most_threads) draw_kernel(const TokenDraws giv
   }
 
   const Weights weights{changed_top, draw.scale};
-  Cut cut{key_of(-INFINITY), 0};  // all that weigh anything
+  Cut cut{key_of(-INFINITY), 0};  // all tokens of positive weight
   if (draw.greedy != 0) {
     cut = {key_of(changed_top), 1};
   } else {
@@ -280,10 +281,10 @@ __global__ void __launch_bounds__(most_threads) draw_kernel(const TokenDraws giv
                         __shfl_up_sync(all_lanes, before.ties, d)};
     if (lane() >= static_cast<int>(d)) before.weight += lower.weight, before.ties += lower.ties;
   }
-  if (lane() == 31) of_warps[warp()] = before;
+  if (lane() == 31) warp_values[warp()] = before;
   __syncthreads();
   before.weight -= own.weight, before.ties -= own.ties;
-  for (int w = 0; w < warp(); ++w) before.weight += of_warps[w].weight, before.ties += of_warps[w].ties;
+  for (int w = 0; w < warp(); ++w) before.weight += warp_values[w].weight, before.ties += warp_values[w].ties;
   if (walk.ends_in(before)) return;
   walk.pass(before);
   if (!walk.ends_in(own)) return;
@@ -302,12 +303,12 @@ __global__ void __launch_bounds__(most_threads) draw_kernel(const TokenDraws giv
 }  // namespace
 
 cudaError_t draw_tokens(const TokenDraws& given, cudaStream_t stream) {
-  if (given.vocab < 1 || given.vocab > largest_drawn_vocab || given.count < 0 || given.count > INT32_MAX)
+  if (given.vocab < 1 || given.vocab > max_drawn_vocab || given.count < 0 || given.count > INT32_MAX)
     return cudaErrorInvalidValue;
   if (given.count == 0) return cudaSuccess;
-  // As many threads as have something to read in the first turn.
+  // As many threads as have elements in the first iteration.
   const int64_t wanted = (given.vocab + width * at_once - 1) / (width * at_once);
-  const auto threads = static_cast<unsigned>(std::min<int64_t>((wanted + 31) / 32 * 32, most_threads));
+  const auto threads = static_cast<unsigned>(std::min<int64_t>((wanted + 31) / 32 * 32, max_threads));
   draw_kernel<<<static_cast<unsigned>(given.count), threads, 0, stream>>>(given);
   return cudaGetLastError();
 }

@@ -1,8 +1,9 @@
-// Drawing tokens on a GPU from logits that stay there: the twin of what core/generate/request.h declares for the CPU, in
-// the same order and with the same ties. Plain pointers on the device, no torch. Asynchronous on `stream`.
+// Samples tokens on a GPU from logits on the device: the counterpart of core/generate/request.h,
+// with the same order of filters and the same ties. Plain device pointers, no torch. Asynchronous
+// on `stream`.
 //
-// A draw is the work of one block. Weights are summed as integers, in units of 2^-40 of the largest, which any order
-// leaves the same: what is drawn depends on the draw's logits and settings alone.
+// One block computes a draw. Weights are summed as integers, in units of 2^-40 of the largest, so
+// that sums do not depend on the order: a draw depends only on its logits and settings.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,13 +12,13 @@
 
 namespace nlac::cuda {
 
-constexpr int64_t largest_drawn_vocab = int64_t{1} << 22;
+constexpr int64_t max_drawn_vocab = int64_t{1} << 22;
 
 struct TokenDraw {
   uint64_t number;  // uniform, in units of 2^-64
   double top_p;     // in (0, 1]; 1: off
   float scale;      // 1 / temperature, above 0
-  float reach;      // a kept logit lies no further below the largest than this, at most 0; -inf: off
+  float reach;      // a logit is kept if it is at least the largest plus this, at most 0; -inf: off
   float penalty;    // of the logits of ids that were seen
   int32_t greedy;   // 1: the largest logit, the first among equals, whatever the filters
   int32_t top_k;    // in [0, vocab); 0: off
@@ -34,7 +35,7 @@ struct DrawnToken {
 
 struct TokenDraws {
   const float* logits;  // [rows, vocab]
-  int64_t vocab;        // in [1, largest_drawn_vocab]
+  int64_t vocab;        // in [1, max_drawn_vocab]
   const TokenDraw* draws;
   int64_t count;
   const uint32_t* masks;  // [masks, mask_words(vocab)], as core/generate/id_mask.h has them

@@ -1,4 +1,5 @@
-// Elements of float32 and bfloat16, one or a few at a time, in accesses of up to 16 bytes. Included by .cu files only.
+// Loads and stores of float32 and bfloat16 elements, in accesses of up to 16 bytes. Included by .cu
+// files only.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -74,7 +75,7 @@ __device__ inline float one(const float* from) { return *from; }
 __device__ inline float one(const __nv_bfloat16* from) { return __bfloat162float(*from); }
 __device__ inline void store_one(float* to, float value) { *to = value; }
 __device__ inline void store_one(__nv_bfloat16* to, float value) { *to = __float2bfloat16_rn(value); }
-// A value as it is once it has been stored.
+// Rounds a value as a store to Element does.
 template <typename Element>
 __device__ float rounded_to(float value) {
   if constexpr (std::is_same_v<Element, float>) {

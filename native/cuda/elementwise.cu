@@ -10,18 +10,18 @@ using Bf16 = __nv_bfloat16;
 constexpr int threads = 256;
 constexpr int width = 8;  // elements a thread takes at a time: 16 bytes of bf16
 
-// The sum over a block's threads, always in the same order; every thread has it.
-__device__ float block_sum(float sum) {
-  __shared__ float of_warp[threads / 32];
+// Returns the sum over a block's threads, in a fixed order, in every thread.
+__device__ float block_reduce(float sum) {
+  __shared__ float warp_sums[threads / 32];
   for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, mask);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = sum;
   __syncthreads();
   sum = 0;
-  for (const float part : of_warp) sum += part;
+  for (const float part : warp_sums) sum += part;
   return sum;
 }
 
-// A block has a row.
+// A block processes a row.
 template <typename Number>
 __global__ void __launch_bounds__(threads) add_rms_norm_kernel(const NormedRows given) {
   const int64_t n = given.n, start = static_cast<int64_t>(blockIdx.x) * n;
@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(threads) add_rms_norm_kernel(const NormedRows 
     if (added != nullptr) x[i] += one(added + i);
     squares += x[i] * x[i];
   }
-  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(n) + given.eps);
+  const float scale = rsqrtf(block_reduce(squares) / static_cast<float>(n) + given.eps);
 
-  // Every thread reads what it wrote itself.
+  // Every thread reads its own writes.
   for (int64_t i = threadIdx.x * width; i < whole; i += threads * width) {
     Values<width> values = load<width>(x + i);
     const Values<width> factors = load<width>(weight + i);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(threads) add_rms_norm_kernel(const NormedRows 
 
 __device__ float gated(float gate, float up) { return gate / (1 + expf(-gate)) * up; }
 
-// A thread has `width` elements of a row.
+// A thread processes `width` elements of a row.
 template <typename Number>
 __global__ void __launch_bounds__(threads)
     gated_silu_kernel(const void* gate_up, int64_t rows, int64_t n, void* result) {

@@ -1,6 +1,6 @@
-// A layer's arithmetic between the matrix products on a GPU, as inference needs it: the twin of
-// core/model/elementwise.h, with the residual stream joined in. Plain pointers on the device, no torch. Asynchronous
-// on `stream`.
+// A layer's arithmetic between the matrix products, for inference on a GPU: the counterpart of
+// core/model/elementwise.h, fused with the residual addition. Plain device pointers, no torch.
+// Asynchronous on `stream`.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +9,9 @@
 
 namespace nlac::cuda {
 
-// x [rows, n] f32, the residual stream, += added [rows, n] (null: nothing); normed [rows, n] = x normalised in float32,
-// rounded, times weight [n]. added, weight and normed are all bf16 or all f32.
+// x [rows, n] f32, the residual stream, += added [rows, n] (null: nothing); normed [rows, n] = x
+// normalised in float32, rounded, times weight [n]. added, weight and normed are all bf16 or all
+// f32.
 struct NormedRows {
   float* x;
   const void *added, *weight;
@@ -21,7 +22,8 @@ struct NormedRows {
 };
 cudaError_t add_rms_norm(const NormedRows& given, cudaStream_t stream);
 
-// gate_up [rows, 2n], gate first → y [rows, n] = silu(gate) · up, rounded once. Both bf16 or both f32.
+// gate_up [rows, 2n], gate first → y [rows, n] = silu(gate) · up, rounded once. Both bf16 or both
+// f32.
 cudaError_t gated_silu(const void* gate_up, int64_t rows, int64_t n, void* y, bool is_bf16,
                        cudaStream_t stream);
 

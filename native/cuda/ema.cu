@@ -15,7 +15,7 @@ struct Average {
   Rounding rounding;
 };
 
-// The bits of `value` in bf16 after 16 random ones: up or down, so that its expectation is the value.
+// Returns `value` in bf16 bits, rounded stochastically by 16 random bits.
 __device__ uint32_t rounded(float value, uint32_t noise) {
   const uint32_t bits = __float_as_uint(value);
   if (isfinite(value)) return (bits + noise) >> 16;

@@ -1,5 +1,5 @@
-// The moving average of core/optim/optim.h's ema_update on a GPU: one pass over memory for a whole list of
-// tensors, and the same bits as on the CPU. Plain pointers on the device, no torch. Asynchronous on `stream`.
+// ema_update of core/optim/optim.h on a GPU: one pass over memory for a list of tensors, with the
+// same bits as on the CPU. Plain device pointers, no torch. Asynchronous on `stream`.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,8 +19,9 @@ struct EmaTensor {
   bool target_is_bf16, online_is_bf16;
 };
 
-// target ← target + tau·(online - target), tau in [0, 1], for `tensors` [count], which lie in the host's
-// memory and are copied before the call returns. One launch for hundreds of tensors of the same two types.
+// target ← target + tau·(online - target), tau in [0, 1], for `tensors` [count], which lie in host
+// memory and are copied before the call returns. One launch for hundreds of tensors of the same two
+// types.
 cudaError_t ema_update(const EmaTensor* tensors, int64_t count, float tau, const Rounding& rounding,
                        cudaStream_t stream);
 

@@ -17,7 +17,7 @@ struct DeviceAtomics {
     __threadfence();
     return old;
   }
-  // Past the first-level cache, which may hold what another multiprocessor has since changed.
+  // Bypasses the L1 cache, which may hold values that another multiprocessor has changed.
   template <typename T>
   static __device__ T read(const T* at) {
     return __ldcg(at);

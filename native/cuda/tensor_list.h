@@ -1,5 +1,5 @@
-// Many tensors in one launch: their addresses travel as arguments of the kernel, and each block works on a
-// tile of one of them. Included by .cu files only.
+// Many tensors in one launch: their addresses are kernel arguments, and each block processes a tile
+// of one tensor. Included by .cu files only.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ constexpr int64_t tile = 8192;  // elements a block works through; a multiple of
 
 template <typename Tensor>
 struct Batch {
-  // A launch takes 32764 bytes of arguments; the rest is for what else a kernel is told.
+  // A launch takes 32764 bytes of arguments; the rest is for other arguments.
   static constexpr int capacity = static_cast<int>(32512 / (sizeof(Tensor) + sizeof(unsigned)));
   Tensor tensors[capacity];
   unsigned first_block[capacity];  // the block at which a tensor starts
@@ -31,7 +31,8 @@ struct Share {
 
 template <typename Tensor>
 __device__ Share share_of(const Batch<Tensor>& batch) {
-  // The last tensor that starts at this block or before: empty ones share their start with the next.
+  // The last tensor that starts at this block or before: empty ones share their start with the
+  // next.
   int low = 0, high = batch.count - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;

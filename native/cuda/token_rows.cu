@@ -15,12 +15,12 @@ constexpr int threads = 512;
 constexpr int warps = threads / 32;
 constexpr int width = 8;  // elements a thread takes at a time: 16 bytes of bf16
 constexpr int64_t pace = threads * width;
-constexpr int largest_team = 8;  // blocks in a cluster, the most that every chip with clusters allows
+constexpr int max_team = 8;  // blocks of a cluster; every chip with clusters allows this many
 
-// Bounded, so that 0 probability times it is 0 even for a logit of -inf.
+// Bounds x below, so that probability 0 times it is 0 even for a logit of -inf.
 __device__ float bounded(float x) { return x < -1e30f ? -1e30f : x; }
 
-// --- the blocks that share a row ---------------------------------------------------------------------------
+// --- the blocks that share a row -----------------------------------------------------------------
 
 struct Team {
   int64_t row;
@@ -37,8 +37,8 @@ __device__ Team team() {
 #endif
 }
 
-// Waits for all threads of a row, and lets each see what the others wrote before.
-__device__ void meet() {
+// Synchronizes all threads of a row, and makes their writes visible to each other.
+__device__ void sync_row() {
 #if __CUDA_ARCH__ >= 900
   cg::this_cluster().sync();
 #else
@@ -47,7 +47,7 @@ __device__ void meet() {
 }
 
 template <typename T>
-__device__ T from_lane(const T& value, int mask) {
+__device__ T shuffle_xor(const T& value, int mask) {
   static_assert(sizeof(T) % 4 == 0);
   unsigned words[sizeof(T) / 4];
   memcpy(words, &value, sizeof(T));
@@ -57,11 +57,11 @@ __device__ T from_lane(const T& value, int mask) {
   return other;
 }
 
-// Joins the values of a block's threads, always in the same order; every thread gets the whole.
+// Reduces the values of a block's threads in a fixed order. Every thread gets the result.
 template <typename T, typename Join>
-__device__ T over_block(T value, const Join& join) {
+__device__ T block_reduce(T value, const Join& join) {
   __shared__ T parts[warps];
-  for (int mask = 16; mask > 0; mask /= 2) value = join(value, from_lane(value, mask));
+  for (int mask = 16; mask > 0; mask /= 2) value = join(value, shuffle_xor(value, mask));
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();
   value = parts[0];
@@ -70,10 +70,10 @@ __device__ T over_block(T value, const Join& join) {
   return value;
 }
 
-// The same over all blocks of a row.
+// Reduces over all blocks of a row.
 template <typename T, typename Join>
-__device__ T over_row(T value, const Join& join) {
-  value = over_block(value, join);
+__device__ T row_reduce(T value, const Join& join) {
+  value = block_reduce(value, join);
 #if __CUDA_ARCH__ >= 900
   __shared__ T own;
   if (threadIdx.x == 0) own = value;
@@ -81,14 +81,14 @@ __device__ T over_row(T value, const Join& join) {
   cluster.sync();
   value = *cluster.map_shared_rank(&own, 0);
   for (unsigned i = 1; i < cluster.num_blocks(); ++i) value = join(value, *cluster.map_shared_rank(&own, i));
-  cluster.sync();  // nobody leaves or writes again while another reads
+  cluster.sync();  // before any block exits or writes `own` again
 #endif
   return value;
 }
 
-// --- elements ----------------------------------------------------------------------------------------------
+// --- elements ------------------------------------------------------------------------------------
 
-// Elements i … i + 7 of a row; those past its end are -inf, logits of probability 0.
+// Loads elements i … i + 7 of a row. Those past its end are -inf, logits of probability 0.
 __device__ void load(const float* row, int64_t i, int64_t vocab, bool wide, float (&values)[width]) {
   if (wide && i + width <= vocab) {
     const float4 low = *reinterpret_cast<const float4*>(row + i),
@@ -137,7 +137,7 @@ __device__ GradientRow gradient_row(const TokenRows& rows, int64_t row, bool wid
   return {to, rows.gradient_is_bf16, wide};
 }
 
-// --- softmax -----------------------------------------------------------------------------------------------
+// --- softmax -------------------------------------------------------------------------------------
 
 // A largest logit, Σ e^x and Σ x·e^x with x = (logit - largest) / temperature.
 struct Softmax {
@@ -160,7 +160,7 @@ struct JoinSoftmax {
   }
 };
 
-// Adds logits to what a thread has seen.
+// Adds logits to a thread's partial softmax.
 __device__ void add(Softmax& seen, const float (&logits)[width], float inverse) {
   float largest = seen.largest;
   for (const float logit : logits) largest = fmaxf(largest, logit);
@@ -188,7 +188,7 @@ struct JoinTwo {
   }
 };
 
-// What turns a logit into a log probability.
+// Converts a logit to a log probability.
 struct LogProb {
   float largest, inverse, log_sum;
   __device__ LogProb(const Softmax& softmax, float inverse_temperature)
@@ -206,13 +206,14 @@ struct JoinSums {
   }
 };
 
-// --- a loss against a teacher ------------------------------------------------------------------------------
+// --- a loss against a teacher --------------------------------------------------------------------
 
 struct Category {
   double p, q, loss, score;
 };
 
-// In double: a row has few of them. A mass of 0 has the logarithm -inf, which the bound catches.
+// In double, because a row has few of them. A mass of 0 has the logarithm -inf, which the bound
+// replaces.
 __device__ Category category(DivergenceKind kind, double beta, double log_p, double log_q) {
   log_p = log_p < -1e30 ? -1e30 : log_p;
   log_q = log_q < -1e30 ? -1e30 : log_q;
@@ -227,8 +228,8 @@ __device__ double log_mass(const Softmax& softmax, float inverse) {
   return static_cast<double>(softmax.largest) * inverse + log(static_cast<double>(softmax.sum));
 }
 
-// The k best are out of both rows: `tail` is the bucket's mass. Every block goes through the k best by
-// itself.
+// The top k are removed from both rows, so `tail` is the bucket's mass. Every block processes all
+// of the top k.
 template <DivergenceKind kind>
 __device__ void bucket_row(const TokenRows& rows, double beta, const Team& team, const TwoSoftmaxes& tail,
                            const float* student, const GradientRow& gradient, float scale) {
@@ -240,7 +241,7 @@ __device__ void bucket_row(const TokenRows& rows, double beta, const Team& team,
   for (int64_t i = threadIdx.x; i < rows.top_k; i += threads) {
     all = join(all, {{top_student[i], 1, 0}, {top_teacher[i], 1, 0}});
   }
-  all = over_block(all, join);
+  all = block_reduce(all, join);
   const double all_s = log_mass(all.student, inverse), all_t = log_mass(all.teacher, inverse);
   const auto at = [&](int64_t i) {
     return category(kind, beta, static_cast<double>(top_teacher[i]) * inverse - all_t,
@@ -255,7 +256,7 @@ __device__ void bucket_row(const TokenRows& rows, double beta, const Team& team,
     sums.score += c.q * c.score;
     sums.mass += c.q;
   }
-  sums = over_block(sums, JoinSums{});
+  sums = block_reduce(sums, JoinSums{});
   if (team.rank == 0 && threadIdx.x == 0) rows.losses[team.row] = static_cast<float>(sums.loss);
   if (rows.gradient == nullptr) return;
 
@@ -263,8 +264,8 @@ __device__ void bucket_row(const TokenRows& rows, double beta, const Team& team,
   const auto slope = [&](const Category& c) {
     return static_cast<float>((gradient_by_score(kind) ? c.q * (c.score - mean) : c.q - c.p) * scale);
   };
-  // Within the bucket the student's share of the bucket's gradient is its conditional probability: none where
-  // it has no mass at all.
+  // A token's share of the bucket's gradient is its conditional probability, 0 if the bucket has no
+  // mass.
   const LogProb log_share({tail.student.largest, tail.student.sum == 0 ? 1 : tail.student.sum, 0}, inverse);
   const float of_bucket = slope(bucket);
   for (int64_t i = team.rank * pace + threadIdx.x * width; i < rows.vocab; i += team.size * pace) {
@@ -273,7 +274,7 @@ __device__ void bucket_row(const TokenRows& rows, double beta, const Team& team,
     for (float& value : values) value = expf(log_share(value)) * of_bucket;
     gradient.store(i, rows.vocab, values);
   }
-  meet();  // the zeros just written where the k best are come first
+  sync_row();  // the zeros just written where the k best are come first
   if (team.rank != 0) return;
   const int64_t* top = rows.top + team.row * rows.top_k;
   for (int64_t i = threadIdx.x; i < rows.top_k; i += threads) gradient.store_one(top[i], slope(at(i)));
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(threads) teacher_kernel(const TokenRows rows, 
   float *student = rows.student + team.row * rows.student_stride,
         *teacher = rows.teacher + team.row * rows.teacher_stride;
   const GradientRow gradient = gradient_row(rows, team.row, wide);
-  const float scale = rows.weights[team.row] * inverse;
+  const float scale = rows.row_weights[team.row] * inverse;
   const int64_t begin = team.rank * pace + threadIdx.x * width, step = team.size * pace;
 
   if (rows.top_k > 0) {
@@ -294,7 +295,7 @@ __global__ void __launch_bounds__(threads) teacher_kernel(const TokenRows rows, 
     for (int64_t i = team.rank * threads + threadIdx.x; i < rows.top_k; i += team.size * threads) {
       student[top[i]] = teacher[top[i]] = -INFINITY;
     }
-    meet();
+    sync_row();
   }
   TwoSoftmaxes softmaxes{nothing(), nothing()};
   for (int64_t i = begin; i < rows.vocab; i += step) {
@@ -304,7 +305,7 @@ __global__ void __launch_bounds__(threads) teacher_kernel(const TokenRows rows, 
     add(softmaxes.student, s, inverse);
     add(softmaxes.teacher, t, inverse);
   }
-  softmaxes = over_row(softmaxes, JoinTwo{{inverse}});
+  softmaxes = row_reduce(softmaxes, JoinTwo{{inverse}});
   if (rows.top_k > 0) {
     bucket_row<kind>(rows, beta, team, softmaxes, student, gradient, scale);
     return;
@@ -328,11 +329,12 @@ __global__ void __launch_bounds__(threads) teacher_kernel(const TokenRows rows, 
     sums.mass += mass;
     if (!gradient_by_score(kind) && rows.gradient != nullptr) gradient.store(i, rows.vocab, s);
   }
-  sums = over_row(sums, JoinSums{});
+  sums = row_reduce(sums, JoinSums{});
   if (team.rank == 0 && threadIdx.x == 0) rows.losses[team.row] = static_cast<float>(sums.loss);
   if (!gradient_by_score(kind) || rows.gradient == nullptr) return;
 
-  // Over the mass, which after rounding is not quite 1: a mean far from 0 would show it.
+  // Divided by the mass, which rounding leaves slightly off 1: this matters if the mean is far from
+  // 0.
   const auto mean = static_cast<float>(sums.score / sums.mass);
   for (int64_t i = begin; i < rows.vocab; i += step) {
     float s[width], t[width];
@@ -346,7 +348,7 @@ __global__ void __launch_bounds__(threads) teacher_kernel(const TokenRows rows, 
   }
 }
 
-// --- a loss on targets -------------------------------------------------------------------------------------
+// --- a loss on targets ---------------------------------------------------------------------------
 
 __global__ void __launch_bounds__(threads)
     target_kernel(const TokenRows rows, const RowLoss loss, bool wide) {
@@ -363,7 +365,7 @@ __global__ void __launch_bounds__(threads)
     load(logits, i, rows.vocab, wide, values);
     add(softmax, values, inverse);
   }
-  softmax = over_row(softmax, JoinSoftmax{inverse});
+  softmax = row_reduce(softmax, JoinSoftmax{inverse});
 
   __shared__ TokenRow shared_row;
   if (threadIdx.x == 0) {
@@ -378,7 +380,7 @@ __global__ void __launch_bounds__(threads)
                                              {given(rows.old_log_probs), given(rows.advantages),
                                               given(rows.reference_log_probs), given(rows.grad_log_probs)});
     shared_row = token_row(loss, token, log_prob, static_cast<double>(softmax.largest) * inverse + log_sum,
-                           entropy, static_cast<double>(rows.weights[r]) * inverse);
+                           entropy, static_cast<double>(rows.row_weights[r]) * inverse);
     if (team.rank == 0) {
       rows.losses[r] = static_cast<float>(shared_row.loss);
       if (rows.log_probs != nullptr) rows.log_probs[r] = static_cast<float>(log_prob);
@@ -405,7 +407,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// --- launching ---------------------------------------------------------------------------------------------
+// --- launching -----------------------------------------------------------------------------------
 
 bool in_sixteens(const void* at, int64_t stride, int64_t size) {
   return reinterpret_cast<uintptr_t>(at) % 16 == 0 && stride * size % 16 == 0;
@@ -414,12 +416,12 @@ bool in_sixteens(const void* at, int64_t stride, int64_t size) {
 template <typename... Parameters, typename... Arguments>
 cudaError_t launch(void (*kernel)(Parameters...), const TokenRows& rows, cudaStream_t stream,
                    const Arguments&... arguments) {
-  // What was compiled for older chips knows no clusters, on a newer one either.
+  // Code compiled for older chips has no clusters, also on a newer chip.
   cudaFuncAttributes compiled{};
   const cudaError_t status = cudaFuncGetAttributes(&compiled, kernel);
   if (status != cudaSuccess) return status;
   int team = 1;
-  while (compiled.ptxVersion >= 90 && team < largest_team && rows.vocab >= 2 * team * pace) team *= 2;
+  while (compiled.ptxVersion >= 90 && team < max_team && rows.vocab >= 2 * team * pace) team *= 2;
 
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;

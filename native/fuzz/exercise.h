@@ -1,6 +1,6 @@
-// What the fuzzers, and the mutation test that runs without libFuzzer, do with an input: parse it, and if it
-// was accepted check what the parser promises and use the result. A refusal is an nlac::Error; any other
-// exception, a broken promise (abort) or a sanitizer's finding is a bug.
+// What the fuzzers, and the mutation test that runs without libFuzzer, do with an input: parse it,
+// and if it was accepted check what the parser promises and use the result. A refusal is an
+// nlac::Error; any other exception, a broken promise (abort) or a sanitizer's finding is a bug.
 #pragma once
 
 #include <algorithm>

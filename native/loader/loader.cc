@@ -1,6 +1,7 @@
-// A torch-free addon that loads libtorch before the main addon needs it: `load(paths)` opens each shared
-// library by its absolute path with its symbols global. The main addon then finds them by their sonames,
-// so it carries no rpath and works wherever libtorch lies. Plain Node-API, no C++ exceptions.
+// An addon without torch that loads libtorch before the main addon. `load(paths)` opens each shared
+// library by its absolute path with global symbols. The main addon then finds them by their
+// sonames, so it needs no rpath and works for every location of libtorch. Plain Node-API, no C++
+// exceptions.
 #include <dlfcn.h>
 #include <node_api.h>
 
@@ -12,7 +13,7 @@
 
 namespace {
 
-// Throws a JavaScript Error with a code of lib/base/errors.ts; returns nullptr for the caller to hand on.
+// Throws a JavaScript Error with a code of lib/base/errors.ts. Returns nullptr.
 napi_value throw_coded(napi_env env, const char* code, const std::string& message) {
   napi_throw_error(env, code, message.c_str());
   return nullptr;
@@ -27,7 +28,8 @@ bool read_string(napi_env env, napi_value value, std::string& out) {
   return true;
 }
 
-// load(paths: string[]): void. The libraries stay open for the life of the process, and keep to NLAC_INSTRUCTION_SET.
+// load(paths: string[]): void. The libraries stay open for the life of the process, limited to
+// NLAC_INSTRUCTION_SET.
 napi_value load(napi_env env, napi_callback_info info) {
   try {
     nlac::limit_libraries();

@@ -1,7 +1,7 @@
 // Hand-written CPU kernels for bfloat16 with float32 accumulation, for processors that multiply
-// pairs of bfloat16 (AVX-512 BF16). kernels.h calls them where they run and has its own everywhere
-// else; the reference of both is float64. Plain pointers to bfloat16 bit patterns; work is split
-// over at::parallel_for, and no result depends on the number of threads.
+// pairs of bfloat16 (AVX-512 BF16). kernels.h calls them if available() and uses its own otherwise.
+// Both are tested against float64. Plain pointers to bfloat16 bit patterns; work is split by
+// at::parallel_for, and no result depends on the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ using Bits = uint16_t;
 // Whether this processor runs the functions below; they must not be called otherwise.
 bool available();
 
-// A row's result does not depend on the other rows, nor on how many there are. x [rows, in], weight
-// [out, in], bias [out] (null: none), all contiguous → y [rows, out]. Made for few rows: the
-// weights are read once from memory.
+// x [rows, in], weight [out, in], bias [out] (null: none), all contiguous → y [rows, out]. A row's
+// result does not depend on the other rows or their number. For few rows: the weights are read from
+// memory once.
 void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in,
             Bits* y);
 void linear(const Bits* x, int64_t rows, const Bits* weight, const Bits* bias, int64_t out, int64_t in,
             float* y);
 
-// The same from packed weights, several times as fast with many rows: a row's result depends on
-// nothing but the row and the weights. `in` is even; the weights are packed into packed_size(out,
-// in) numbers.
+// The same from packed weights, several times as fast with many rows. A row's result depends only
+// on the row and the weights. `in` is even; the weights are packed into packed_size(out, in)
+// numbers.
 int64_t packed_size(int64_t out, int64_t in);
 void pack_weights(const Bits* weight, int64_t out, int64_t in, Bits* packed);
 void packed_linear(const Bits* x, int64_t rows, const Bits* packed, const Bits* bias, int64_t out, int64_t in,
@@ -52,7 +52,7 @@ struct Head {
   int64_t head_dim;       // a multiple of 64
   int64_t q_stride, kv_stride, output_stride;
 };
-// logsumexp [fresh] of the scaled scores (null: not wanted). Runs on the calling thread.
+// logsumexp [fresh] of the scaled scores (null: not needed). Runs on the calling thread.
 void attend(const Head& head, const Bits* q, const Bits* k, const Bits* v, Bits* output, float* logsumexp);
 // For whole sequences, fresh == length. `grad` lies as `output` does, grad_q as q; grad_k and
 // grad_v [length, head_dim] f32 are overwritten. Runs on the calling thread.
@@ -62,16 +62,16 @@ void attend_backward(const Head& head, const Bits* q, const Bits* k, const Bits*
 // Keys and values lie in blocks of kBlockTokens tokens, packed as products read them: a block's
 // keys of one head are head_dim / 2 pairs of neighbours, each of all its tokens; its values are
 // kBlockTokens / 2 pairs of tokens, each of all dimensions. Both take kBlockTokens · head_dim
-// numbers. What a block holds beyond its tokens is never seen, but the value beside an even last
+// numbers. Contents of a block beyond its tokens are ignored, but the value beside an even last
 // token must be finite.
 constexpr int64_t kBlockTokens = 16;
-// One head of one token into slot 0 … 15. `last`: no token after it is there yet.
+// Stores one head of one token to slot 0 … 15. `last`: the block has no later token yet.
 void store_key(const Bits* key, int64_t head_dim, int64_t slot, Bits* block);
 void store_value(const Bits* value, int64_t head_dim, int64_t slot, bool last, Bits* block);
 
 // Causal attention of the `group` query heads that share a key-value head, over blocks. Query i
-// sees the first past + i + 1 tokens. A query's result depends on these and itself alone, bit for
-// bit, however many are asked for at once.
+// sees the first past + i + 1 tokens. A query's result depends only on these and itself, bit for
+// bit.
 struct BlockHead {
   int64_t past, group, head_dim;    // here head_dim is a multiple of 64
   int64_t q_stride, output_stride;  // between tokens; heads lie head_dim apart
@@ -81,8 +81,8 @@ struct BlockHead {
 void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Bits* q,
                    const void* const* blocks, int64_t keys, int64_t values, Bits* output);
 
-// What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise; one
-// rounding at the end.
+// As in core/model/elementwise.h, on contiguous [rows, n] unless said otherwise. Rounded once, at
+// the end.
 void rms_norm(const Bits* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
 void rms_norm(const float* x, int64_t rows, int64_t n, const Bits* weight, float eps, Bits* y);
 // grad_x = the gradient at x, plus `residual` [rows, n] (null: none); grad_weight [n] f32 += (null:

@@ -1,10 +1,10 @@
-// Matrix products on the CPU, of float32 and bfloat16 factors with float32 sums, for any processor:
-// compiled for several instruction sets, chosen at run time. bfloat16 is widened a panel at a time,
-// so no factor is copied whole.
+// Matrix products on the CPU, of float32 and bfloat16 factors with float32 sums. Compiled for
+// several instruction sets and chosen at run time. bfloat16 is widened a panel at a time, so no
+// factor is copied whole.
 //
-// An element's sum is taken in one order that depends on the depth k alone: it does not depend, to
-// the last bit, on the other rows and columns, on where they begin, nor on the number of threads.
-// The reference is libtorch's product. Thread rule: the caller's thread, plus at::parallel_for.
+// The order of an element's sum depends only on the depth k. So it does not depend, to the last
+// bit, on other rows and columns, on where they begin, or on the number of threads. Tested against
+// libtorch's product. Thread rule: the caller's thread, plus at::parallel_for.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ inline const void* element_at(const void* data, Element type, int64_t at) {
   return static_cast<const char*>(data) + at * (type == Element::f32 ? 4 : 2);
 }
 
-// A factor as it lies in memory: element (i, j) at data[i · row_step + j · column_step]. One of the
+// A factor in memory: element (i, j) at data[i · row_step + j · column_step]. One of the
 // steps is 1.
 struct Factor {
   const void* data;
   Element type;
   int64_t row_step, column_step;
-  // What lies from a row and a column on.
+  // Returns the part from a row and a column on.
   Factor from(int64_t row, int64_t column) const {
     return {element_at(data, type, row * row_step + column * column_step), type, row_step, column_step};
   }
@@ -37,8 +37,8 @@ struct Result {
   int64_t stride;
 };
 
-// What is added to a product before it is rounded: a bias [n], and a matrix [m, n] whose rows are
-// `stride` apart, which the result may take the place of. Null: none.
+// Added to a product before it is rounded: a bias [n], and a matrix [m, n] with rows `stride`
+// apart, which may be the result's memory. Null: none.
 struct Addends {
   const void* bias = nullptr;
   Element bias_type = Element::f32;
@@ -51,7 +51,7 @@ struct Addends {
 void multiply(int64_t m, int64_t n, int64_t k, const Factor& a, const Factor& b, const Result& to,
               bool add = false, const Addends& addends = {});
 
-// --- what an instruction set brings ----------------------------------------------------------------------
+// --- kernels of an instruction set ---------------------------------------------------------------
 
 // Columns of the right factor that are packed at a time.
 constexpr int64_t panel_columns = 64;
@@ -80,7 +80,7 @@ struct GemmKernels {
   void (*finish)(const float* sums, int64_t count, const float* bias, const void* residual,
                  Element residual_type, void* to, Element type);
 };
-// All that this processor runs, the fastest first.
+// The variants that this processor runs, the fastest first.
 const std::vector<const GemmKernels*>& gemm_kernels();
 inline const GemmKernels& best_gemm() { return *gemm_kernels().front(); }
 

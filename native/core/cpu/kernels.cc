@@ -60,7 +60,7 @@ const NumberKernels<Number>& kernels_of() {
     return kernels().bf16;
 }
 
-// Whether the processor's own products of bfloat16 pairs take it instead.
+// Whether bf16_kernels.h processes it instead.
 template <typename Number>
 bool by_pairs() {
   return std::is_same_v<Number, Bits> && bf16::available();
@@ -246,11 +246,11 @@ void rotate(Number* x, int64_t tokens, int64_t stride, int64_t heads, int64_t ha
   });
 }
 
-// --- attention over whole sequences: products of gemm.h, a block of queries at a time ---------------------
+// --- attention over whole sequences: products of gemm.h, a block of queries at a time ------------
 
 namespace {
 
-constexpr int64_t query_block = 48;  // queries whose scores are held at a time
+constexpr int64_t query_block = 48;  // queries whose scores exist at a time
 
 // A factor's panels of 64 columns, packed whole.
 class Panels {
@@ -369,7 +369,7 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
   }
 }
 
-// --- attention over blocks -------------------------------------------------------------------------------
+// --- attention over blocks -----------------------------------------------------------------------
 
 template <typename Number>
 void store_key(const Number* key, int64_t head_dim, int64_t slot, Number* block) {
@@ -399,7 +399,7 @@ void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Nu
       {head, first, count, queries.get(), blocks, keys, values, output, scores.get(), padded});
 }
 
-// --- what is there for both numbers ----------------------------------------------------------------------
+// --- instantiations ------------------------------------------------------------------------------
 
 #define NLAC_INSTANTIATE(Number)                                                                           \
   template struct PackedWeights<Number>;                                                                   \

@@ -1,10 +1,9 @@
-// The model's arithmetic on a CPU in float32 and bfloat16, forward and backward: compiled for
-// several instruction sets, chosen at run time. Whatever the numbers are, they are computed with in
-// float32; a result is rounded once, unless said otherwise. A row's result depends on nothing but
-// the row and the weights, bit for bit, however many there are, and no result depends on the number
-// of threads. Where the processor has products of bfloat16 pairs, bf16_kernels.h takes bfloat16
-// instead. The reference is float64 runs of libtorch's operators (test/core/cpu). Plain pointers;
-// work is split over at::parallel_for unless said otherwise.
+// The model's arithmetic on a CPU in float32 and bfloat16, forward and backward. Compiled for
+// several instruction sets and chosen at run time. Computes in float32; a result is rounded once,
+// unless said otherwise. A row's result depends only on the row and the weights, bit for bit, and
+// no result depends on the number of threads. On processors with products of bfloat16 pairs,
+// bf16_kernels.h processes bfloat16 instead. Tested against float64 runs of libtorch's operators
+// (test/core/cpu). Plain pointers; work is split by at::parallel_for unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +17,14 @@ using bf16::Bits, bf16::BlockHead, bf16::int8_group, bf16::kBlockTokens;
 
 // `Number` below is float or Bits.
 
-// A weight matrix [out, in] as products read it: panels of panel_columns outputs, the last filled
-// up with zeros, and in a panel the instruction set's tiles of columns,
+// A weight matrix [out, in] packed for products: panels of panel_columns outputs, the last padded
+// with zeros, and in a panel the instruction set's tiles of columns,
 // [panels][tiles][in][tile_columns]. `Packed` is Number, or int8_t: then each number is rounded to
-// a multiple of its scale, of which there is one for int8_group neighbours of an output; the
+// a multiple of its scale. Every int8_group neighbours of an output share a scale, for which the
 // largest of them becomes 127.
 template <typename Number>
 struct PackedWeights {
-  // Numbers that a packed matrix takes; float32 scales that one in int8 takes beside them.
+  // Size of a packed matrix in numbers, and of an int8 matrix's scales in floats.
   static int64_t size(int64_t out, int64_t in);
   static int64_t scales(int64_t out, int64_t in);
   static void pack(const Number* weight, int64_t out, int64_t in, Number* packed);
@@ -38,7 +37,7 @@ template <typename Number, typename Packed, typename Out>
 void packed_linear(const Number* x, int64_t rows, const Packed* packed, const float* scales,
                    const Number* bias, int64_t out, int64_t in, Out* y, int64_t stride, bool add);
 
-// What core/model/elementwise.h describes, on contiguous [rows, n] unless said otherwise. `In` is
+// As in core/model/elementwise.h, on contiguous [rows, n] unless said otherwise. `In` is
 // Number or float.
 template <typename In, typename Number>
 void rms_norm(const In* x, int64_t rows, int64_t n, const Number* weight, float eps, Number* y);
@@ -76,24 +75,24 @@ void attend_backward(const Head& head, const Number* q, const Number* k, const N
                      float* grad_k, float* grad_v);
 
 // Keys and values lie in blocks of kBlockTokens tokens: a block's keys of one head are [head_dim,
-// kBlockTokens], its values [kBlockTokens, head_dim]; where bf16_kernels.h takes them, as is said
-// there. What a block holds beyond its tokens is never seen. One head of one token into slot 0 …
-// 15; `last`: no token after it is there yet.
+// kBlockTokens], its values [kBlockTokens, head_dim], or as in bf16_kernels.h if that is used.
+// Contents of a block beyond its tokens are ignored. Stores one head of one token to slot 0 … 15;
+// `last`: the block has no later token yet.
 template <typename Number>
 void store_key(const Number* key, int64_t head_dim, int64_t slot, Number* block);
 template <typename Number>
 void store_value(const Number* value, int64_t head_dim, int64_t slot, bool last, Number* block);
 
 // Causal attention of the `group` query heads that share a key-value head, over blocks, of any
-// head_dim. Query i sees the first past + i + 1 tokens. A query's result depends on these and
-// itself alone, bit for bit, however many are asked for at once.
+// head_dim. Query i sees the first past + i + 1 tokens. A query's result depends only on these and
+// itself, bit for bit.
 // Queries [first, first + count) of those from q on. Block b's keys and values are at blocks[b] +
 // keys and + values. Runs on the calling thread.
 template <typename Number>
 void attend_blocks(const BlockHead& head, int64_t first, int64_t count, const Number* q,
                    const void* const* blocks, int64_t keys, int64_t values, Number* output);
 
-// --- what an instruction set brings ----------------------------------------------------------------------
+// --- kernels of an instruction set ---------------------------------------------------------------
 
 enum class Weights { f32, bf16, int8 };
 struct Product {
@@ -149,7 +148,7 @@ struct Kernels {
   NumberKernels<float> f32;
   NumberKernels<Bits> bf16;
 };
-// All that run here, the fastest first.
+// The variants that run here, the fastest first.
 const std::vector<const Kernels*>& all_kernels();
 
 }  // namespace nlac::cpu

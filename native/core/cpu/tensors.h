@@ -8,12 +8,12 @@
 
 namespace nlac::cpu {
 
-// Whether the kernels take it: float32 or bfloat16 on the CPU.
+// Whether the kernels support it: float32 or bfloat16 on the CPU.
 inline bool takes(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-// Calls body with a float or a Bits, as which the kernels see the numbers of x.
+// Calls body with a float or a Bits, the kernels' type of x.
 template <typename Body>
 void with_number(const at::Tensor& x, const Body& body) {
   if (x.scalar_type() == at::kFloat)
@@ -22,7 +22,7 @@ void with_number(const at::Tensor& x, const Body& body) {
     body(Bits{});
 }
 
-// The numbers of x; null where it is undefined.
+// The data of x; null if it is undefined.
 template <typename Number>
 const Number* numbers(const at::Tensor& x) {
   return x.defined() ? static_cast<const Number*>(x.const_data_ptr()) : nullptr;
@@ -33,8 +33,8 @@ Number* mutable_numbers(const at::Tensor& x) {
 }
 
 // result [m, n], rows of adjacent elements, = or (with `add`; f32 alone) += a [m, k] · b [k, n] +
-// bias [n] + residual [m, n] (undefined: none), each of a type that is `taken`. A factor that does
-// not lie in lines is copied first.
+// bias [n] + residual [m, n] (undefined: none), each of a type that is `taken`. A factor without a
+// contiguous dimension is copied first.
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result, bool add = false,
               const at::Tensor& bias = {}, const at::Tensor& residual = {});
 

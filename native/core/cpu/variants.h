@@ -1,14 +1,15 @@
-// What a source begins with that compiles its loops once per instruction set and includes
-// core/cpu/vectors.inc: the sets, their intrinsics, and what GCC 12 warns of without cause.
+// Included first by sources that compile their loops once per instruction set with
+// core/cpu/vectors.inc: the sets, their intrinsics, and pragmas against false warnings of GCC 12.
 #pragma once
 
 #include "core/instruction_set.h"
 
 #ifdef NLAC_X86_VARIANTS
 #include <immintrin.h>
-// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
+// GCC 12 warns of the deliberately undefined operands in its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
-// Vectors never cross a function that is not inlined, so their calling convention does not matter.
+// Vectors are never passed to a function that is not inlined, so their calling convention does not
+// matter.
 #pragma GCC diagnostic ignored "-Wpsabi"

@@ -30,7 +30,7 @@ void BlockPool::reference(Block block) {
 void BlockPool::release(Block block) {
   Entry& entry = entries_[block];
   if (--entry.references > 0) return;
-  // What was never read holds nothing; and one that was taken beyond the budget goes back.
+  // Frees a block without contents, or beyond the budget.
   if (!entry.named || entry.filled < static_cast<int64_t>(entry.tokens.size())) {
     drop(block);
   } else {
@@ -52,7 +52,7 @@ BlockPool::Match BlockPool::find(const Tokens& tokens, int64_t count) {
     children = &entries_[found->second].children;
     at += block_tokens_;
   }
-  // In lexicographic order, those that begin most alike stand on either side of where the tokens would.
+  // In lexicographic order, the longest common prefixes are next to where the tokens would be.
   const Tokens rest(at, std::min(end, at + block_tokens_));
   const auto try_it = [&](const Children::value_type& child) {
     const auto& [its, block] = child;
@@ -100,7 +100,7 @@ void BlockPool::drop(Block block) {
 }
 
 void BlockPool::give_up_one() {
-  // Whoever holds a block holds those before it, so nobody holds what continues this one.
+  // A reference to a block implies references to those before it, so no continuation is referenced.
   Block block = unheld_.front();
   while (!entries_[block].children.empty()) block = entries_[block].children.begin()->second;
   unheld_.erase(entries_[block].place);

@@ -1,9 +1,9 @@
-// Which blocks of a key-value store are whose, and what they hold. Blocks are counted references: texts that begin
-// alike share them. A block can be named by its tokens and those before it, and is then found again by token ids, also
-// when no text holds it any more, until its room is needed: the least recently released go first, and never a block
-// before those that continue it.
+// Manages the numbers of the blocks of a key-value store. Blocks are reference counted: texts with
+// a common prefix share them. A block can be named by its tokens and those before it, and is then
+// found by token ids, also when no text references it, until it is evicted. The least recently
+// released block is evicted first, and a block never before those that continue it.
 //
-// Needs no torch; knows numbers alone, no bytes and no memory. Thread rule: one thread.
+// Holds block numbers only, no keys and values. No torch. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ class BlockPool {
   using Tokens = std::vector<int64_t>;
   static constexpr Block none = -1;
 
-  // `block_tokens`: of a whole block. `budget`: blocks held or named at a time, at most.
+  // `block_tokens`: tokens of a full block. `budget`: the maximum number of referenced or named
+  // blocks.
   BlockPool(int64_t block_tokens, int64_t budget) : block_tokens_(block_tokens), budget_(budget) {}
 
-  // A block with one reference and nothing in it; gives up named blocks that nobody holds where the budget demands it.
-  // `none` where all are held, unless `beyond_budget`.
+  // Returns an empty block with one reference; evicts an unreferenced named block if the budget is
+  // reached. Returns `none` if all are referenced, unless `beyond_budget`.
   Block allocate(bool beyond_budget = false);
   void reference(Block block);
-  // Without references a block that is named and filled stays to be found; another is gone.
+  // A block without references stays cached if it is named and filled, and is freed otherwise.
   void release(Block block);
 
-  // How many of a block's tokens have been read, or will be by the step that is being made up.
+  // The number of a block's tokens that have been computed, or will be by the step being prepared.
   int64_t filled(Block block) const { return entries_[block].filled; }
   void set_filled(Block block, int64_t tokens) { entries_[block].filled = tokens; }
   int64_t references(Block block) const { return entries_[block].references; }
@@ -40,15 +41,15 @@ class BlockPool {
     Block partial = none;  // a block that goes on with the next `partial_tokens`, then with others; to be
     int64_t partial_tokens = 0;  // copied. Not referenced; good until the next call
   };
-  // The longest beginning of the first `count` tokens.
+  // Returns the longest cached prefix of the first `count` tokens.
   Match find(const Tokens& tokens, int64_t count);
 
-  // Names `block`, which the caller holds, by the tokens [first, last) after those of `parent` (`none`: from the
-  // beginning), a named block that the caller holds too. Returns the block of this name: another one, if it was named
-  // before.
+  // Names `block` by the tokens [first, last) after those of `parent`, a named block (`none`: from
+  // the start). The caller references both. Returns the block of this name: another one if it
+  // existed before.
   Block name(Block block, Block parent, Tokens::const_iterator first, Tokens::const_iterator last);
 
-  // Forgets every name: nothing is found any more. Blocks that are held stay so.
+  // Drops all names, so that nothing is found any more. Referenced blocks stay.
   void forget();
 
   int64_t budget() const { return budget_; }

@@ -36,7 +36,7 @@ cuda::TokenDraw told_of(const CudaDraw& draw, int64_t vocab) {
 
 bool can_draw_on_gpu(const at::Tensor& logits) {
   return logits.device().type() == NLAC_KERNEL_DEVICE && logits.scalar_type() == at::kFloat &&
-         logits.size(1) <= cuda::largest_drawn_vocab;
+         logits.size(1) <= cuda::max_drawn_vocab;
 }
 
 void draw_on_gpu(const at::Tensor& logits, std::vector<CudaDraw>& draws) {
@@ -45,7 +45,7 @@ void draw_on_gpu(const at::Tensor& logits, std::vector<CudaDraw>& draws) {
   const at::Tensor rows = logits.contiguous();
   const int64_t vocab = rows.size(1), words = mask_words(vocab), count = static_cast<int64_t>(draws.size());
 
-  // All that is told lies in one tensor: the draws, then the masks.
+  // One tensor holds all inputs: the draws, then the masks.
   std::vector<cuda::TokenDraw> told;
   std::vector<std::span<const uint32_t>> masks;
   const auto add = [&](std::span<const uint32_t> mask) {

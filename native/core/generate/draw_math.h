@@ -1,5 +1,5 @@
-// What a draw depends on besides the logits, once for the CPU (sample.cc) and for a GPU (cuda_draw.cc). Pure, safe from
-// any thread.
+// The inputs of a draw besides the logits, shared by sample.cc (CPU) and cuda_draw.cc (GPU). Pure
+// functions.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,8 @@ struct DrawSettings {
 // `step` counts the request's new tokens.
 inline DrawSettings draw_settings(const GenerateRequest& request, int64_t step) {
   constexpr uint64_t stream = 0x73616d706c65;  // keeps these draws apart from other uses of a seed
-  // Beyond 1e30 nothing but the largest logit has weight anyway, below 1e-30 all have the same; and 0·∞ must not happen.
+  // Above 1e30 only the largest logit has weight, below 1e-30 all weigh the same. The bounds avoid
+  // 0·∞.
   const float scale = static_cast<float>(std::clamp(1.0 / request.temperature, 1e-30, 1e30));
   return {uniform(request.seed, stream, static_cast<uint64_t>(step)), scale,
           static_cast<float>(std::log(request.min_p) / scale)};

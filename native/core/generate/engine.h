@@ -1,17 +1,17 @@
-// Generation with continuous batching. Requests wait in line, are admitted in the order they came as soon as there are
-// blocks for their prompts (only one whose grammar is still being compiled lets others pass), and advance together, a
-// step at a time: every text that is being written by one token, and
-// beside them as many tokens of prompts as do not keep the writing waiting. A text leaves with its last token; another
-// may join at the next step.
+// Generation with continuous batching. Requests are admitted in order of arrival once there are
+// blocks for their prompts; only a request whose grammar is still being compiled lets others pass.
+// A step decodes one token of every text and prefills prompts in chunks, so that prefill does not
+// stall decoding. A text leaves with its last token; another may join at the next step.
 //
-// Keys and values lie in blocks (block_pool.h) that texts with the same beginning share: it is read once and stored
-// once, within a call and across calls. Blocks of finished texts are found again by token ids.
+// Keys and values lie in blocks (block_pool.h). Texts with a common prefix share its blocks, within
+// a call and across calls: the prefix is computed and stored once. Blocks of finished texts stay
+// cached and are found by token ids.
 //
-// Memory: `cache_bytes` bounds all blocks, of texts under way and of finished ones. What does not fit waits; where
-// texts under way outgrow the bound, the last one admitted gives its blocks up and is read again later. Only a
-// text that is alone may go beyond.
+// Memory: `cache_bytes` bounds all blocks, in use and cached. Requests that do not fit wait. If
+// running texts outgrow the bound, the last one admitted is preempted: it releases its blocks and
+// is computed again later. Only a text that runs alone may exceed the bound.
 //
-// Thread rule: the learner's thread; `cancelled` and `on_token` may be served by others.
+// Thread rule: the learner's thread. Other threads may set `cancelled`.
 #pragma once
 
 #include <torch/torch.h>
@@ -30,13 +30,14 @@
 
 namespace nlac {
 
-// The requests of one call. All is final once it is done.
+// The requests of one call. Nothing changes once it is done.
 struct GenerateCall {
   std::vector<GenerateRequest> requests;
   GenerateHooks hooks;                  // what they point to outlives the call's end
   std::vector<GenerateResult> results;  // in the order of the requests
   size_t unfinished = 0;
-  // ERR_NOT_FINITE, a grammar's ERR_VALUE, or what the decoder threw; the results then mean nothing.
+  // ERR_NOT_FINITE, ERR_VALUE of a grammar, or an error of the decoder. The results are then
+  // invalid.
   std::exception_ptr failure;
 
   bool done() const { return unfinished == 0; }
@@ -44,26 +45,27 @@ struct GenerateCall {
 
 class Engine {
  public:
-  // Prompt tokens of a step: where nothing is being written, and beside texts that are.
+  // Prompt tokens of a step: if no text is decoding, and beside texts that are.
   static constexpr int64_t kPromptTokens = 2048, kPromptTokensBeside = 512;
 
   // For one set of weights at a time, in `dtype` on `device`.
   Engine(Decoder& decoder, size_t cache_bytes, at::ScalarType dtype, at::Device device);
   ~Engine();
 
-  // Puts a call's requests in line. Throws ERR_VALUE for a bad request (empty prompt, id outside the vocabulary, prompt
-  // longer than the context, a sampling parameter out of range), naming its index; then none is in line. A grammar may be
-  // refused later, once it is compiled: then the call fails so.
+  // Enqueues a call's requests. Throws ERR_VALUE for a bad request (empty prompt, id outside the
+  // vocabulary, prompt longer than the context, a sampling parameter out of range) and names its
+  // index; no request is enqueued then. A grammar may fail later, when it is compiled; the call
+  // fails then.
   std::shared_ptr<GenerateCall> submit(std::vector<GenerateRequest> requests, GenerateHooks hooks);
-  // Calls that were cancelled are done, and every other text goes on by a step. False when none is left. The weights
-  // must be the same until then.
+  // Ends cancelled calls and advances every other text by a step. Returns false when none is left.
+  // The weights must not change until then.
   bool step(const Weights& weights);
   bool busy() const { return !running_.empty() || !waiting_.empty(); }
-  // submit, step until the call is done, and its results or failure.
+  // Submits a call, steps until it is done, and returns its results or throws its failure.
   std::vector<GenerateResult> generate(const Weights& weights, std::vector<GenerateRequest> requests,
                                        GenerateHooks hooks);
 
-  // Must be called whenever the weights change. Requires that the engine is not busy.
+  // Must be called when the weights change. Requires that the engine is not busy.
   void drop_caches();
   size_t cached_bytes() const;                          // of all blocks in use
   int64_t preemptions() const { return preemptions_; }  // so far

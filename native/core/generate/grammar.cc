@@ -12,11 +12,11 @@
 #include "core/generate/id_mask.h"
 #include "core/io/json.h"
 
-// --- what the library says ------------------------------------------------------------------------------
+// --- the library's log ---------------------------------------------------------------------------
 
 namespace {
 
-// A warning says that a part of the grammar was passed over: then it could not be held to.
+// A warning means that a part of the grammar was ignored, so it could not be enforced.
 thread_local std::string passed_over;
 
 constexpr int kWarning = 2;  // XGRAMMAR_LOG_LEVEL_WARNING
@@ -39,10 +39,10 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 namespace nlac {
 namespace {
 
-// Time and memory that a grammar takes grow with its length, its depth and what it lets repeat.
-constexpr size_t kLongestGrammar = size_t{64} << 10;  // bytes of JSON
-constexpr size_t kDeepestGrammar = 64;                // grammars in grammars, schemas in schemas
-constexpr size_t kLargestAutomata = size_t{2} << 20;  // bytes
+// Time and memory of a grammar grow with its length, its depth and its repetitions.
+constexpr size_t kLongestGrammar = size_t{64} << 10;         // bytes of JSON
+constexpr size_t kDeepestGrammar = 64;                       // grammars in grammars, schemas in schemas
+constexpr size_t kLargestAutomata = size_t{2} << 20;         // bytes
 constexpr double kLongestCompile = 16, kLongestStep = 0.25;  // seconds of the processor; a step: a token
 
 using Json = nlohmann::json;
@@ -61,7 +61,7 @@ bool is_too_deep(const std::string& schema) {
   return false;
 }
 
-// The library reads groups in groups by recursion, and what stands in them anew at every level.
+// The library parses nested groups recursively, and parses their contents again at every level.
 void require_shallow(const std::string& pattern) {
   size_t depth = 0;
   bool in_class = false;
@@ -72,8 +72,8 @@ void require_shallow(const std::string& pattern) {
     if (in_class) continue;
     if (c == '(') ++depth;
     if (c == ')' && depth > 0) --depth;
-    NLAC_REQUIRE(depth <= kDeepestGrammar, "ERR_VALUE", "a regular expression's groups are nested deeper than ",
-                 kDeepestGrammar, " levels");
+    NLAC_REQUIRE(depth <= kDeepestGrammar, "ERR_VALUE",
+                 "a regular expression's groups are nested deeper than ", kDeepestGrammar, " levels");
   }
 }
 
@@ -86,9 +86,9 @@ void require_shallow_patterns(const Json& schema) {
 
 void require_nothing_passed_over() { NLAC_REQUIRE(passed_over.empty(), "ERR_VALUE", passed_over); }
 
-// A refusal names the schema by its title, where it has one: among several it tells which.
+// An error names the schema by its title, if it has one.
 xgrammar::Grammar from_schema(const std::string& schema, bool strict) {
-  require_nothing_passed_over();  // of what stands before it
+  require_nothing_passed_over();  // in the preceding part
   NLAC_REQUIRE(!is_too_deep(schema), "ERR_VALUE", "the schema is nested deeper than ", kDeepestGrammar,
                " levels");
   const Json parsed = Json::parse(schema);
@@ -159,7 +159,7 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// A text's own way through its grammar can be long, where it may be read in many ways; it grows with the text.
+// Following an ambiguous grammar can take long, and longer as the text grows.
 template <typename Step>
 auto in_time(Step step) {
   const double begun = thread_seconds();
@@ -176,7 +176,7 @@ class Grammar {
   xgrammar::CompiledGrammar compiled;
 };
 
-// --- compiling ------------------------------------------------------------------------------------------
+// --- compiling -----------------------------------------------------------------------------------
 
 struct GrammarCompiler::Vocabulary {
   explicit Vocabulary(std::vector<std::string> token_bytes) : bytes(std::move(token_bytes)) {}
@@ -191,9 +191,9 @@ struct GrammarCompiler::Vocabulary {
       NLAC_REQUIRE(quick, "ERR_VALUE",
                    "it takes too long to compile: it has too many parts, or lets them repeat too often");
     };
-    // Nothing can stop the library once it compiles. Without tokens it takes seconds at most, by the limits above, and
-    // tells how large the automata are; with all it takes as much longer than with every kFewer-th as there are more of
-    // them.
+    // The library cannot be interrupted while it compiles. Without tokens it takes seconds at most,
+    // by the limits above, and reports the size of the automata. The time with all tokens is
+    // extrapolated from every kFewer-th.
     require(without_tokens.CompileGrammar(grammar).MemorySizeBytes() <= kLargestAutomata);
     for (xgrammar::GrammarCompiler& sample : samples) {
       const double begun = thread_seconds();
@@ -213,14 +213,15 @@ struct GrammarCompiler::Vocabulary {
       for (size_t id = 0; id < bytes.size(); id += stride) some.push_back(bytes[id]);
       samples.emplace_back(vocabulary_of(some), /*max_threads=*/1, /*cache_enabled=*/false);
     }
-    compiler.emplace(vocabulary_of(bytes), /*max_threads=*/1, /*cache_enabled=*/true, int64_t{kKeptBytes} / 2);
+    compiler.emplace(vocabulary_of(bytes), /*max_threads=*/1, /*cache_enabled=*/true,
+                     int64_t{kKeptBytes} / 2);
   }
 
   static constexpr size_t kFewer = 16;
   const std::vector<std::string> bytes;
   xgrammar::GrammarCompiler without_tokens{vocabulary_of({}), /*max_threads=*/1, /*cache_enabled=*/false};
-  std::vector<xgrammar::GrammarCompiler> samples;     // of ever more tokens
-  std::optional<xgrammar::GrammarCompiler> compiler;  // of all; made by the first grammar
+  std::vector<xgrammar::GrammarCompiler> samples;     // with increasing numbers of tokens
+  std::optional<xgrammar::GrammarCompiler> compiler;  // with all tokens; made by the first grammar
 };
 
 GrammarCompiler::GrammarCompiler(std::vector<std::string> token_bytes)
@@ -294,7 +295,7 @@ void GrammarCompiler::run() {
   }
 }
 
-// All that do not fit behind newer ones; what is in line stays.
+// Evicts the grammars beyond the limit, the oldest first. Queued ones stay.
 void GrammarCompiler::drop_oldest() {
   size_t bytes = 0;
   for (auto kept = kept_.begin(); kept != kept_.end();) {
@@ -308,7 +309,7 @@ void GrammarCompiler::drop_oldest() {
   }
 }
 
-// --- following ------------------------------------------------------------------------------------------
+// --- matching ------------------------------------------------------------------------------------
 
 struct GrammarMatcher::State {
   std::shared_ptr<const Grammar> grammar;
@@ -322,8 +323,8 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, const std
   xgrammar::GrammarMatcher matcher(grammar->compiled, std::move(stops));
   const int64_t vocab = grammar->compiled.GetTokenizerInfo().GetVocabSize();
   const auto words = static_cast<size_t>((vocab + 31) / 32);
-  state_ = std::make_unique<State>(
-      State{std::move(grammar), std::move(matcher), std::vector<uint32_t>(words)});
+  state_ =
+      std::make_unique<State>(State{std::move(grammar), std::move(matcher), std::vector<uint32_t>(words)});
 }
 
 GrammarMatcher::~GrammarMatcher() = default;

@@ -1,11 +1,11 @@
-// Text that must have a form: grammars, compiled for a vocabulary, and where a text stands in one. The library behind it
-// is xgrammar (third_party/), which nothing outside grammar.cc sees. Needs no torch.
+// Grammars compiled for a vocabulary, and matchers that follow a text. Implemented by xgrammar
+// (third_party/), which only grammar.cc includes. No torch.
 //
 // A grammar is given as JSON, one object of one key:
-//   {"jsonSchema": text of a schema}   the value it describes, on one line, keys in the schema's order
+//   {"jsonSchema": text of a schema}   a value of the schema, on one line, keys in the schema's order
 //   {"json": true}                     any JSON object, on one line
-//   {"regex": text}                    what all of a regular expression matches, in JavaScript's spelling
-//   {"ebnf": text}                     what the rule `root` derives, in xgrammar's EBNF (much like GBNF)
+//   {"regex": text}                    a full match of a regular expression in JavaScript's syntax
+//   {"ebnf": text}                     the rule `root` in xgrammar's EBNF (similar to GBNF)
 //   {"literal": text}                  the text itself
 //   {"sequence": [grammar …]}          one after another
 //   {"anyOf": [grammar …]}             one of them
@@ -27,30 +27,31 @@
 
 namespace nlac {
 
-// Compiled for a vocabulary. Immutable: any number of matchers on any threads may share it.
+// A grammar compiled for a vocabulary. Immutable: matchers on any threads may share it.
 class Grammar;
-// Ready, or being compiled. get() throws what the grammar was refused with, ERR_VALUE.
+// A grammar that is ready or being compiled. get() throws ERR_VALUE if it was refused.
 class PendingGrammar : public std::shared_future<std::shared_ptr<const Grammar>> {
  public:
   PendingGrammar() = default;
-  PendingGrammar(std::shared_future<std::shared_ptr<const Grammar>> compiled, std::shared_ptr<const void> wanted)
+  PendingGrammar(std::shared_future<std::shared_ptr<const Grammar>> compiled,
+                 std::shared_ptr<const void> wanted)
       : shared_future(std::move(compiled)), wanted_(std::move(wanted)) {}
 
  private:
   std::shared_ptr<const void> wanted_;  // goes with the last copy
 };
 
-// Compiles for one vocabulary, on a thread of its own that begins with the first grammar, and keeps what it compiled:
-// the grammars asked for last, up to `kKeptBytes` together. A grammar is refused that says more than can be held to, and
-// one that would take long to compile; the limits stand in grammar.cc. One that nobody waits for any more once its turn
-// comes is not compiled. Any thread may call.
+// Compiles grammars for one vocabulary on its own thread, which starts with the first grammar.
+// Caches the most recently used grammars, up to `kKeptBytes`. Refuses grammars that cannot be
+// enforced or that take too long to compile; grammar.cc has the limits. Skips a grammar that
+// nothing waits for any more. Any thread may call.
 class GrammarCompiler {
  public:
   static constexpr size_t kKeptBytes = size_t{64} << 20;
 
-  // Of every id its bytes. An id without any is never part of a text that has a grammar.
+  // `bytes` of every id. An id without bytes never occurs in a text that has a grammar.
   explicit GrammarCompiler(std::vector<std::string> token_bytes);
-  // Waits for the grammar that is being compiled; those in line are never compiled.
+  // Waits for the grammar that is being compiled. Queued ones are dropped.
   ~GrammarCompiler();
 
   PendingGrammar compile(const std::string& grammar);
@@ -79,17 +80,19 @@ class GrammarCompiler {
   std::thread thread_;
 };
 
-// Where one text stands in a grammar. One thread at a time.
+// The position of one text in a grammar. One thread at a time.
 class GrammarMatcher {
  public:
-  // `stop_ids` end the text: they may stand where the grammar may end and nowhere else, whatever their bytes.
+  // `stop_ids` end the text. They are allowed only where the grammar may end, whatever their bytes.
   GrammarMatcher(std::shared_ptr<const Grammar> grammar, const std::vector<int64_t>& stop_ids);
   ~GrammarMatcher();
 
-  // Bit id % 32 of word id / 32 says whether the id may come next; `forbidden` ids never may. Empty where none may. The words
-  // stay as they are until the next call. Throws ERR_VALUE for a grammar that takes too long to follow.
+  // Returns the mask of the ids that may come next: bit id % 32 of word id / 32. `forbidden` ids
+  // are excluded. Empty if none may come. Valid until the next call. Throws ERR_VALUE for a grammar
+  // that takes too long to follow.
   std::span<const uint32_t> allowed(const std::vector<int64_t>& forbidden);
-  // Takes the next id. False, and nothing is taken, for one that may not come. Throws as allowed() does.
+  // Advances by the next id. Returns false, and does not advance, if it is not allowed. Throws as
+  // allowed() does.
   bool accept(int64_t id);
   bool complete() const;  // whether the grammar may end here
 

@@ -1,4 +1,4 @@
-// Sets of ids as bits, as grammars give them and the CUDA kernel takes them: bit id % 32 of word id / 32 is id's.
+// Sets of ids as bit masks, for grammars and the CUDA kernel: id is bit id % 32 of word id / 32.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The kernels are written once over a vector type of W floats and compiled for W = 4, 8 and 16. The choice
-// is made at run time, so one binary serves all processors.
+// The kernels are templates over a vector of W floats, compiled for W = 4, 8 and 16 and chosen at
+// run time.
 #include "core/generate/logit_kernels.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "core/instruction_set.h"
 
-// Vectors never cross a real call: everything below is inlined into its entry point.
+// Vectors are never passed to a real call: everything below is inlined.
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define NLAC_INLINE inline __attribute__((always_inline))
 
@@ -33,7 +33,8 @@ NLAC_INLINE Float<W> splat(float value) {
   return Float<W>{} + value;
 }
 
-// W values at x, or the `count` < W that are left, filled up with -inf: neutral in maxima and in sums.
+// Loads W values at x, or the remaining `count` < W padded with -inf, which is neutral in maxima
+// and sums.
 template <int W>
 NLAC_INLINE Float<W> load(const float* x, int64_t count) {
   Float<W> v;
@@ -53,8 +54,8 @@ NLAC_INLINE double horizontal_sum(const Float<W>& v) {
   return sum;
 }
 
-// exp(y) for y ≤ 0 to about one unit in the last place; 0 below the smallest normal number; NaN stays NaN.
-// y = n·ln2 + r, |r| ≤ ln2/2; e^r by its Taylor series to r^7 (the rest is below 6e-9).
+// exp(y) for y ≤ 0 to about one unit in the last place; 0 below the smallest normal number; NaN
+// stays NaN. y = n·ln2 + r, |r| ≤ ln2/2; e^r by its Taylor series to r^7 (the rest is below 6e-9).
 template <int W>
 NLAC_INLINE Float<W> exp_nonpositive(const Float<W>& y) {
   constexpr float kRound = 0x1.8p23f;  // adding and subtracting it rounds to the nearest integer
@@ -138,8 +139,9 @@ NLAC_INLINE void maxima_body(const float* x, int64_t n, float* maxima) {
 
 template <int W>
 NLAC_INLINE void select_body(const float* x, int64_t n, float threshold, std::vector<int32_t>& indices) {
-  // Often few values pass: a block is looked into only when its maximum passes. There, every index is written
-  // and only those that pass are counted, because a branch would go wrong half of the time.
+  // Usually few values pass, so a block is scanned only if its maximum passes. There, every index
+  // is written and only passing ones are counted, because a branch would be mispredicted half of
+  // the time.
   for (int64_t begin = 0; begin < n; begin += kMaxBlock) {
     const int64_t count = std::min(kMaxBlock, n - begin);
     if (!(max_body<W>(x + begin, count) >= threshold)) continue;

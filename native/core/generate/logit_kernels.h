@@ -1,6 +1,6 @@
-// Passes over one row of logits, vectorised for the widest instructions the processor has. Sampling is made
-// of these: with a vocabulary of 10^5 and a batch of tens, scalar exponentials would cost as much as a
-// decoder layer. Needs no torch; pure, safe from any thread.
+// Passes over one row of logits, vectorised for the widest instructions of the processor. Sampling
+// is built from these: scalar exponentials over 10^5 ids would cost as much as a decoder layer. No
+// torch; pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace nlac::kernels {
 constexpr int64_t kSumBlock = 1024;  // values behind one entry of exp_block_sums
 constexpr int64_t kMaxBlock = 64;    // values behind one entry of block_maxima
 
-// The largest value; NaNs are passed over.
+// Returns the largest value; skips NaNs.
 float max_value(const float* x, int64_t n);
 
-// sums[b] = Σ exp((x_i - top)·scale) over block b of kSumBlock values. Requires top ≥ x_i or NaN, scale > 0.
-// A NaN anywhere makes its block's sum NaN.
+// sums[b] = Σ exp((x_i - top)·scale) over block b of kSumBlock values. Requires top ≥ x_i or NaN,
+// scale > 0. A NaN anywhere makes its block's sum NaN.
 void exp_block_sums(const float* x, int64_t n, float top, float scale, double* sums);
 
-// out_i = exp((x_i - top)·scale), the very numbers that exp_block_sums adds up.
+// out_i = exp((x_i - top)·scale), bit for bit the terms of exp_block_sums.
 void exponentials(const float* x, int64_t n, float top, float scale, float* out);
 
 // Σ exp((x_i - top)·scale) over x_i ≥ threshold.

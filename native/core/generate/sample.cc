@@ -1,8 +1,8 @@
-// Choosing one token from a row of logits.
+// Samples one token from a row of logits.
 //
-// Every filter keeps a head of one and the same order: larger logit first, and the smaller id first among
-// equals. So a filter is a last kept candidate (a cut), found by selection, never by sorting the vocabulary,
-// and the draw then walks the kept tokens by ascending id whatever the filters were.
+// Every filter keeps a prefix of the same order: larger logit first, the smaller id first among
+// equals. So a filter is a last kept candidate (a cut), found by selection without sorting the
+// vocabulary. The draw then walks the kept tokens by ascending id.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -30,7 +30,7 @@ bool before(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-// Scratch of one thread, kept between calls.
+// Scratch memory of one thread, reused between calls.
 struct Scratch {
   std::vector<double> sums, tempered;
   std::vector<float> values;
@@ -44,14 +44,14 @@ double block_sums(const float* logits, int64_t vocab, float top, float scale, st
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-// What turns a row's logits into log probabilities under its softmax.
+// Converts a row's logits to log probabilities under its softmax.
 struct Normalizer {
   float top;
   double log_total;  // of Σ exp(logit - top)
   float log_prob(float logit) const { return static_cast<float>((double{logit} - top) - log_total); }
 };
 
-// `sums`: scratch, left with the sums of the blocks at temperature 1.
+// `sums`: scratch; on return the sums of the blocks at temperature 1.
 Normalizer normalizer_of(const float* logits, int64_t vocab, std::vector<double>& sums) {
   const float top = kernels::max_value(logits, vocab);
   const double total = block_sums(logits, vocab, top, 1.0f, sums);
@@ -83,7 +83,7 @@ double mass(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-// A number that at least k logits reach: the k-th largest of the blocks' maxima.
+// Returns a threshold that at least k logits reach: the k-th largest of the blocks' maxima.
 float lower_bound_of_kth(const float* logits, int64_t vocab, int64_t k, std::vector<float>& maxima) {
   const int64_t blocks = (vocab + kernels::kMaxBlock - 1) / kernels::kMaxBlock;
   if (k > blocks) return -kInfinity;
@@ -101,9 +101,9 @@ void keep_top_k(int64_t k, Scratch& scratch) {
   keep_up_to(*last, scratch.candidates);
 }
 
-// The fewest most probable candidates that weigh at least `needed` together. Candidates with a logit of at
-// least `certain` are known to be among them. Halves the range that holds the last of them, each time by one
-// selection: linear in the candidates that are not certain.
+// Returns the fewest most probable candidates that together weigh at least `needed`. Candidates
+// with a logit of at least `certain` are known to be among them. Bisects the range of the last one
+// by selection: linear in the other candidates.
 void keep_top_mass(double needed, float certain, Scratch& scratch) {
   scratch.selection.clear();
   for (const Candidate& c : scratch.candidates) {
@@ -130,14 +130,14 @@ void keep_top_mass(double needed, float certain, Scratch& scratch) {
   keep_up_to(*low, scratch.candidates);
 }
 
-// Two thresholds: the weights above `reached` come to `needed`, those above `missed` do not. Found by
-// doubling the distance from the top, then halving the last stretch: a pass costs less than selecting among
+// Finds two thresholds: the weights above `reached` sum to `needed`, those above `missed` do not.
+// Doubles the distance from the top, then bisects: a pass costs less than selecting among
 // thousands.
 struct Bracket {
   float missed, reached;
 };
 Bracket bracket_mass(const float* logits, int64_t vocab, float top, float scale, double needed) {
-  constexpr float kFarthest = 88;  // nats; what lies below weighs nothing in float32
+  constexpr float kFarthest = 88;  // nats; lower logits have weight 0 in float32
   const auto threshold = [&](float nats) { return top - nats / scale; };
   const auto reaches = [&](float nats) {
     return kernels::exp_mass_at_least(logits, vocab, top, scale, threshold(nats)) >= needed;
@@ -152,12 +152,12 @@ Bracket bracket_mass(const float* logits, int64_t vocab, float top, float scale,
     const float middle = (near + far) / 2;
     (reaches(middle) ? far : near) = middle;
   }
-  // At distance 0 nothing has been tried: one token may be enough.
+  // Distance 0 was not tried: one token may be enough.
   return {near > 0 ? threshold(near) : kInfinity, threshold(far)};
 }
 
-// Index of the value in which the running sum of `weight(i)` passes `target`. Rounding may leave the target
-// just beyond the last one; then the last value of positive weight is meant.
+// Returns the index at which the running sum of `weight(i)` passes `target`. If rounding leaves the
+// target beyond the last one, returns the last index of positive weight.
 template <typename Weight>
 int64_t walk(int64_t count, double& target, Weight weight) {
   int64_t last = -1;

@@ -46,7 +46,7 @@ void AtomicFile::commit() {
                ": cannot be replaced: ", std::strerror(errno));
   beside_.clear();
 
-  // Without this the rename itself may be lost with the power.
+  // Without this a power failure may undo the rename.
   std::string directory = std::filesystem::path(path_).parent_path().string();
   if (directory.empty()) directory = ".";
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -10,7 +10,7 @@ class AtomicFile {
  public:
   // Opens the file beside `path`. Every method throws ERR_IO.
   explicit AtomicFile(const std::string& path);
-  // Removes what was written unless commit() succeeded.
+  // Removes the temporary file unless commit() succeeded.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

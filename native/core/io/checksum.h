@@ -1,4 +1,4 @@
-// A checksum against damage and mix-ups, not against forgery. Needs no torch.
+// A checksum against damage and mix-ups, not against forgery. No torch.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace nlac {
 
-// Each step maps both the state and the word one to one, so a change confined to one word is always seen;
-// other damage passes with a chance of 2^-64.
+// Each step maps both the state and the word one to one, so a change confined to one word is always
+// seen; other damage passes with a chance of 2^-64.
 class Checksum {
  public:
-  // What is left of the last eight bytes counts as zeros.
+  // The last eight bytes are padded with zeros.
   void add(const void* data, size_t bytes) {
     const char* at = static_cast<const char*>(data);
     for (size_t i = 0; i < bytes; i += 8) {

@@ -41,7 +41,7 @@ constexpr const char* tensor_type_names[] = {
     "Q3_K",  "Q4_K",   "Q5_K", "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",
     "IQ2_S", "IQ4_XS", "I8",   "I16",  "I32",  "I64",     "F64",    "IQ1_M",   "BF16"};
 
-// Reads forward through the file; nothing is read, and nothing is reserved, before it is known to be there.
+// Reads forward through the file. Checks the bounds before every read and every allocation.
 class Cursor {
  public:
   Cursor(const uint8_t* data, uint64_t size, const std::string& path)
@@ -207,7 +207,7 @@ PlacedTensor read_tensor(Cursor& cursor, const std::string& path, uint64_t align
   NLAC_REQUIRE(row % block.values == 0, "ERR_MODEL_FORMAT", where, ": rows of ", row,
                " do not divide into blocks of ", block.values, " (", stored_type_name(entry.type), ")");
   entry.bytes = elements / static_cast<uint64_t>(block.values) * static_cast<uint64_t>(block.bytes);
-  entry.data = nullptr;  // known once the data section's start is
+  entry.data = nullptr;  // set when the data section's start is known
 
   tensor.offset = cursor.number<uint64_t>(what);
   NLAC_REQUIRE(tensor.offset % alignment == 0, "ERR_MODEL_FORMAT", where, ": offset ", tensor.offset,
@@ -225,7 +225,8 @@ uint64_t read_alignment(const GgufMetadata& metadata, const std::string& path) {
   return *value;
 }
 
-// Turns offsets into pointers once every tensor is known to lie inside the data and beside the others.
+// Converts offsets to pointers, after checking that every tensor is inside the data and does not
+// overlap others.
 void place(std::vector<PlacedTensor>& placed, const uint8_t* data, uint64_t begin, uint64_t size,
            const std::string& path) {
   NLAC_REQUIRE(begin <= size, "ERR_MODEL_FORMAT", path, ": ends before its tensors' data");
@@ -259,8 +260,8 @@ void parse_gguf(const uint8_t* data, size_t size, const std::string& path, GgufM
   const auto version = cursor.number<uint32_t>("the version");
   NLAC_REQUIRE(version == 3, "ERR_MODEL_FORMAT", path, ": GGUF version ", version, " is not supported",
                version == 3u << 24 ? " (a big-endian file)" : " (3 is)");
-  // The least a tensor's description takes: name, rank, one dimension, type, offset; a pair's: key, type,
-  // value.
+  // The least a tensor's description takes: name, rank, one dimension, type, offset; a pair's: key,
+  // type, value.
   const uint64_t tensor_count = cursor.count(8 + 4 + 8 + 4 + 8, "the tensor count");
   const uint64_t pair_count = cursor.count(8 + 4 + 1, "the metadata count");
 

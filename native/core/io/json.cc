@@ -10,7 +10,7 @@
 namespace nlac {
 
 nlohmann::json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
-  // The library takes a null byte for the end of the text and would leave unread what follows it.
+  // The library treats a null byte as the end of the text and would ignore the rest.
   NLAC_REQUIRE(text.find('\0') == std::string_view::npos, "ERR_MODEL_FORMAT", source,
                ": not valid JSON: it holds a null byte");
   using Event = nlohmann::json::parse_event_t;
@@ -42,7 +42,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& source, cons
   try {
     return nlohmann::json::parse(text.begin(), text.end(), watch);
   } catch (const nlohmann::json::exception& error) {
-    // The library's message may quote the text at length and raw.
+    // The library's message may quote the raw text at length.
     fail("ERR_MODEL_FORMAT", source, ": not valid JSON: ", printable(error.what()));
   }
 }

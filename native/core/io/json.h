@@ -1,5 +1,5 @@
-// JSON from files that nobody vouches for: depth and count are limited, duplicate keys are refused, and what
-// goes wrong is an nlac::Error, never an exception of the JSON library. Needs no torch.
+// Parses untrusted JSON: limits depth and count, refuses duplicate keys, and throws nlac::Error,
+// never an exception of the JSON library. No torch.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ struct JsonLimits {
   size_t values = 1'000'000;  // values of any kind, which bounds the memory that a text can ask for
 };
 
-// Throws ERR_MODEL_FORMAT; `source` (a path, or what the text is) opens the message.
+// Throws ERR_MODEL_FORMAT. `source` (a path or a description) opens the message.
 nlohmann::json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-// Text from a file, fit for an error message: quoted, printable ASCII, shortened.
+// Returns text of a file for an error message: quoted, printable ASCII, shortened.
 std::string printable(std::string_view text);
 
 }  // namespace nlac

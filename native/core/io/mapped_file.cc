@@ -13,7 +13,7 @@
 namespace nlac {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
-  // O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused just below.
+  // O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   NLAC_REQUIRE(fd >= 0, "ERR_IO", path, ": cannot be opened: ", std::strerror(errno));
   struct Closer {

@@ -86,7 +86,8 @@ TensorEntry parse_tensor(const std::string& path, const std::string& name, const
   entry.name = name;
   entry.type = header.type();
 
-  // Zeros are left out of the product, so that elements() cannot overflow on the way to a zero either.
+  // Zeros are left out of the product, so that elements() cannot overflow on the way to a zero
+  // either.
   uint64_t product = static_cast<uint64_t>(block_size(entry.type).bytes);
   bool empty = false;
   for (const uint64_t dimension : header.numbers("shape", highest_rank)) {
@@ -227,8 +228,8 @@ std::vector<SafetensorsFile> open_huggingface_weights(const std::string& directo
 
 void write_safetensors(const std::string& path, const std::vector<TensorEntry>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  // Wider types first: with the header padded to eight bytes every tensor is then aligned to its type, which
-  // readers that view the file in place need.
+  // Wider types first: with the header padded to eight bytes every tensor is then aligned to its
+  // type, which readers that view the file in place need.
   std::vector<const TensorEntry*> order;
   for (const TensorEntry& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const TensorEntry* a, const TensorEntry* b) {

@@ -1,6 +1,6 @@
-// Reading and writing the safetensors format. No torch, no pickle, no trust: header length, JSON, dtypes,
-// shapes, products, offsets, gaps and overlaps are checked before a tensor is touched; any violation is
-// ERR_MODEL_FORMAT naming the file, the tensor and what is wrong.
+// Reads and writes safetensors files. No torch. Files are untrusted: header length, JSON, dtypes,
+// shapes, products, offsets, gaps and overlaps are checked before any tensor is read. A violation
+// is ERR_MODEL_FORMAT and names the file, the tensor and the fault.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,19 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
-// Parses `size` bytes at `data` (the fuzzing entry point). `path` is for messages only.
+// Parses `size` bytes at `data`. Entry point of the fuzzer. `path` is for messages only.
 void parse_safetensors(const uint8_t* data, size_t size, const std::string& path,
                        std::vector<TensorEntry>& tensors, std::map<std::string, std::string>& metadata);
 
 SafetensorsFile open_safetensors(const std::string& path);
 
-// The files of an HF directory: model.safetensors, or the shards that model.safetensors.index.json names
-// (names with a path separator are refused; a tensor missing from its shard or present twice is an error).
+// The files of an HF directory: model.safetensors, or the shards that model.safetensors.index.json
+// names (names with a path separator are refused; a tensor missing from its shard or present twice
+// is an error).
 std::vector<SafetensorsFile> open_huggingface_weights(const std::string& directory);
 
-// Writes beside, fsyncs, renames over `path`. `tensors[i].data` must hold `tensors[i].bytes` bytes; the
-// types are written as given (no block types). Throws ERR_IO.
+// Writes beside, fsyncs, renames over `path`. `tensors[i].data` must hold `tensors[i].bytes` bytes;
+// the types are written as given (no block types). Throws ERR_IO.
 void write_safetensors(const std::string& path, const std::vector<TensorEntry>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

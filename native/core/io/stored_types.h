@@ -25,11 +25,13 @@ constexpr BlockSize block_size(StoredType type) {
     case StoredType::q4_0: return {32, 18};  // a half scale, 32 nibbles
     case StoredType::q4_1: return {32, 20};  // a half scale, a half minimum, 32 nibbles
     case StoredType::q5_0: return {32, 22};  // a half scale, 32 fifth bits, 32 nibbles
-    case StoredType::q5_1: return {32, 24};  // a half scale, a half minimum, 32 fifth bits, 32 nibbles
+    case StoredType::q5_1:
+      return {32, 24};  // a half scale, a half minimum, 32 fifth bits, 32 nibbles
     // Of a block of 256: two halves, 8 scales and 8 minima of 6 bits, (fifth bits,) nibbles
     case StoredType::q4_k: return {256, 144};
     case StoredType::q5_k: return {256, 176};
-    case StoredType::q6_k: return {256, 210};  // nibbles, fifth and sixth bits, 16 signed scales, a half scale
+    case StoredType::q6_k:
+      return {256, 210};  // nibbles, fifth and sixth bits, 16 signed scales, a half scale
   }
   return {1, 1};
 }

@@ -34,7 +34,8 @@ float half_to_float(uint16_t half) {
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-// The block types. In a block of 32, byte i has value i in its low nibble and value i + 16 in its high one.
+// The block types. In a block of 32, byte i has value i in its low nibble and value i + 16 in its
+// high one.
 void q8_0_block(const uint8_t* block, float* out) {
   const float scale = half_to_float(load<uint16_t>(block));
   for (int i = 0; i < 32; ++i) out[i] = scale * static_cast<float>(static_cast<int8_t>(block[2 + i]));
@@ -48,7 +49,8 @@ void q4_0_block(const uint8_t* block, float* out) {
   }
 }
 
-// scale · nibble is exact in float32 (11 + 4 bits), so that contraction to a fused product changes nothing.
+// scale · nibble is exact in float32 (11 + 4 bits), so that contraction to a fused product changes
+// nothing.
 void q4_1_block(const uint8_t* block, float* out) {
   const float scale = half_to_float(load<uint16_t>(block));
   const float minimum = half_to_float(load<uint16_t>(block + 2));
@@ -82,8 +84,9 @@ void q5_1_block(const uint8_t* block, float* out) {
   }
 }
 
-// Of the K types' 12 bytes: scale (0 to 63) and minimum of the group of 32 values `group`, 0 to 7. The first four groups
-// have theirs in six bits of a byte each; the last four in a nibble, and in the two bits that these bytes have left.
+// Of the K types' 12 bytes: scale (0 to 63) and minimum of the group of 32 values `group`, 0 to 7.
+// The first four groups have theirs in six bits of a byte each; the last four in a nibble, and in
+// the two bits that these bytes have left.
 struct GroupScale {
   float scale, minimum;
 };
@@ -95,8 +98,9 @@ GroupScale group_scale(const uint8_t* packed, int group) {
   return {static_cast<float>(scale), static_cast<float>(minimum)};
 }
 
-// Two groups share 32 bytes, the even one in the low nibbles; `fifth`, where there is one, has group g's in bit g. All
-// products are exact in float32 (11 + 6 + 5 bits), so that the one subtraction rounds as it does everywhere.
+// Two groups share 32 bytes, the even one in the low nibbles; `fifth`, where there is one, has
+// group g's in bit g. All products are exact in float32 (11 + 6 + 5 bits), so that the one
+// subtraction rounds as it does everywhere.
 void groups_of_k(const uint8_t* block, const uint8_t* fifth, const uint8_t* nibbles, float* out) {
   const float scales = half_to_float(load<uint16_t>(block));
   const float minima = half_to_float(load<uint16_t>(block + 2));
@@ -115,8 +119,9 @@ void groups_of_k(const uint8_t* block, const uint8_t* fifth, const uint8_t* nibb
 void q4_k_block(const uint8_t* block, float* out) { groups_of_k(block, nullptr, block + 16, out); }
 void q5_k_block(const uint8_t* block, float* out) { groups_of_k(block, block + 16, block + 48, out); }
 
-// Halves of 128 values: 64 bytes whose low nibbles are the first 64 values and whose high ones the rest; 32 bytes with two
-// further bits of value i of each 32 in byte i. A scale for every 16 values.
+// Halves of 128 values: 64 bytes whose low nibbles are the first 64 values and whose high ones the
+// rest; 32 bytes with two further bits of value i of each 32 in byte i. A scale for every 16
+// values.
 void q6_k_block(const uint8_t* block, float* out) {
   const uint8_t* scales = block + 192;
   const float scale = half_to_float(load<uint16_t>(block + 208));

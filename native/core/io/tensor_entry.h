@@ -1,4 +1,4 @@
-// What a weights file says of one tensor, after every bound has been checked. Needs no torch.
+// One tensor of a weights file, after every bound has been checked. No torch.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace nlac {
 
-// Element or block types that nlac reads. A block type holds 32 values a block, one that ends in _k 256.
+// Element or block types that nlac reads. A block type holds 32 values a block, one that ends in _k
+// 256.
 enum class StoredType { f64, f32, f16, bf16, i64, i32, u8, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
 
 struct TensorEntry {
@@ -26,8 +27,9 @@ struct TensorEntry {
 
 const char* stored_type_name(StoredType type);
 
-// Expands `elements` values of `entry` starting at element `first` (for block types the first of a block) into
-// float32, exactly as the format defines (bit-equal to the `gguf` Python package). Float types only.
+// Expands `elements` values of `entry` starting at element `first` (for block types the first of a
+// block) into float32, exactly as the format defines (bit-equal to the `gguf` Python package).
+// Float types only.
 void dequantize(const TensorEntry& entry, int64_t first, int64_t elements, float* out);
 
 }  // namespace nlac

@@ -1,7 +1,7 @@
-// Checks, then rows of weight 0 are dropped, then chunk by chunk: logits, losses and their gradient (rows.h),
-// and a group of chunks at a time (plan.h) the products back (products.h, or mixed_products.h for bf16 on a
-// CPU that can). Where a product takes the gradient as bf16, it is rounded once from float32; every sum stays
-// float32.
+// Checks the arguments and drops rows of weight 0. Then computes, chunk by chunk, logits, losses
+// and their gradient (rows.h), and for a group of chunks (plan.h) the products of the backward pass
+// (products.h, or mixed_products.h for bf16 on a supported CPU). If a product takes the gradient as
+// bf16, it is rounded once from float32. All sums are float32.
 #include "core/loss/linear_loss.h"
 
 #include <algorithm>
@@ -20,43 +20,43 @@ namespace {
 
 constexpr int64_t workspace_cpu[] = {int64_t{56} << 20, int64_t{76} << 20};  // of one head, of two
 constexpr int64_t workspace_cuda = int64_t{272} << 20;
-constexpr double least_beta = 1e-6;
+constexpr double min_beta = 1e-6;
 
 bool is_supported(at::ScalarType type) {
   return type == at::kFloat || type == at::kBFloat16 || type == at::kDouble;
 }
 
-void check_head(const char* whose, const at::Tensor& hidden, const at::Tensor& weight) {
-  NLAC_REQUIRE(hidden.defined() && weight.defined() && hidden.dim() == 2 && weight.dim() == 2, "ERR_SHAPE",
-               whose, " hidden states and matrix must have two dimensions");
-  NLAC_REQUIRE(hidden.size(1) == weight.size(1), "ERR_SHAPE", whose, " hidden states are ", hidden.size(1),
-               " wide, the matrix ", weight.size(1));
-  NLAC_REQUIRE(weight.size(0) >= 1, "ERR_SHAPE", whose, " matrix has no rows");
-  NLAC_REQUIRE(is_supported(hidden.scalar_type()) && is_supported(weight.scalar_type()), "ERR_VALUE", whose,
+void check_head(const char* whose, const at::Tensor& hidden, const at::Tensor& head) {
+  NLAC_REQUIRE(hidden.defined() && head.defined() && hidden.dim() == 2 && head.dim() == 2, "ERR_SHAPE", whose,
+               " hidden states and matrix must have two dimensions");
+  NLAC_REQUIRE(hidden.size(1) == head.size(1), "ERR_SHAPE", whose, " hidden states are ", hidden.size(1),
+               " wide, the matrix ", head.size(1));
+  NLAC_REQUIRE(head.size(0) >= 1, "ERR_SHAPE", whose, " matrix has no rows");
+  NLAC_REQUIRE(is_supported(hidden.scalar_type()) && is_supported(head.scalar_type()), "ERR_VALUE", whose,
                " hidden states and matrix must be float32, bfloat16 or float64");
-  NLAC_REQUIRE(hidden.device() == weight.device(), "ERR_DEVICE", whose, " hidden states are on ",
-               hidden.device(), ", the matrix on ", weight.device());
+  NLAC_REQUIRE(hidden.device() == head.device(), "ERR_DEVICE", whose, " hidden states are on ",
+               hidden.device(), ", the matrix on ", head.device());
 }
 
-// What all losses have in common once their arguments are checked.
+// The common form of all losses, after their arguments are checked.
 struct Problem {
-  at::Tensor hidden, weight;                  // the student's
-  at::Tensor teacher_hidden, teacher_weight;  // undefined for a loss on targets
+  at::Tensor hidden, head;                  // the student's
+  at::Tensor teacher_hidden, teacher_head;  // undefined for a loss on targets
   RowLoss loss;
   RowChunk rows;  // the per-row inputs, [rows] each
   bool with_entropies = false;
   LossOptions options;
-  at::Tensor grad_weight;
+  at::Tensor grad_head;
 
   bool has_teacher() const { return teacher_hidden.defined(); }
 };
 
 bool is_wide(const at::Tensor& tensor) { return tensor.defined() && tensor.scalar_type() == at::kDouble; }
 
-// In which logits and losses are computed.
+// The type of logits and losses.
 at::ScalarType type_of(const Problem& problem) {
-  const bool wide = is_wide(problem.hidden) || is_wide(problem.weight) || is_wide(problem.teacher_hidden) ||
-                    is_wide(problem.teacher_weight);
+  const bool wide = is_wide(problem.hidden) || is_wide(problem.head) || is_wide(problem.teacher_hidden) ||
+                    is_wide(problem.teacher_head);
   return wide ? at::kDouble : at::kFloat;
 }
 
@@ -65,7 +65,7 @@ struct RowInput {
   at::Tensor RowChunk::* tensor;
 };
 constexpr RowInput real_inputs[] = {
-    {"weights", &RowChunk::weights},
+    {"row weights", &RowChunk::row_weights},
     {"old log probabilities", &RowChunk::old_log_probs},
     {"advantages", &RowChunk::advantages},
     {"reference log probabilities", &RowChunk::reference_log_probs},
@@ -89,11 +89,10 @@ void check_options(const Problem& problem) {
                "the entropy's coefficient must be finite, not ", loss.entropy_coefficient);
   NLAC_REQUIRE(problem.options.workspace_bytes >= 0, "ERR_VALUE", "workspace bytes must be at least 0, not ",
                problem.options.workspace_bytes);
-  if (!problem.grad_weight.defined()) return;
-  const at::Tensor& gradient = problem.grad_weight;
-  NLAC_REQUIRE(gradient.sizes() == problem.weight.sizes(), "ERR_SHAPE",
-               "the gradient of the matrix has shape ", gradient.sizes(), ", ", problem.weight.sizes(),
-               " expected");
+  if (!problem.grad_head.defined()) return;
+  const at::Tensor& gradient = problem.grad_head;
+  NLAC_REQUIRE(gradient.sizes() == problem.head.sizes(), "ERR_SHAPE", "the gradient of the matrix has shape ",
+               gradient.sizes(), ", ", problem.head.sizes(), " expected");
   NLAC_REQUIRE(gradient.is_contiguous(), "ERR_SHAPE", "the gradient of the matrix is not contiguous");
   NLAC_REQUIRE(gradient.scalar_type() == type_of(problem), "ERR_VALUE", "the gradient of the matrix must be ",
                type_of(problem));
@@ -102,11 +101,11 @@ void check_options(const Problem& problem) {
                problem.hidden.device());
 }
 
-// Checks the per-row inputs and counts the rows whose weight is not 0. What a row of weight 0 brings besides
-// is not looked at, so padding of any value may stand there. Waits for the device, once.
+// Checks the per-row inputs and returns the number of rows of nonzero weight. Other inputs of rows
+// of weight 0 are ignored, so they may be any padding. Waits for the device once.
 int64_t count_used(const Problem& problem) {
   const RowChunk& rows = problem.rows;
-  const at::Tensor used = rows.weights != 0;
+  const at::Tensor used = rows.row_weights != 0;
   std::vector<at::Tensor> facts{used.count_nonzero()};
   std::vector<const char*> names;
   for (const auto& [name, tensor] : real_inputs) {
@@ -115,7 +114,7 @@ int64_t count_used(const Problem& problem) {
     names.push_back(name);
   }
   if (rows.targets.defined()) {
-    const at::Tensor outside = (rows.targets < 0).logical_or(rows.targets >= problem.weight.size(0));
+    const at::Tensor outside = (rows.targets < 0).logical_or(rows.targets >= problem.head.size(0));
     facts.push_back(outside.logical_and(used).any().to(at::kLong));
   }
   const at::Tensor told = at::stack(facts).cpu();
@@ -125,7 +124,7 @@ int64_t count_used(const Problem& problem) {
   }
   if (rows.targets.defined()) {
     NLAC_REQUIRE(fact[names.size() + 1] == 0, "ERR_INDEX", "a target is outside the vocabulary of ",
-                 problem.weight.size(0));
+                 problem.head.size(0));
   }
   return fact[0];
 }
@@ -133,7 +132,7 @@ int64_t count_used(const Problem& problem) {
 void check_row_inputs(const Problem& problem) {
   for (const auto& [name, tensor] : real_inputs) {
     const at::Tensor& input = problem.rows.*tensor;
-    if (!input.defined() && tensor != &RowChunk::weights) continue;
+    if (!input.defined() && tensor != &RowChunk::row_weights) continue;
     check_row_input(name, input, problem.hidden);
     NLAC_REQUIRE(input.is_floating_point(), "ERR_VALUE", name, " must be floating-point numbers");
   }
@@ -142,15 +141,15 @@ void check_row_inputs(const Problem& problem) {
   NLAC_REQUIRE(problem.rows.targets.scalar_type() == at::kLong, "ERR_VALUE", "targets must be int64");
 }
 
-// Which rows take part.
+// The rows of nonzero weight.
 class Used {
  public:
-  Used(const at::Tensor& weights, int64_t count) : rows_(weights.size(0)), count_(count) {
-    if (count_ < rows_) index_ = at::nonzero_static(weights, count_).squeeze(1);
+  Used(const at::Tensor& row_weights, int64_t count) : rows_(row_weights.size(0)), count_(count) {
+    if (count_ < rows_) index_ = at::nonzero_static(row_weights, count_).squeeze(1);
   }
 
   int64_t count() const { return count_; }
-  // `count` of them from `first` on; a view where no row is left out.
+  // Returns `count` of them from `first` on; a view if no row is dropped.
   at::Tensor take(const at::Tensor& all, int64_t first, int64_t count) const {
     return index_.defined() ? all.index_select(0, index_.narrow(0, first, count))
                             : all.narrow(0, first, count);
@@ -162,7 +161,7 @@ class Used {
       all.narrow(0, first, some.size(0)).copy_(some);
     }
   }
-  // [rows, …] with 0 where a row takes no part.
+  // Returns [rows, …] with 0 for dropped rows.
   at::Tensor spread(const at::Tensor& some) const {
     if (!some.defined() || !index_.defined()) return some;
     const at::Tensor all = at::zeros({rows_}, some.options());
@@ -176,23 +175,23 @@ class Used {
 };
 
 // bf16 matrices, float32 results: by the products of mixed_products.h.
-bool is_mixed(const at::Tensor& hidden, const at::Tensor& weight, at::ScalarType type) {
+bool is_mixed(const at::Tensor& hidden, const at::Tensor& head, at::ScalarType type) {
   return hidden.is_cpu() && type == at::kFloat && hidden.scalar_type() == at::kBFloat16 &&
-         weight.scalar_type() == at::kBFloat16 && hidden.size(1) > 0 && mixed::available();
+         head.scalar_type() == at::kBFloat16 && hidden.size(1) > 0 && mixed::available();
 }
 
-// One side's products: the fast mixed ones where hidden states, matrix and processor allow.
-class Head {
+// The products of the student or the teacher: the mixed ones if supported.
+class Side {
  public:
-  Head(const at::Tensor& hidden, const at::Tensor& weight, at::ScalarType type)
+  Side(const at::Tensor& hidden, const at::Tensor& head, at::ScalarType type)
       : hidden_(hidden),
-        mixed_(is_mixed(hidden, weight, type)),
-        weight_(mixed_ ? weight.contiguous() : weight),
+        mixed_(is_mixed(hidden, head, type)),
+        head_(mixed_ ? head.contiguous() : head),
         type_(type),
-        vocab_(weight.size(0)),
-        width_(weight.size(1)) {}
+        vocab_(head.size(0)),
+        width_(head.size(1)) {}
 
-  // Chooses the rows that the calls below are about.
+  // Selects the rows for the calls below.
   void take(const Used& used, int64_t first, int64_t rows) {
     group_ = used.take(hidden_, first, rows);
     if (!mixed_) return;
@@ -201,40 +200,41 @@ class Head {
     group_ = padded;
   }
 
-  // `to` [rows, vocab] ← the logits of `rows` rows from `first` on. After `to` there is room for
+  // `to` [rows, vocab] ← the logits of `rows` rows from `first` on. Memory after `to` has room for
   // mixed::padded_rows.
   void logits(int64_t first, const at::Tensor& to) const {
     const int64_t rows = to.size(0);
-    if (!mixed_) return product_logits(group_.narrow(0, first, rows), weight_, to);
+    if (!mixed_) return product_logits(group_.narrow(0, first, rows), head_, to);
     mixed::logits(group_.const_data_ptr<at::BFloat16>() + first * group_.size(1), group_.size(1),
-                  mixed::padded_rows(rows), weight_.const_data_ptr<at::BFloat16>(), vocab_, width_,
+                  mixed::padded_rows(rows), head_.const_data_ptr<at::BFloat16>(), vocab_, width_,
                   to.data_ptr<float>(), to.stride(0));
   }
 
-  // Takes the gradient at all rows' logits, [rows, vocab]; if it is bf16 there is room after it as above.
-  // Returns that at the hidden states, [rows, width], and adds the matrix's into `grad_weight` (if defined).
-  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& grad_weight) const {
+  // Given the gradient at all rows' logits, [rows, vocab] (if bf16, with room after it as above),
+  // returns the gradient at the hidden states, [rows, width], and adds the head's to `grad_head`
+  // (if defined).
+  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& grad_head) const {
     const int64_t rows = gradient.size(0);
     const auto options = hidden_.options().dtype(type_);
     if (!mixed_) {
       const at::Tensor grad_hidden = at::empty({rows, width_}, options);
-      product_hidden(gradient, weight_, grad_hidden);
-      if (grad_weight.defined()) product_weight(gradient, group_, grad_weight);
+      product_hidden(gradient, head_, grad_hidden);
+      if (grad_head.defined()) product_weight(gradient, group_, grad_head);
       return grad_hidden;
     }
     auto* const values = gradient.data_ptr<at::BFloat16>();
     const int64_t padded = group_.size(0), stride = gradient.stride(0);
     for (int64_t r = 0; r < padded; ++r) {
-      // What pads the rows and an odd vocabulary must not disturb sums.
+      // Padding rows and the column after an odd vocabulary must not affect sums.
       if (r >= rows) std::fill_n(values + r * stride, vocab_, at::BFloat16(0.0f));
       values[r * stride + vocab_] = 0.0f;
     }
     const at::Tensor grad_hidden = at::empty({padded, width_}, options);
-    mixed::hidden_gradient(values, stride, padded, weight_.const_data_ptr<at::BFloat16>(), vocab_, width_,
+    mixed::hidden_gradient(values, stride, padded, head_.const_data_ptr<at::BFloat16>(), vocab_, width_,
                            grad_hidden.data_ptr<float>());
-    if (grad_weight.defined()) {
-      mixed::weight_gradient(values, stride, padded, group_.const_data_ptr<at::BFloat16>(), group_.size(1),
-                             vocab_, width_, grad_weight.data_ptr<float>());
+    if (grad_head.defined()) {
+      mixed::head_gradient(values, stride, padded, group_.const_data_ptr<at::BFloat16>(), group_.size(1),
+                           vocab_, width_, grad_head.data_ptr<float>());
     }
     return grad_hidden.narrow(0, 0, rows);
   }
@@ -242,7 +242,7 @@ class Head {
  private:
   at::Tensor hidden_;
   bool mixed_;
-  at::Tensor weight_;
+  at::Tensor head_;
   at::ScalarType type_;
   int64_t vocab_, width_;
   at::Tensor group_;  // hidden states of the chosen rows, padded for the mixed products
@@ -283,12 +283,12 @@ LossResult run(const Problem& problem) {
   const at::Tensor& hidden = problem.hidden;
   const at::ScalarType type = type_of(problem);
   const bool with_gradient = problem.options.with_gradient;
-  const int64_t vocab = problem.weight.size(0);
+  const int64_t vocab = problem.head.size(0);
   const int heads = problem.has_teacher() ? 2 : 1;
-  const Used used(problem.rows.weights, count_used(problem));
+  const Used used(problem.rows.row_weights, count_used(problem));
   const int64_t count = used.count();
 
-  // Everything by row, of the rows that take part.
+  // Per-row tensors of the rows of nonzero weight.
   RowChunk rows;
   const auto options = hidden.options().dtype(type);
   for (const auto& [name, tensor] : real_inputs) {
@@ -313,19 +313,18 @@ LossResult run(const Problem& problem) {
   }
 
   if (count > 0) {
-    Head student(hidden, problem.weight, type);
-    std::optional<Head> teacher;
-    if (problem.has_teacher()) teacher.emplace(problem.teacher_hidden, problem.teacher_weight, type);
-    const bool bf16 = hidden.scalar_type() == at::kBFloat16 && problem.weight.scalar_type() == at::kBFloat16;
+    Side student(hidden, problem.head, type);
+    std::optional<Side> teacher;
+    if (problem.has_teacher()) teacher.emplace(problem.teacher_hidden, problem.teacher_head, type);
+    const bool bf16 = hidden.scalar_type() == at::kBFloat16 && problem.head.scalar_type() == at::kBFloat16;
     const bool packed =
-        type == at::kFloat && (hidden.is_cuda() ? bf16 : is_mixed(hidden, problem.weight, type));
+        type == at::kFloat && (hidden.is_cuda() ? bf16 : is_mixed(hidden, problem.head, type));
     const int64_t stride = hidden.is_cpu() ? mixed::logit_stride(vocab) : (vocab + 63) / 64 * 64;
     const int64_t bytes = problem.options.workspace_bytes > 0 ? problem.options.workspace_bytes
                                                               : default_workspace(hidden.device(), heads);
     const LossPlan plan = plan_loss(count, heads, stride * static_cast<int64_t>(at::elementSize(type)),
                                     packed, with_gradient, bytes);
-    const bool padded =
-        problem.has_teacher() && is_mixed(problem.teacher_hidden, problem.teacher_weight, type);
+    const bool padded = problem.has_teacher() && is_mixed(problem.teacher_hidden, problem.teacher_head, type);
     const Workspace workspace(plan, heads, vocab, stride, padded, options);
 
     for (int64_t done = 0; done < count;) {
@@ -353,7 +352,7 @@ LossResult run(const Problem& problem) {
       }
       if (with_gradient) {
         const at::Tensor gradient = packed ? workspace.gradient(0, total) : workspace.logits(0, total);
-        used.put(result.grad_hidden, done, student.backward(gradient, problem.grad_weight));
+        used.put(result.grad_hidden, done, student.backward(gradient, problem.grad_head));
       }
       done += total;
     }
@@ -367,7 +366,7 @@ LossResult run(const Problem& problem) {
 }
 
 LossResult run_on_targets(Problem problem, const TokenOptions& token) {
-  check_head("the", problem.hidden, problem.weight);
+  check_head("the", problem.hidden, problem.head);
   problem.loss.temperature = problem.options.temperature;
   problem.loss.z_loss = token.z_loss;
   problem.loss.entropy_coefficient = token.entropy_coefficient;
@@ -385,9 +384,9 @@ int64_t default_workspace(at::Device device, int heads) {
 
 void check_divergence(const Divergence& divergence, const Support& support) {
   const bool jensen_shannon = divergence.kind == DivergenceKind::jensen_shannon;
-  NLAC_REQUIRE(!jensen_shannon || (divergence.beta >= least_beta && divergence.beta <= 1 - least_beta),
-               "ERR_VALUE", "beta of the Jensen-Shannon divergence must be from ", least_beta, " to 1 - ",
-               least_beta, ", not ", divergence.beta,
+  NLAC_REQUIRE(!jensen_shannon || (divergence.beta >= min_beta && divergence.beta <= 1 - min_beta),
+               "ERR_VALUE", "beta of the Jensen-Shannon divergence must be from ", min_beta, " to 1 - ",
+               min_beta, ", not ", divergence.beta,
                "; at 0 and 1 the divergence itself is 0: take the forward or the reverse KL");
   NLAC_REQUIRE(support.kind != SupportKind::sampled || !gradient_by_score(divergence.kind), "ERR_VALUE",
                "the sampled token alone gives a cross entropy; the ",
@@ -396,53 +395,53 @@ void check_divergence(const Divergence& divergence, const Support& support) {
                "k of a top-k support must be at least 1, not ", support.k);
 }
 
-LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& student_weight,
-                           const at::Tensor& teacher_hidden, const at::Tensor& teacher_weight,
-                           const at::Tensor& weights, const at::Tensor& targets, const Divergence& divergence,
-                           const Support& support, const LossOptions& options,
-                           const at::Tensor& grad_weight) {
+LossResult linear_token_kl(const at::Tensor& student_hidden, const at::Tensor& student_head,
+                           const at::Tensor& teacher_hidden, const at::Tensor& teacher_head,
+                           const at::Tensor& row_weights, const at::Tensor& targets,
+                           const Divergence& divergence, const Support& support, const LossOptions& options,
+                           const at::Tensor& grad_head) {
   check_divergence(divergence, support);
   if (support.kind == SupportKind::sampled) {
     LossResult result =
-        linear_token_nll(student_hidden, student_weight, targets, weights, {}, options, grad_weight);
+        linear_token_nll(student_hidden, student_head, targets, row_weights, {}, options, grad_head);
     result.log_probs.reset();
     return result;
   }
-  check_head("the student's", student_hidden, student_weight);
-  check_head("the teacher's", teacher_hidden, teacher_weight);
+  check_head("the student's", student_hidden, student_head);
+  check_head("the teacher's", teacher_hidden, teacher_head);
   NLAC_REQUIRE(teacher_hidden.size(0) == student_hidden.size(0), "ERR_SHAPE", "the student has ",
                student_hidden.size(0), " rows, the teacher ", teacher_hidden.size(0));
-  NLAC_REQUIRE(teacher_weight.size(0) == student_weight.size(0), "ERR_SHAPE", "the student's vocabulary has ",
-               student_weight.size(0), " tokens, the teacher's ", teacher_weight.size(0));
+  NLAC_REQUIRE(teacher_head.size(0) == student_head.size(0), "ERR_SHAPE", "the student's vocabulary has ",
+               student_head.size(0), " tokens, the teacher's ", teacher_head.size(0));
   NLAC_REQUIRE(teacher_hidden.device() == student_hidden.device(), "ERR_DEVICE", "the student is on ",
                student_hidden.device(), ", the teacher on ", teacher_hidden.device());
-  Problem problem{student_hidden, student_weight, teacher_hidden, teacher_weight, {}, {},
-                  false,          options,        grad_weight};
+  Problem problem{student_hidden, student_head, teacher_hidden, teacher_head, {}, {},
+                  false,          options,      grad_head};
   problem.loss.temperature = options.temperature;
   problem.loss.divergence = divergence;
   if (support.kind == SupportKind::top_k) problem.loss.top_k = support.k;
-  problem.rows.weights = weights;
+  problem.rows.row_weights = row_weights;
   check_options(problem);
   check_row_inputs(problem);
   return run(problem);
 }
 
-LossResult linear_token_nll(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                            const at::Tensor& weights, const TokenOptions& token, const LossOptions& options,
-                            const at::Tensor& grad_weight) {
-  Problem problem{hidden, weight, {}, {}, {}, {}, false, options, grad_weight};
-  problem.rows.weights = weights;
+LossResult linear_token_nll(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
+                            const at::Tensor& row_weights, const TokenOptions& token,
+                            const LossOptions& options, const at::Tensor& grad_head) {
+  Problem problem{hidden, head, {}, {}, {}, {}, false, options, grad_head};
+  problem.rows.row_weights = row_weights;
   problem.rows.targets = targets;
   return run_on_targets(problem, token);
 }
 
-LossResult linear_token_log_probs(const at::Tensor& hidden, const at::Tensor& weight,
-                                  const at::Tensor& targets, const at::Tensor& weights,
-                                  const at::Tensor& grad_log_probs, bool with_entropies,
-                                  const LossOptions& options, const at::Tensor& grad_weight) {
-  Problem problem{hidden, weight, {}, {}, {}, {}, false, options, grad_weight};
+LossResult linear_token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
+                                  const at::Tensor& row_weights, const at::Tensor& grad_log_probs,
+                                  bool with_entropies, const LossOptions& options,
+                                  const at::Tensor& grad_head) {
+  Problem problem{hidden, head, {}, {}, {}, {}, false, options, grad_head};
   problem.loss.token = TokenLossKind::log_prob;
-  problem.rows.weights = weights;
+  problem.rows.row_weights = row_weights;
   problem.rows.targets = targets;
   problem.rows.grad_log_probs = grad_log_probs;
   problem.options.with_gradient = options.with_gradient && grad_log_probs.defined();
@@ -460,20 +459,20 @@ void check_surrogate(const SurrogateOptions& surrogate) {
                "the KL's coefficient must be finite and at least 0, not ", surrogate.kl_coefficient);
 }
 
-LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& weight,
-                                  const SurrogateInputs& inputs, const at::Tensor& weights,
+LossResult linear_token_surrogate(const at::Tensor& hidden, const at::Tensor& head,
+                                  const SurrogateInputs& inputs, const at::Tensor& row_weights,
                                   const SurrogateOptions& surrogate, const TokenOptions& token,
-                                  const LossOptions& options, const at::Tensor& grad_weight) {
+                                  const LossOptions& options, const at::Tensor& grad_head) {
   check_surrogate(surrogate);
-  check_head("the", hidden, weight);
+  check_head("the", hidden, head);
   check_row_input("old log probabilities", inputs.old_log_probs, hidden);
   check_row_input("advantages", inputs.advantages, hidden);
-  Problem problem{hidden, weight, {}, {}, {}, {}, false, options, grad_weight};
+  Problem problem{hidden, head, {}, {}, {}, {}, false, options, grad_head};
   problem.loss.token = TokenLossKind::surrogate;
   problem.loss.clip_low = surrogate.clip_low;
   problem.loss.clip_high = surrogate.clip_high;
   problem.loss.kl_coefficient = surrogate.kl_coefficient;
-  problem.rows.weights = weights;
+  problem.rows.row_weights = row_weights;
   problem.rows.targets = inputs.targets;
   problem.rows.old_log_probs = inputs.old_log_probs;
   problem.rows.advantages = inputs.advantages;

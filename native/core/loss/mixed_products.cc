@@ -11,7 +11,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
+// GCC 12 warns of the deliberately undefined operands in its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #define NLAC_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
 #endif
@@ -21,7 +21,8 @@ namespace {
 
 using at::BFloat16;
 
-// Columns of a product are cut by `columns`, its rows by `tall` then `row_multiple`, sums by `deep`.
+// Products are split into `columns` columns, `tall` then `row_multiple` rows, and sums of `deep`
+// terms.
 constexpr int64_t columns = 64, tall = 64, deep = 256;
 
 // c [m, n] (+)= a [m, k] · b [k, n], b packed in pairs along k: b[k / 2][n][2].
@@ -40,8 +41,8 @@ NLAC_AVX512 inline void transpose(__m512i (&rows)[16]) {
   for (int d = 1; d < 16; d *= 2) {
     const __m512i other = _mm512_xor_si512(lane, _mm512_set1_epi32(d));
     const __mmask16 upper = _mm512_test_epi32_mask(lane, _mm512_set1_epi32(d));
-    // Lanes with bit d clear stay in the first row and leave the second, the others the reverse. Bit 4 of an
-    // index names the second row.
+    // Lanes with bit d clear stay in the first row and leave the second, the others the reverse.
+    // Bit 4 of an index names the second row.
     const __m512i second = _mm512_set1_epi32(16);
     const __m512i low = _mm512_mask_or_epi32(lane, upper, other, second);
     const __m512i high = _mm512_mask_or_epi32(other, upper, lane, second);
@@ -79,7 +80,8 @@ NLAC_AVX512 void pack_rows(const BFloat16* from, int64_t stride, int64_t depth, 
   }
 }
 
-// panel[p][c] = (elements 2p and 2p + 1 of row c of `from`), for `count` ≤ columns rows of `depth` elements.
+// panel[p][c] = (elements 2p and 2p + 1 of row c of `from`), for `count` ≤ columns rows of `depth`
+// elements.
 NLAC_AVX512 void pack_columns(const BFloat16* from, int64_t stride, int64_t depth, int64_t count,
                               uint32_t* panel) {
   for (int64_t c = 0; c < columns; c += 16) {
@@ -88,7 +90,7 @@ NLAC_AVX512 void pack_columns(const BFloat16* from, int64_t stride, int64_t dept
       const auto mask = static_cast<__mmask32>(elements >= 32 ? ~0u : (1u << elements) - 1);
       __m512i rows[16];
       for (int64_t j = 0; j < 16; ++j) {
-        // The sixteen rows after these: their lines are too far apart for the processor to foresee.
+        // Prefetches the next sixteen rows: they are too far apart for the hardware prefetcher.
         _mm_prefetch(reinterpret_cast<const char*>(from + (c + j + 16) * stride + p), _MM_HINT_T0);
         rows[j] = c + j < count ? _mm512_maskz_loadu_epi16(mask, from + (c + j) * stride + p)
                                 : _mm512_setzero_si512();
@@ -121,7 +123,7 @@ NLAC_AVX512 void transpose_block(const BFloat16* from, int64_t stride, int64_t r
 
 bool probe() {
   if (!runs(InstructionSet::avx512_bf16)) return false;
-  // libtorch has its own view of the processor, which the environment may narrow: ask it for a product.
+  // libtorch detects the processor itself, and the environment may limit it, so a product is tried.
   try {
     std::vector<BFloat16> a(32 * 32, BFloat16(0.5f));
     std::vector<uint32_t> b(16 * 64, 0x3F803F80u);  // pairs of 1
@@ -146,7 +148,8 @@ bool probe() { return false; }
 
 int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
 
-// Calls body(start, length) for the pieces of [0, n): `large` ones while they fit, `small` ones, a rest.
+// Calls body(start, length) for the pieces of [0, n): `large` ones while they fit, `small` ones, a
+// rest.
 template <typename Body>
 void pieces(int64_t n, int64_t large, int64_t small, const Body& body) {
   int64_t at = 0;
@@ -162,14 +165,14 @@ bool available() {
   return yes;
 }
 
-void logits(const BFloat16* hidden, int64_t hidden_stride, int64_t rows, const BFloat16* weight,
-            int64_t vocab, int64_t width, float* logits, int64_t logit_stride) {
+void logits(const BFloat16* hidden, int64_t hidden_stride, int64_t rows, const BFloat16* head, int64_t vocab,
+            int64_t width, float* logits, int64_t logit_stride) {
   const int64_t depth = (width + 1) / 2 * 2;
   at::parallel_for(0, blocks(vocab, columns), 1, [&](int64_t begin, int64_t end) {
     std::vector<uint32_t> panel(static_cast<size_t>(depth / 2 * columns));
     for (int64_t block = begin; block < end; ++block) {
       const int64_t v = block * columns, count = std::min(columns, vocab - v);
-      pack_columns(weight + v * width, width, width, count, panel.data());
+      pack_columns(head + v * width, width, width, count, panel.data());
       pieces(rows, tall, row_multiple, [&](int64_t row, int64_t m) {
         multiply(m, count, depth, hidden + row * hidden_stride, hidden_stride, panel.data(), columns,
                  logits + row * logit_stride + v, logit_stride, false);
@@ -179,10 +182,10 @@ void logits(const BFloat16* hidden, int64_t hidden_stride, int64_t rows, const B
   });
 }
 
-void hidden_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t rows, const BFloat16* weight,
+void hidden_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t rows, const BFloat16* head,
                      int64_t vocab, int64_t width, float* grad_hidden) {
-  // Each task owns a tile of the result. Rows are cut only when there are more threads than columns' tiles,
-  // because tasks that share columns pack the same panels.
+  // Each task owns a tile of the result. Rows are split only if there are more threads than column
+  // tiles, because tasks with the same columns pack the same panels.
   const int64_t column_blocks = blocks(width, columns), row_blocks = blocks(rows, tall);
   const int64_t row_groups = std::clamp<int64_t>(at::get_num_threads() / column_blocks, 1, row_blocks);
   const int64_t group_rows = blocks(row_blocks, row_groups) * tall;
@@ -195,7 +198,7 @@ void hidden_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t 
         const int64_t here = std::min(group_rows, rows - first_row),
                       count = std::min(columns, width - column);
         if (here <= 0) continue;
-        pack_rows(weight + v * width + column, width, depth, count, panel.data(), columns);
+        pack_rows(head + v * width + column, width, depth, count, panel.data(), columns);
         pieces(here, tall, row_multiple, [&](int64_t row, int64_t m) {
           multiply(m, count, (depth + 1) / 2 * 2, gradient + (first_row + row) * gradient_stride + v,
                    gradient_stride, panel.data(), columns, grad_hidden + (first_row + row) * width + column,
@@ -207,8 +210,8 @@ void hidden_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t 
   });
 }
 
-void weight_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t rows, const BFloat16* hidden,
-                     int64_t hidden_stride, int64_t vocab, int64_t width, float* grad_weight) {
+void head_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t rows, const BFloat16* hidden,
+                   int64_t hidden_stride, int64_t vocab, int64_t width, float* grad_head) {
   std::vector<uint32_t> packed(static_cast<size_t>(rows / 2 * width));
   at::parallel_for(0, rows / row_multiple, 1, [&](int64_t begin, int64_t end) {
     pack_rows(hidden + begin * row_multiple * hidden_stride, hidden_stride, (end - begin) * row_multiple,
@@ -222,7 +225,7 @@ void weight_gradient(const BFloat16* gradient, int64_t gradient_stride, int64_t 
         transpose_block(gradient + row * gradient_stride + v, gradient_stride, depth, m, turned.data(), deep);
         pieces(width, columns, columns, [&](int64_t column, int64_t count) {
           multiply(m, count, depth, turned.data(), deep, packed.data() + row / 2 * width + column, width,
-                   grad_weight + v * width + column, width, true);
+                   grad_head + v * width + column, width, true);
         });
       });
     }

@@ -7,8 +7,8 @@
 namespace nlac {
 namespace {
 
-// Half rows kept free between gradients and logits: a chunk's first stretch, each next one being 2·heads
-// times as long.
+// Half rows kept free between gradients and logits: a chunk's first stretch, each next one being
+// 2·heads times as long.
 constexpr int64_t margin = 32;
 // A further chunk is worth its passes over the vocabulary matrices from this many rows on.
 constexpr int64_t worthwhile = 128;

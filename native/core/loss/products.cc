@@ -7,7 +7,7 @@
 namespace nlac {
 namespace {
 
-// Whether the device multiplies bf16 into float32 by itself.
+// Whether the device multiplies bf16 with float32 results.
 bool mixed_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& result) {
   return a.is_cuda() && a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 &&
          result.scalar_type() == at::kFloat;
@@ -20,7 +20,7 @@ bool multiplied(const at::Tensor& a, const at::Tensor& b, const at::Tensor& resu
   return true;
 }
 
-// Calls body(first, rows) for the vocabulary matrix in another type, a few rows at a time.
+// Calls body(first, rows) for the matrix converted to another type, a few rows at a time.
 template <typename Body>
 void by_rows(const at::Tensor& weight, at::ScalarType type, const Body& body) {
   constexpr int64_t at_once = 8192;
@@ -54,7 +54,7 @@ void product_hidden(const at::Tensor& gradient, const at::Tensor& weight, at::Te
 
 void product_weight(const at::Tensor& gradient, const at::Tensor& hidden, at::Tensor grad_weight) {
   if (mixed_product(gradient, hidden, grad_weight)) {
-    // In place: the product by itself would be as large as the matrix, in float32.
+    // In place: a separate product would be a float32 tensor of the matrix's size.
     at::addmm_out(grad_weight, grad_weight, gradient.t(), hidden, at::kFloat);
   } else if (!multiplied(gradient.t(), hidden, grad_weight, true)) {
     grad_weight.addmm_(gradient.t().to(grad_weight.scalar_type()), hidden.to(grad_weight.scalar_type()));

@@ -1,6 +1,6 @@
-// The three matrix products of a token loss, with float32 (or float64) results whatever the inputs are.
-// `gradient` is of the results' type, or on CUDA, for bf16 matrices, bf16. Thread rule: the caller's thread,
-// plus libtorch's own.
+// The three matrix products of a token loss, with float32 (or float64) results whatever the inputs
+// are. `gradient` is of the results' type, or on CUDA, for bf16 matrices, bf16. Thread rule: the
+// caller's thread, plus libtorch's own.
 #pragma once
 
 #include <torch/torch.h>

@@ -5,7 +5,6 @@
 
 #include "core/cpu/variants.h"
 
-
 #define NLAC_VARIANT baseline
 #define NLAC_LANES 4
 #include "core/loss/row_kernels.inc"
@@ -28,7 +27,7 @@ namespace nlac::row_kernels {
 
 NLAC_ALL_KERNELS
 
-// A heap of the best so far, its worst on top; most logits fail the one comparison with it.
+// A heap of the best so far, with the worst on top. Most logits need one comparison.
 void select_top(const float* logits, int64_t vocab, int64_t k, std::vector<int64_t>& indices) {
   const auto better = [logits](int64_t a, int64_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;

@@ -1,5 +1,5 @@
-// The passes over one row of float32 logits on the CPU that a token loss is made of. Compiled for several
-// instruction sets, chosen at run time. Thread rule: pure functions of their arguments.
+// Passes over one row of float32 logits on the CPU, for token losses. Compiled for several
+// instruction sets and chosen at run time. Thread rule: pure functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace nlac::row_kernels {
 struct Softmax {
   float largest;
   double sum;
-  double moment;  // 0 unless asked for
+  double moment;  // 0 unless requested
 };
 
-// Where a row's gradient goes: as bf16 to memory that shares nothing with the row, or as f32 to such memory
-// or over the student's logits.
+// The destination of a row's gradient: bf16 or f32 memory that does not overlap the row, or f32
+// over the student's logits.
 enum class Form { none, f32, bf16 };
 struct GradientRow {
   void* at;
@@ -29,18 +29,19 @@ struct Kernels {
   // to_i ← q_i·(a + b·log q_i). `to.form` is not `none`.
   void (*weighted)(const float* logits, int64_t vocab, const Softmax& softmax, float inverse_temperature,
                    float a, float b, const GradientRow& to);
-  // Returns the divergence; to ← `scale` times temperature times its gradient at the student's logits. Both
-  // rows are overwritten.
+  // Returns the divergence; to ← `scale` times temperature times its gradient at the student's
+  // logits. Both rows are overwritten.
   double (*divergence)(float* student, float* teacher, int64_t vocab, const Softmax& student_softmax,
                        const Softmax& teacher_softmax, float inverse_temperature,
                        const Divergence& divergence, float scale, const GradientRow& to);
 };
 
-// All that this processor runs, the fastest first.
+// The variants that this processor runs, the fastest first.
 const std::vector<const Kernels*>& all_kernels();
 inline const Kernels& kernels() { return *all_kernels().front(); }
 
-// The indices of the k largest of `logits`, 1 ≤ k ≤ vocab, in any order; ties go to the lower index.
+// Returns the indices of the k largest of `logits`, 1 ≤ k ≤ vocab, in any order. Ties go to the
+// lower index.
 void select_top(const float* logits, int64_t vocab, int64_t k, std::vector<int64_t>& indices);
 
 }  // namespace nlac::row_kernels

@@ -1,9 +1,10 @@
-// What the token losses are, one row and one category at a time: numbers only, no torch, so that the CPU's
-// loops and the CUDA kernels share one definition.
+// The token losses of one row and one category. No torch: the CPU's loops and the CUDA kernels
+// share these definitions.
 //
-// p is the teacher's distribution over the categories, q the student's: softmaxes of logits / temperature. A
-// category is a token, or with a top-k support one of the teacher's k best or the bucket of all others.
-// Logarithms handed in are bounded below (-1e30), so that probability 0 times one of them is 0.
+// p is the teacher's distribution over the categories, q the student's: softmaxes of logits /
+// temperature. A category is a token, or with a top-k support one of the teacher's k best or the
+// bucket of all others. Callers bound logarithms below by -1e30, so that probability 0 times a
+// logarithm is 0.
 #pragma once
 
 #include <cmath>
@@ -20,8 +21,8 @@ struct Support {
   int64_t k = 0;  // top_k: the teacher's k most probable tokens and one bucket for the rest
 };
 
-// m = beta·p + (1 - beta)·q is the mixture of the generalized Jensen-Shannon divergence (Agarwal et al.,
-// "On-policy distillation of language models", 2024, equation 1).
+// m = beta·p + (1 - beta)·q is the mixture of the generalized Jensen-Shannon divergence (Agarwal et
+// al., "On-policy distillation of language models", 2024, equation 1).
 enum class DivergenceKind {
   forward_kl,      // KL(p ‖ q)
   cross_entropy,   // -Σ p log q: forward_kl and the teacher's entropy, with the same gradient
@@ -34,14 +35,15 @@ struct Divergence {
   double beta = 0.5;  // of jensen_shannon; in [1e-6, 1 - 1e-6]
 };
 
-// What becomes of the log probability of a row's target.
+// The loss of the log probability of a row's target.
 enum class TokenLossKind {
   nll,        // -log q(target)
   log_prob,   // log q(target), with a slope that is given
   surrogate,  // the clipped surrogate of PPO, with GRPO's estimate of a KL
 };
 
-// A loss of a row. `divergence` and `top_k` serve rows that have a teacher, the rest rows that have a target.
+// A loss of a row. `divergence` and `top_k` apply to rows with a teacher, the others to rows with a
+// target.
 struct RowLoss {
   double temperature = 1;
   Divergence divergence;
@@ -65,9 +67,10 @@ NLAC_HOST_DEVICE inline bool gradient_by_score(DivergenceKind kind) {
   return kind == DivergenceKind::reverse_kl || kind == DivergenceKind::jensen_shannon;
 }
 
-// p·log(p / q) + q - p, which is never negative and adds up to the KL as p and q both add up to 1: nothing
-// cancels between categories, and an error common to all of log q drops out. d = log p - log q. Where d is
-// small the difference of nearly equal numbers gives way to its series; six terms leave 1e-8 of the whole.
+// p·log(p / q) + q - p, with d = log p - log q. The terms are never negative and sum to the KL,
+// because p and q both sum to 1. So nothing cancels between categories, and an error common to all
+// log q drops out. For small d a series replaces the difference of nearly equal numbers; six terms
+// leave a relative error of 1e-8.
 template <typename Real>
 NLAC_HOST_DEVICE inline Real kl_term(Real p, Real q, Real d) {
   if (!(d * d < Real(0.0625))) return p * d + (q - p);
@@ -79,7 +82,7 @@ NLAC_HOST_DEVICE inline Real kl_term(Real p, Real q, Real d) {
   return p * d * d * series;
 }
 
-// beta and 1 - beta, each to its type's precision: the difference of the rounded one would not be.
+// beta and 1 - beta, each rounded from its exact value: 1 - rounded(beta) would lose precision.
 template <typename Real>
 struct Mixture {
   Real beta, rest;
@@ -87,11 +90,11 @@ struct Mixture {
       : beta(static_cast<Real>(exact)), rest(static_cast<Real>(1 - exact)) {}
 };
 
-// beta·p·log(p / m) + (1 - beta)·q·log(q / m), with everything counted from the larger of p and q, so that
-// nothing overflows: e^x is the smaller over the larger, v = e^x - 1, gamma the smaller's share in m and c
-// the larger's, m = 1 + gamma·v = e^x - c·v the mixture. If c is below a half, m may be close to e^x, and is
-// counted from there. The closed forms' terms cancel as v goes to 0: there a series takes over, whose terms
-// all have one sign.
+// beta·p·log(p / m) + (1 - beta)·q·log(q / m). All terms are relative to the larger of p and q, so
+// that nothing overflows: e^x is the smaller over the larger, v = e^x - 1, gamma and c are the
+// shares of the smaller and the larger in m, and m = 1 + gamma·v = e^x - c·v. If c is below 1/2, m
+// may be close to e^x and is computed from there. The terms of the closed form cancel as v goes to
+// 0; a series whose terms have one sign replaces it there.
 template <typename Real>
 NLAC_HOST_DEVICE inline CategoryPart<Real> jensen_shannon_part(const Mixture<Real>& mix, Real log_p,
                                                                Real log_q, Real p, Real q) {
@@ -134,8 +137,9 @@ NLAC_HOST_DEVICE inline CategoryPart<Real> category_part(DivergenceKind kind, co
   }
 }
 
-// What a row with a target brings, besides its logits. The surrogate needs the old log probability and the
-// advantage, and the reference's log probability where kl_coefficient is not 0; log_prob needs the slope.
+// Inputs of a row with a target, besides its logits. The surrogate needs the old log probability
+// and the advantage, and the reference's log probability if kl_coefficient is not 0. log_prob needs
+// the slope.
 struct TokenInputs {
   double old_log_prob = 0, advantage = 0, reference_log_prob = 0, slope = 0;
 };
@@ -147,10 +151,10 @@ struct TokenOutcome {
   int32_t clipped = 0;  // surrogate: 1 where the upper bound holds the loss, -1 where the lower does
 };
 
-// Surrogate: -min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A) with r = exp(log_prob - old_log_prob)
-// (Schulman et al., "Proximal policy optimization algorithms", 2017, equation 7), and kl_coefficient times
-// exp(d) - d - 1, d = reference_log_prob - log_prob, an unbiased estimate of KL(q ‖ reference) (Shao et al.,
-// "DeepSeekMath", 2024, equation 4).
+// Surrogate: -min(r·A, clip(r, 1 - clip_low, 1 + clip_high)·A) with r = exp(log_prob -
+// old_log_prob) (Schulman et al., "Proximal policy optimization algorithms", 2017, equation 7), and
+// kl_coefficient times exp(d) - d - 1, d = reference_log_prob - log_prob, an unbiased estimate of
+// KL(q ‖ reference) (Shao et al., "DeepSeekMath", 2024, equation 4).
 NLAC_HOST_DEVICE inline TokenOutcome token_outcome(const RowLoss& loss, double log_prob,
                                                    const TokenInputs& in) {
   TokenOutcome out{-log_prob, -1};
@@ -171,19 +175,20 @@ NLAC_HOST_DEVICE inline TokenOutcome token_outcome(const RowLoss& loss, double l
   return out;
 }
 
-// A row with a target once its softmax is known. The gradient at logit i is q_i·(a + b·log q_i), except at
-// the target.
+// A row with a target once its softmax is known. The gradient at logit i is q_i·(a + b·log q_i),
+// except at the target.
 struct TokenRow {
   double loss, a, b, at_target;
 };
 
-// `log_sum` is log Σ exp(logits / temperature); `scale` multiplies the gradient: weight / temperature.
+// `log_sum` is log Σ exp(logits / temperature); `scale` multiplies the gradient: weight /
+// temperature.
 NLAC_HOST_DEVICE inline TokenRow token_row(const RowLoss& loss, const TokenOutcome& token, double log_prob,
                                            double log_sum, double entropy, double scale) {
   TokenRow row;
   row.loss = token.loss + loss.z_loss * log_sum * log_sum - loss.entropy_coefficient * entropy;
-  // What the z-loss and the entropy give; the log probability's own part, slope·(1{target} - q), is added so
-  // that at the target nothing cancels.
+  // What the z-loss and the entropy give; the log probability's own part, slope·(1{target} - q), is
+  // added so that at the target nothing cancels.
   const double rest = 2 * loss.z_loss * log_sum + loss.entropy_coefficient * entropy;
   row.a = scale * (rest - token.slope);
   row.b = scale * loss.entropy_coefficient;

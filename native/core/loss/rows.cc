@@ -34,7 +34,7 @@ T* data_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
-// --- f32 on the CPU ----------------------------------------------------------------------------------------
+// --- f32 on the CPU ------------------------------------------------------------------------------
 
 using row_kernels::Form;
 using row_kernels::GradientRow;
@@ -59,8 +59,8 @@ double log_mass_with(const Softmax& tail, const std::vector<double>& top, double
   return largest * inverse + std::log(sum);
 }
 
-// The k best are taken out of both rows (set to -inf), so that the bucket of all others gets its mass from
-// its own logits: 1 - Σ would lose a mass below float32's resolution at 1.
+// The k best are taken out of both rows (set to -inf), so that the bucket of all others gets its
+// mass from its own logits: 1 - Σ would lose a mass below float32's resolution at 1.
 class TopRow {
  public:
   explicit TopRow(int64_t k) : student_(static_cast<size_t>(k)), teacher_(static_cast<size_t>(k)) {}
@@ -99,8 +99,8 @@ class TopRow {
     if (gradient_by_score(divergence.kind)) {
       for (size_t i = 0; i <= k; ++i) gradient_[i] -= q_[i] * mean;
     }
-    // Within the bucket the student's share of the bucket's gradient is its conditional probability: none
-    // where it has no mass at all.
+    // Within the bucket the student's share of the bucket's gradient is its conditional
+    // probability: none where it has no mass at all.
     if (tail_s.sum == 0) tail_s.sum = 1;
     kernels.weighted(student, vocab, tail_s, inverse, static_cast<float>(gradient_[k] * scale), 0, to);
     for (size_t i = 0; i < k; ++i) store(to, indices_[i], gradient_[i] * scale);
@@ -125,7 +125,7 @@ void token_rows_fused(const RowLoss& loss, const RowChunk& chunk) {
     if (chunk.gradient.scalar_type() == at::kFloat) return {chunk.gradient.data_ptr<float>() + at, Form::f32};
     return {chunk.gradient.data_ptr<at::BFloat16>() + at, Form::bf16};
   };
-  const float* weights = chunk.weights.const_data_ptr<float>();
+  const float* row_weights = chunk.row_weights.const_data_ptr<float>();
   float* losses = chunk.losses.data_ptr<float>();
 
   if (chunk.teacher.defined()) {
@@ -133,7 +133,7 @@ void token_rows_fused(const RowLoss& loss, const RowChunk& chunk) {
       TopRow top(k);
       for (int64_t r = begin; r < end; ++r) {
         float *student = row_of(chunk.student, r), *teacher = row_of(chunk.teacher, r);
-        const double scale = weights[r] * static_cast<double>(inverse);
+        const double scale = row_weights[r] * static_cast<double>(inverse);
         if (k > 0) {
           losses[r] = static_cast<float>(
               top(kernels, loss.divergence, student, teacher, vocab, inverse, scale, gradient_of(r)));
@@ -170,7 +170,7 @@ void token_rows_fused(const RowLoss& loss, const RowChunk& chunk) {
                          grad_log_probs ? grad_log_probs[r] : 0});
       const TokenRow row =
           token_row(loss, token, log_prob, s.largest * static_cast<double>(inverse) + log_sum, entropy,
-                    weights[r] * static_cast<double>(inverse));
+                    row_weights[r] * static_cast<double>(inverse));
       losses[r] = static_cast<float>(row.loss);
       if (log_probs) log_probs[r] = static_cast<float>(log_prob);
       if (entropies) entropies[r] = static_cast<float>(entropy);
@@ -184,7 +184,7 @@ void token_rows_fused(const RowLoss& loss, const RowChunk& chunk) {
   });
 }
 
-// --- libtorch's operators ----------------------------------------------------------------------------------
+// --- libtorch's operators ------------------------------------------------------------------------
 
 struct Parts {
   at::Tensor loss, score;
@@ -230,7 +230,8 @@ void teacher_rows_with_operators(const RowLoss& loss, const RowChunk& chunk) {
   const int64_t k = bucket_of(loss, s.size(1));
   at::Tensor log_q = s - all_s, log_p = t - all_t, top, tail_s, tail_sum_s;
   if (k > 0) {
-    // The teacher's k best one by one, everything else as one bucket, whose mass comes from its own logits.
+    // The teacher's k best one by one, everything else as one bucket, whose mass comes from its own
+    // logits.
     top = std::get<1>(t.topk(k, -1));
     tail_s = s.scatter(1, top, -std::numeric_limits<double>::infinity());
     tail_sum_s = tail_s.logsumexp(-1, true);
@@ -246,11 +247,12 @@ void teacher_rows_with_operators(const RowLoss& loss, const RowChunk& chunk) {
   if (!chunk.gradient.defined()) return;
   at::Tensor gradient = parts.score.defined() ? q * (parts.score - (q * parts.score).sum(-1, true)) : q - p;
   if (k > 0) {
-    // Within the bucket the student's share of the bucket's gradient is its conditional probability.
+    // Within the bucket the student's share of the bucket's gradient is its conditional
+    // probability.
     const at::Tensor share = (tail_s - tail_sum_s.clamp_min(lowest_log)).exp();
     gradient = (share * gradient.narrow(1, k, 1)).scatter(1, top, gradient.narrow(1, 0, k));
   }
-  chunk.gradient.copy_(gradient * (chunk.weights / loss.temperature).unsqueeze(1));
+  chunk.gradient.copy_(gradient * (chunk.row_weights / loss.temperature).unsqueeze(1));
 }
 
 // token_outcome of row_loss.h: loss and slope, and into the chunk what the surrogate tells besides.
@@ -277,7 +279,7 @@ std::pair<at::Tensor, at::Tensor> token_outcomes(const RowLoss& loss, const RowC
 }
 
 void target_rows_with_operators(const RowLoss& loss, const RowChunk& chunk) {
-  const at::Tensor s = chunk.student / loss.temperature, scale = chunk.weights / loss.temperature;
+  const at::Tensor s = chunk.student / loss.temperature, scale = chunk.row_weights / loss.temperature;
   const at::Tensor log_sum = s.logsumexp(-1), log_q = (s - log_sum.unsqueeze(1)).clamp_min(lowest_log);
   const at::Tensor q = log_q.exp(), index = chunk.targets.unsqueeze(1);
   const at::Tensor log_prob = log_q.gather(1, index).squeeze(1), entropy = -(q * log_q).sum(-1);
@@ -293,7 +295,7 @@ void target_rows_with_operators(const RowLoss& loss, const RowChunk& chunk) {
   chunk.gradient.copy_(gradient.scatter(1, index, at_target.unsqueeze(1)));
 }
 
-// --- CUDA --------------------------------------------------------------------------------------------------
+// --- CUDA ----------------------------------------------------------------------------------------
 
 #ifdef NLAC_CUDA
 
@@ -311,7 +313,7 @@ void token_rows_on_cuda(const RowLoss& loss, const RowChunk& chunk) {
     rows.gradient_stride = chunk.gradient.stride(0);
     rows.gradient_is_bf16 = chunk.gradient.scalar_type() == at::kBFloat16;
   }
-  rows.weights = chunk.weights.const_data_ptr<float>();
+  rows.row_weights = chunk.row_weights.const_data_ptr<float>();
   rows.losses = chunk.losses.data_ptr<float>();
   at::Tensor top, top_student, top_teacher;  // outlive the launch: the caching allocator keeps to the stream
   if (chunk.teacher.defined()) {
@@ -343,7 +345,7 @@ void token_rows_on_cuda(const RowLoss& loss, const RowChunk& chunk) {
 #endif
 
 constexpr at::Tensor RowChunk::* row_tensors[] = {
-    &RowChunk::student,   &RowChunk::teacher,        &RowChunk::gradient,   &RowChunk::weights,
+    &RowChunk::student,   &RowChunk::teacher,        &RowChunk::gradient,   &RowChunk::row_weights,
     &RowChunk::targets,   &RowChunk::grad_log_probs, &RowChunk::advantages, &RowChunk::old_log_probs,
     &RowChunk::losses,    &RowChunk::ratios,         &RowChunk::clipped,    &RowChunk::reference_log_probs,
     &RowChunk::entropies, &RowChunk::log_probs,

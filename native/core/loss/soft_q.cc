@@ -11,7 +11,7 @@
 namespace nlac {
 namespace {
 
-// Tensors of logits' size that a chunk of rows works in, made once.
+// Tensors of a chunk's logits' size, allocated once.
 struct Workspace {
   at::Tensor policy;                // [rows, vocab]: log π, then π
   std::array<at::Tensor, 2> twins;  // (Q - V) / α of θ̄, then of θ
@@ -55,8 +55,8 @@ struct Workspace {
   }
 };
 
-// Adds what the gradient at a matrix's logits gives to `grad_hidden` [rows, H] and to the matrix's gradient, if that
-// is defined.
+// Adds the contributions of the gradient at a matrix's logits to `grad_hidden` [rows, H] and to the
+// matrix's gradient, if that is defined.
 void backward(const at::Tensor& gradient, const at::Tensor& hidden, const at::Tensor& matrix,
               at::Tensor grad_hidden, const at::Tensor& grad_matrix) {
   const bool mixed = hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16;
@@ -80,7 +80,7 @@ void check_sides(const SoftQSide& online, const SoftQSide& target, const SoftQRo
       require(head.value.sizes() == at::IntArrayRef({1, online.head.size(1)}), "a value head");
     }
   }
-  for (const at::Tensor* row : {&rows.actions, &rows.rewards, &rows.terminal, &rows.weights})
+  for (const at::Tensor* row : {&rows.actions, &rows.rewards, &rows.terminal, &rows.row_weights})
     require(row->dim() == 1 && row->size(0) == online.hidden.size(0), "what is given row by row");
 }
 
@@ -111,11 +111,11 @@ SoftQResult linear_soft_q(const SoftQSide& online, const SoftQSide& target, cons
        {&result.q_losses, &result.policy_losses, &result.q, &result.targets, &result.entropies})
     *tensor = at::empty({count}, real);
   if (options.with_gradient) result.grad_hidden = at::empty_like(online.hidden);
-  // One more than there are rows: a row looks one ahead.
+  // One more than the rows, because a row uses the next one.
   const at::Tensor values = at::zeros({count + 1}, real);
 
-  // As many rows as a loss of two heads takes at once: with fewer, reading the matrices and adding to their
-  // gradients takes longer than the products themselves.
+  // As many rows as in a loss of two heads. With fewer, reading the matrices and adding to their
+  // gradients takes longer than the products.
   const int64_t row_bytes = vocab * static_cast<int64_t>(c10::elementSize(type));
   const int64_t bytes = default_workspace(online.hidden.device(), 2);
   const int64_t chunk =
@@ -126,11 +126,11 @@ SoftQResult linear_soft_q(const SoftQSide& online, const SoftQSide& target, cons
     const int64_t begin = std::max<int64_t>(0, end - chunk), n = end - begin;
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, n); };
     const at::Tensor hidden = part(online.hidden), actions = part(rows.actions).unsqueeze(1);
-    const at::Tensor weights = part(rows.weights);
+    const at::Tensor row_weights = part(rows.row_weights);
     Workspace work = whole.first(n);
 
     work.log_softmax(hidden, online.head, work.policy);
-    // V̄ of θ̄ under the policy, whose probabilities take a twin's place.
+    // V̄ of θ̄ under the policy. Its probabilities reuse a twin's memory.
     work.judge(part(target.hidden), target.q, alpha);
     const at::Tensor probabilities = at::exp_out(work.twins[0], work.policy);
     part(result.entropies).copy_(work.expected(probabilities, work.policy).neg_().squeeze(1));
@@ -140,7 +140,7 @@ SoftQResult linear_soft_q(const SoftQSide& online, const SoftQSide& target, cons
     const at::Tensor y = part(result.targets).copy_(part(rows.rewards) + options.discount * next);
 
     const std::array<at::Tensor, 2> value = work.judge(hidden, online.q, alpha);
-    // [rows] each: Q of the token written, and how far it is above its target.
+    // [rows] each: Q of the generated token, and its difference from the target.
     std::array<at::Tensor, 2> q, above;
     for (size_t i = 0; i < 2; ++i) {
       q[i] = (value[i] + work.twins[i].gather(1, actions)).squeeze(1).mul_(alpha);
@@ -159,12 +159,12 @@ SoftQResult linear_soft_q(const SoftQSide& online, const SoftQSide& target, cons
 
     at::Tensor grad_hidden = at::zeros(hidden.sizes(), real);
     if (options.policy_coefficient != 0) {
-      const at::Tensor scale = (options.policy_coefficient * weights).unsqueeze(1);
+      const at::Tensor scale = (options.policy_coefficient * row_weights).unsqueeze(1);
       backward(gap.sub_(kl).mul_(work.policy).mul_(scale), hidden, online.head, grad_hidden, gradients.head);
     }
     if (options.q_coefficient != 0) {
       for (size_t i = 0; i < 2; ++i) {
-        const at::Tensor at_q = (options.q_coefficient * weights * above[i]).unsqueeze(1);  // d / dQ
+        const at::Tensor at_q = (options.q_coefficient * row_weights * above[i]).unsqueeze(1);  // d / dQ
         const at::Tensor at_logits = work.twins[i].exp_().mul_(at_q * -alpha);
         at_logits.scatter_add_(1, actions, at_q * alpha);
         backward(at_logits, hidden, online.q[i].advantage, grad_hidden, gradients.q[i].advantage);

@@ -21,7 +21,8 @@ constexpr uint64_t adapter_stream = 0x6C6F7261;  // "lora" in ASCII; a projectio
 
 using Projections = std::vector<std::pair<std::string, int64_t>>;  // names and rows
 
-// The adapter of a fused matrix [rows, in], uninitialised, for those of its projections that are targets.
+// The adapter of a fused matrix [rows, in], uninitialised, for those of its projections that are
+// targets.
 Adapter allocate(const Projections& fused, int64_t in, const AdapterOptions& options) {
   Adapter adapter;
   int64_t row = 0, begin = 0;

@@ -1,6 +1,7 @@
-// Low-rank adapters (LoRA; Hu et al., 2021, equation 3): a projection whose matrix W [out, in] stays as it was
-// computes y = W x + (alpha / rank) · B A x, and A [rank, in] and B [out, rank] are what is trained. B begins
-// at zero, so that training begins at the model as it was. Thread rule: the learner's thread.
+// Low-rank adapters (LoRA; Hu et al., 2021, equation 3). A projection with frozen matrix W [out,
+// in] computes y = W x + (alpha / rank) · B A x. A [rank, in] and B [out, rank] are trained. B
+// starts at zero, so that training starts at the unchanged model. Thread rule: the learner's
+// thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,11 +23,12 @@ struct AdapterOptions {
   uint64_t seed = 0;                 // of A; nothing else depends on it
 };
 
-// The projections of a layer that an adapter may target, in the order in which a layer computes them.
+// The projections of a layer that an adapter may target, in the order in which a layer computes
+// them.
 const std::vector<std::string>& projection_names();
 
-// The adapters of the projections that one fused matrix holds. Their A lie one below another, so that they take
-// one product together, and so do their B.
+// The adapters of the projections in one fused matrix. Their A are stacked, so that one product
+// serves all, and so are their B.
 struct Adapter {
   struct Part {
     std::string name;  // of the projection
@@ -45,26 +47,28 @@ struct Adapter {
   at::Tensor part_b(size_t i) const { return b.narrow(0, parts[i].begin, parts[i].rows); }
 };
 
-// Throws ERR_VALUE for options out of their range.
+// Throws ERR_VALUE for an option out of range.
 void check_adapter(const AdapterOptions& options);
 
-// Weights that hold new adapters for a model of `config` and nothing else, float32: A uniform in
-// ±1 / sqrt(in) (Kaiming's with a slope of √5, as in peft), B zero. A projection's A depends on the seed, its
-// layer and its name alone.
+// Returns weights that hold only new adapters for a model of `config`, in float32. A is uniform in
+// ±1 / sqrt(in) (Kaiming with a slope of √5, as in peft), B is zero. A depends only on the seed,
+// the layer and the projection's name.
 Weights make_adapters(const ModelConfig& config, const AdapterOptions& options, at::Device device);
 
-// The model `base` with the adapters and heads of `adapters`; all tensors are shared.
+// Returns `base` with the adapters and heads of `adapters`. All tensors are shared.
 Weights with_adapters(Weights base, const Weights& adapters);
 
-// Adapted weights as a plain model: W + scale · B A, summed in float32 and rounded to W's type once, on the CPU,
-// because a GPU that just holds the base has no room for another. What no adapter changes is shared.
+// Returns adapted weights as a plain model: W + scale · B A, summed in float32 and rounded once to
+// W's type. Runs on the CPU, because the GPU may have no memory for a second base. Unchanged
+// tensors are shared.
 Weights merge_adapters(const Weights& weights);
 
-// Under this name peft keeps an adapter's tensors, and so do we.
+// peft's name of the file with an adapter's tensors.
 constexpr const char* adapter_file = "adapter_model.safetensors";
 
-// Writes what peft's PeftModel.from_pretrained loads, without heads, into `directory`, which exists: the tensors, float32, and
-// adapter_config.json. `base` is what that calls the model. Throws ERR_IO.
+// Writes the adapter without heads, as peft's PeftModel.from_pretrained loads it, to `directory`,
+// which must exist: float32 tensors and adapter_config.json, which names the model `base`. Throws
+// ERR_IO.
 void export_adapter(const std::string& directory, const ModelConfig& config, const AdapterOptions& options,
                     const Weights& adapters, const std::string& base);
 

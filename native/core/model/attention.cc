@@ -42,7 +42,7 @@ at::Tensor ungrouped(const at::Tensor& x) {
   return x.permute({2, 0, 1, 3}).reshape({x.size(2), x.size(0) * x.size(1), x.size(3)});
 }  // the inverse of grouped_queries, as a copy
 
-// Float32 scores that blockwise attention makes at a time, in bytes.
+// Bytes of float32 scores of blockwise attention at a time.
 constexpr int64_t block_score_bytes = int64_t{128} << 20;
 
 int64_t queries_at_once(const at::Tensor& q, const at::Tensor& keys) {
@@ -57,8 +57,9 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
   return at::bmm(a.to(wide(a)), b.to(wide(b)));
 }
 
-// Scaled scores of queries [kv_heads, group, count, head_dim] with keys [kv_heads, seen, head_dim], whose last
-// `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a key lies ahead.
+// Scaled scores of queries [kv_heads, group, count, head_dim] with keys [kv_heads, seen, head_dim],
+// whose last `count` are the queries' own → [kv_heads, group * count, seen], -infinity where a key
+// lies ahead.
 at::Tensor block_scores(const at::Tensor& queries, const at::Tensor& keys) {
   const int64_t count = queries.size(2), seen = keys.size(1);
   at::Tensor scores = wide_product(queries.flatten(1, 2), keys.transpose(1, 2)).mul_(score_scale(queries));
@@ -98,7 +99,7 @@ void packed_attention_backward_by_kernel(const at::Tensor& grad, const at::Tenso
                 d = q.size(2);
   const std::vector<int64_t> starts = starts_of(lengths);
   const auto options = q.options().dtype(at::kFloat);
-  // Each query head's share, so that heads need not wait for one another: [heads, tokens, head_dim]
+  // Per query head, so that heads do not wait for each other: [heads, tokens, head_dim]
   const at::Tensor for_k = at::empty({heads, tokens, d}, options),
                    for_v = at::empty({heads, tokens, d}, options);
   cpu::with_number(q, [&]<typename Number>(Number) {
@@ -158,7 +159,7 @@ AttentionGradients blockwise_attention_backward(const at::Tensor& grad, const at
   const at::Tensor at_queries = grouped_queries(result.q, kv_heads);
   for (int64_t first = 0; first < fresh; first += block) {
     const int64_t count = std::min(block, fresh - first), seen = past + first + count;
-    // [kv_heads, group * count, …]: a group's heads and their queries meet the same keys.
+    // [kv_heads, group * count, …]: a group's heads share the same keys.
     const auto rows = [&](const at::Tensor& x) { return x.narrow(2, first, count).flatten(1, 2); };
     const auto visible = [&](const at::Tensor& x) { return x.narrow(1, 0, seen); };
     const at::Tensor probabilities = block_scores(queries.narrow(2, first, count), visible(keys))
@@ -244,7 +245,7 @@ void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, cons
 
 namespace {
 
-// Whether libtorch's flash kernel on a GPU takes these keys, or values, of heads.
+// Whether libtorch's flash kernel on a GPU supports these keys or values.
 bool takes_flash(const at::Tensor& keys) {
   const int64_t head_dim = keys.size(-1);
   return !keys.is_cpu() && keys.scalar_type() == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256;
@@ -259,7 +260,7 @@ void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& 
     return;
   }
   if (fresh == 1) {
-    // One query a head: the group takes the place of the query length, so keys and values are read once.
+    // One query per head: the group becomes the query dimension, so keys and values are read once.
     const at::Tensor queries = q.view({1, kv_heads, group, q.size(2)});
     const auto attended = at::_scaled_dot_product_flash_attention_for_cpu(queries, keys.unsqueeze(0),
                                                                           values.unsqueeze(0), 0.0, false);
@@ -276,7 +277,8 @@ void attend_text(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& 
     output.copy_(ungrouped(own));
     return;
   }
-  // The new tokens see the past whole and themselves causally; the two softmaxes join by their sums.
+  // The new tokens see all of the past, and themselves causally. The two softmaxes are combined by
+  // their sums.
   const auto [old, old_logsumexp] = attend(0, past, false);
   const at::Tensor joint = at::logaddexp(own_logsumexp, old_logsumexp);
   const at::Tensor joined =
@@ -297,8 +299,8 @@ PlainAttention::PlainAttention(const KvStore& store, const std::vector<KvSlice>&
     }
     first_row_.push_back(first_row_.back() + static_cast<int32_t>(slice.fresh));
     first_key_.push_back(first_key_.back() + static_cast<int32_t>(length));
-    most_rows_ = std::max(most_rows_, slice.fresh);
-    most_keys_ = std::max(most_keys_, length);
+    max_rows_ = std::max(max_rows_, slice.fresh);
+    max_keys_ = std::max(max_keys_, length);
   }
   const at::Tensor keys = store.plain_keys(0);
   const at::Device device = keys.device();
@@ -316,9 +318,9 @@ at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q) const {
   };
   const at::Tensor keys = gathered(store_.plain_keys(layer)), values = gathered(store_.plain_values(layer));
   if (row_starts_.defined()) {
-    // As CUDA's flash kernel means it, a text's last query is beside its last key.
-    return std::get<0>(at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, most_rows_,
-                                                    most_keys_, 0.0, true, false, score_scale(q)));
+    // CUDA's flash kernel aligns a text's last query with its last key.
+    return std::get<0>(at::_flash_attention_forward(q, keys, values, row_starts_, key_starts_, max_rows_,
+                                                    max_keys_, 0.0, true, false, score_scale(q)));
   }
   const at::Tensor output = at::empty(q.sizes(), q.options());
   for (size_t i = 0; i + 1 < first_row_.size(); ++i) {
@@ -331,11 +333,11 @@ at::Tensor PlainAttention::run(int64_t layer, const at::Tensor& q) const {
   return output;
 }
 
-// --- cached attention ------------------------------------------------------------------------------------
+// --- cached attention ----------------------------------------------------------------------------
 
 CachedAttention::CachedAttention(const KvStore& store, const std::vector<KvSlice>& slices, at::Device device)
     : store_(store), slices_(slices) {
-  constexpr int64_t stretch = 16;  // queries whose scores are held at a time
+  constexpr int64_t stretch = 16;  // queries whose scores exist at a time
   int64_t start = 0;
   for (size_t s = 0; s < slices.size(); ++s) {
     const KvSlice& slice = slices[s];

@@ -1,6 +1,6 @@
-// Causal attention with grouped queries: over packed whole sequences (training) and over key-value caches
-// (inference). Query head h reads key-value head h / (heads / kv_heads). Scores are scaled by
-// 1 / sqrt(head_dim); softmax is float32. Thread rule: the learner's thread.
+// Causal attention with grouped queries: over packed whole sequences (training) and over key-value
+// caches (inference). Query head h reads key-value head h / (heads / kv_heads). Scores are scaled
+// by 1 / sqrt(head_dim); softmax is float32. Thread rule: the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,27 +22,27 @@ struct Attended {
 Attended packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const std::vector<int64_t>& lengths);
 
-// Writes the gradients into grad_q, grad_k, grad_v, shaped (and possibly strided) like q, k, v.
+// Writes the gradients to grad_q, grad_k, grad_v, shaped (and possibly strided) like q, k, v.
 void packed_attention_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v, const Attended& attended,
                                const std::vector<int64_t>& lengths, at::Tensor grad_q, at::Tensor grad_k,
                                at::Tensor grad_v);
 
-// One text's share of a packed inference step.
+// The rows of one text in a packed inference step.
 struct KvSlice {
   const BlockTable* blocks;  // room for past + fresh tokens; not owned
   int64_t past;              // tokens whose keys and values are there, or are another slice's of this step
   int64_t fresh;             // rows of the packed step that are this text's
 };
 
-// Causal attention of the slices' rows over plain blocks that hold their keys and values, by libtorch's operators: in
-// bfloat16 on a GPU one call of its flash kernel for all slices, else slice by slice, on a GPU by blockwise_attention.
-// The store must stay as it is meanwhile.
+// Causal attention of the slices' rows over plain blocks, by libtorch's operators: one call of the
+// flash kernel for all slices (bfloat16 on a GPU), else slice by slice (on a GPU by
+// blockwise_attention). The store must not change during its lifetime.
 class PlainAttention {
  public:
   PlainAttention(const KvStore& store, const std::vector<KvSlice>& slices);
 
-  // What the queries, as in CachedAttention::run, attend to: [tokens, heads, head_dim].
+  // Returns the attention output of queries as in CachedAttention::run, [tokens, heads, head_dim].
   at::Tensor run(int64_t layer, const at::Tensor& q) const;
 
  private:
@@ -50,17 +50,18 @@ class PlainAttention {
   std::vector<int32_t> first_row_, first_key_;  // [slices + 1], of q and of what is gathered
   at::Tensor row_starts_, key_starts_;          // the same on the device, i32; undefined: no flash kernel
   at::Tensor blocks_, slots_;                   // [keys] i64: where a key lies
-  int64_t most_rows_ = 0, most_keys_ = 0;       // of a slice
+  int64_t max_rows_ = 0, max_keys_ = 0;         // of a slice
 };
 
-// The attention of a packed inference step, in any layer. What it is made of must stay as it is meanwhile.
+// The attention of a packed inference step, for any layer. Its arguments must not change during its
+// lifetime.
 class CachedAttention {
  public:
   CachedAttention(const KvStore& store, const std::vector<KvSlice>& slices, at::Device device);
 
-  // q, k, v as in packed_attention, the slices' rows one after another. Writes k and v of all slices into their blocks,
-  // then what the queries attend to, each its text's past and itself, into output [tokens, heads, head_dim]. A block
-  // may be in several tables, and is then written by one slice at most.
+  // q, k, v as in packed_attention, the slices' rows one after another. Writes k and v to the
+  // slices' blocks, then the attention of each query over its text's past and itself to output
+  // [tokens, heads, head_dim]. A block in several tables is written by at most one slice.
   void run(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
            at::Tensor output) const;
 
@@ -88,13 +89,13 @@ class CachedAttention {
   std::optional<PlainAttention> plain_;
 };
 
-// The same arithmetic by libtorch's operators, which any device has: `block` queries at a time, whose scores
-// exist alone; backward makes them again from the logsumexp. Memory is linear in the length, and the heads of
-// a group share their keys and values without copies. Products take factors of q's type and sum in float32
-// (float64 for float64).
+// The same arithmetic by libtorch's operators, on any device. Only the scores of `block` queries
+// exist at a time; backward recomputes them from the logsumexp. Memory is linear in the length. The
+// heads of a group share keys and values without copies. Products have factors of q's type and
+// float32 sums (float64 for float64).
 //
-// Query i of q [fresh, heads, head_dim] sees the first length - fresh + i + 1 of keys and values [kv_heads,
-// length, head_dim], length ≥ fresh.
+// Query i of q [fresh, heads, head_dim] sees the first length - fresh + i + 1 of keys and values
+// [kv_heads, length, head_dim], length ≥ fresh.
 struct AttendedBlocks {
   at::Tensor output;     // [fresh, heads, head_dim], q's type
   at::Tensor logsumexp;  // [kv_heads, group, fresh] of the scaled scores, f32 or f64
@@ -102,7 +103,7 @@ struct AttendedBlocks {
 AttendedBlocks blockwise_attention(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                                    int64_t block);
 
-// Its gradients, given the gradient at `attended.output`, shaped like it.
+// Returns the gradients, given the gradient at `attended.output`, shaped like it.
 struct AttentionGradients {
   at::Tensor q;             // [fresh, heads, head_dim], q's type
   at::Tensor keys, values;  // [kv_heads, length, head_dim], f32 or f64

@@ -40,8 +40,8 @@ struct ModelConfig {
   std::vector<int64_t> eos_token_ids;
   int64_t bos_token_id = -1, pad_token_id = -1;  // -1: none
 
-  // Both throw ERR_MODEL_FORMAT on anything missing, out of range, or not supported (sliding window in
-  // use, another activation, another architecture, …), naming the key and the value.
+  // Both throw ERR_MODEL_FORMAT on anything missing, out of range, or not supported (sliding window
+  // in use, another activation, another architecture, …), naming the key and the value.
   static ModelConfig from_json(const std::string& config_json);
   static ModelConfig from_gguf(const GgufMetadata& metadata, bool has_output_tensor);
 

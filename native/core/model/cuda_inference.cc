@@ -38,17 +38,17 @@ int multiprocessors() {
   return count;
 }
 
-// --- what a step is made of ------------------------------------------------------------------------------
+// --- a step's inputs -----------------------------------------------------------------------------
 
 int64_t blocks_of(const KvSlice& slice) {
   return (slice.past + slice.fresh + kBlockTokens - 1) / kBlockTokens;
 }
 
-// All that the layers are told of a step besides its ids, and how it lies in one i32 tensor.
+// The inputs of a step's layers besides its ids, and their layout in one i32 tensor.
 struct Step {
   int64_t rows, texts, width;  // texts: slices of one token; width: blocks in a text's table
-  int64_t longest;             // the most tokens that a text may have
-  // The slices of several tokens, where there are any, and their rows [prompt rows] i64.
+  int64_t longest;             // the maximum number of tokens of a text
+  // The slices of several tokens, if any, and their rows [prompt rows] i64.
   std::unique_ptr<PlainAttention> prompts;
   at::Tensor prompt_rows;
   at::Tensor told;
@@ -63,7 +63,8 @@ struct Step {
 
 int64_t told_size(int64_t rows, int64_t texts, int64_t width) { return 2 * rows + 2 * texts + texts * width; }
 
-// What to tell of `slices`, on the CPU. Rows and texts beyond theirs are stored nowhere and see nothing.
+// Builds the inputs of `slices` on the CPU. Padding rows are not stored, and padding texts see
+// nothing.
 at::Tensor told_of(const std::vector<KvSlice>& slices, int64_t rows, int64_t texts, int64_t width) {
   const at::Tensor told = at::zeros({told_size(rows, texts, width)}, at::kInt);
   int32_t* const positions = told.mutable_data_ptr<int32_t>();
@@ -111,9 +112,9 @@ Step step_of(const KvStore& store, const std::vector<KvSlice>& slices, at::Devic
   return step;
 }
 
-// --- the layers ------------------------------------------------------------------------------------------
+// --- the layers ----------------------------------------------------------------------------------
 
-// One step's layers. What it is made of outlives it.
+// One step's layers. Its arguments outlive it.
 struct Layers {
   const Weights& weights;
   const ModelConfig& config;
@@ -141,12 +142,13 @@ struct Layers {
     return y;
   }
 
-  // What the queries of qkv [rows, (heads + 2 kv_heads) head_dim] attend to, [rows, heads · head_dim].
+  // Returns the attention output of qkv [rows, (heads + 2 kv_heads) head_dim], [rows, heads ·
+  // head_dim].
   at::Tensor attended(int64_t l, const at::Tensor& qkv) const {
     const LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
     const int64_t d = config.head_dim, heads = config.heads;
     const at::Tensor keys = store.plain_keys(l), values = store.plain_values(l);
-    const cuda::KvBlocks blocks{keys.mutable_data_ptr(),          values.mutable_data_ptr(), keys.stride(0),
+    const cuda::KvBlocks blocks{keys.mutable_data_ptr(),           values.mutable_data_ptr(), keys.stride(0),
                                 static_cast<int>(config.kv_heads), static_cast<int>(d),       is_bf16(keys)};
     const auto norm = [&](const at::Tensor& weight) {
       return config.qk_norm ? weight.const_data_ptr() : nullptr;
@@ -162,9 +164,15 @@ struct Layers {
     const at::Tensor output = at::empty({step.rows, heads, d}, qkv.options());
     if (step.prompts)
       output.index_copy_(0, step.prompt_rows, step.prompts->run(l, q.index_select(0, step.prompt_rows)));
-    const cuda::Queries queries{q.const_data_ptr(),           qkv.stride(0),           output.mutable_data_ptr(),
-                                static_cast<int>(step.texts), static_cast<int>(heads), step.text_rows(),
-                                step.lengths(),               step.tables(),           step.width};
+    const cuda::Queries queries{q.const_data_ptr(),
+                                qkv.stride(0),
+                                output.mutable_data_ptr(),
+                                static_cast<int>(step.texts),
+                                static_cast<int>(heads),
+                                step.text_rows(),
+                                step.lengths(),
+                                step.tables(),
+                                step.width};
     const int splits = cuda::attention_splits(queries, blocks, step.longest, multiprocessors());
     const at::Tensor workspace =
         at::empty({cuda::attention_workspace(queries, blocks, splits)}, qkv.options().dtype(at::kFloat));
@@ -182,19 +190,19 @@ struct Layers {
       const at::Tensor& next = l + 1 == config.layers ? weights.norm : weights.layers[at + 1].input_norm;
       const at::Tensor qkv =
           linear_forward(normed, layer.qkv, layer.qkv_bias, layer.qkv_adapter).contiguous();
-      normed = add_norm(
-          x, linear_forward(attended(l, qkv), layer.output, layer.output_bias, layer.output_adapter),
-          layer.post_norm);
+      normed =
+          add_norm(x, linear_forward(attended(l, qkv), layer.output, layer.output_bias, layer.output_adapter),
+                   layer.post_norm);
       const at::Tensor gate_up =
           linear_forward(normed, layer.gate_up, layer.gate_up_bias, layer.gate_up_adapter);
-      normed = add_norm(
-          x, linear_forward(gated(gate_up), layer.down, layer.down_bias, layer.down_adapter), next);
+      normed =
+          add_norm(x, linear_forward(gated(gate_up), layer.down, layer.down_bias, layer.down_adapter), next);
     }
     return normed;
   }
 };
 
-// --- recorded steps --------------------------------------------------------------------------------------
+// --- recorded steps ------------------------------------------------------------------------------
 
 bool recording_asked_for() {
   const char* asked = std::getenv("NLAC_CUDA_GRAPHS");
@@ -207,7 +215,7 @@ int64_t recorded_texts(int64_t texts) {
   return (texts + 7) / 8 * 8;
 }
 
-// Where everything lies that a recording reads: all of it is undefined, or is where it was.
+// The addresses that a recording reads.
 std::vector<uintptr_t> memory_of(const Weights& weights, const Rope& rope, const KvStore& store) {
   std::vector<uintptr_t> memory;
   const auto add = [&](const at::Tensor& tensor) {
@@ -228,7 +236,7 @@ std::vector<uintptr_t> memory_of(const Weights& weights, const Rope& rope, const
 }  // namespace
 
 struct CudaInference::Recordings {
-  // Its tensors stay where they are: the graph reads and writes there.
+  // Its tensors must not move: the graph has their addresses.
   struct Recording {
     Step step;
     at::Tensor ids;     // [rows] i64
@@ -237,7 +245,7 @@ struct CudaInference::Recordings {
   };
 
   std::map<std::vector<uintptr_t>, std::unique_ptr<Recording>> by_memory;  // and by their texts and width
-  // Recordings are made on a stream of their own, and share what they need while they run: it is one at a time.
+  // Recordings use their own stream and share workspace: only one runs at a time.
   const c10::cuda::CUDAStream stream;
   const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
   bool failed = false;
@@ -246,24 +254,24 @@ struct CudaInference::Recordings {
 
   // Records `layers`, which read the recording's step and ids.
   void record(const Layers& layers, Recording& recording) const {
-    // Once without recording: the libraries set themselves up.
+    // Once without recording, so that libraries initialise.
     recording.hidden.copy_(layers.run(recording.ids));
     stream.synchronize();
     recording.graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       recording.hidden.copy_(layers.run(recording.ids));
     } catch (...) {
-      // Stream and allocator record until they are told to stop.
+      // Ends the capture of stream and allocator.
       cudaGraph_t broken = nullptr;
       cudaStreamEndCapture(stream, &broken);
-      cudaGetLastError();  // of what broke it: the next launch must not be taken to have failed
+      cudaGetLastError();  // clears the error, so that the next launch is not taken to have failed
       c10::cuda::CUDACachingAllocator::endAllocateToPool(stream.device_index(), pool);
       throw;
     }
     recording.graph.capture_end();
   }
 
-  // A step of texts that are written, recorded where it is not yet.
+  // Runs a decoding step, and records it if needed.
   at::Tensor run(const Weights& weights, const ModelConfig& config, const Rope& rope, const at::Tensor& ids,
                  const KvStore& store, const std::vector<KvSlice>& slices) {
     int64_t width = 16;  // blocks of the narrowest table
@@ -274,8 +282,8 @@ struct CudaInference::Recordings {
     made_with.push_back(static_cast<uintptr_t>(texts));
     made_with.push_back(static_cast<uintptr_t>(width));
 
-    // Those made where nothing lies any more would else be kept for good.
-    if (by_memory.size() == most_recordings && !by_memory.contains(made_with)) by_memory.clear();
+    // Otherwise recordings of freed memory would never be dropped.
+    if (by_memory.size() == max_recordings && !by_memory.contains(made_with)) by_memory.clear();
     std::unique_ptr<Recording>& kept = by_memory[made_with];
     const bool fresh = kept == nullptr;
     if (fresh) {

@@ -1,12 +1,13 @@
-// Inference on a GPU, by the kernels of native/cuda: between a layer's products there are at most six launches, the
-// residual stream is added to where it is normed, and texts that are written attend to keys and values where they lie.
-// Prompts attend by libtorch's operators. Thread rule: the learner's thread.
+// Inference on a GPU by the kernels of native/cuda. There are at most six launches between a
+// layer's products; the residual addition is fused with the norm; decoding reads keys and values in
+// place. Prefill uses libtorch's operators. Thread rule: the learner's thread.
 //
-// With NLAC_CUDA_GRAPHS=1 in the environment, steps in which every text is written by one token are recorded as CUDA
-// graphs, one for each number of texts (1, 2, 4, 8, 16, 24, …, with rows to fill it up) and each power of two of
-// blocks, and played again: a step is then one launch. A recording holds good for the memory it was made with; where
-// weights or blocks have moved, another is made, and where there are `most_recordings`, these go first. Off by default:
-// not yet measured. A recording that fails ends the recording, and steps run as without it.
+// With NLAC_CUDA_GRAPHS=1 in the environment, steps in which every text decodes one token are
+// recorded as CUDA graphs and replayed, so that a step is one launch. There is one graph for each
+// number of texts (1, 2, 4, 8, 16, 24, …, padded with rows) and each power of two of blocks. A
+// recording is valid for the memory it was made with: if weights or blocks have moved, another is
+// made. If there are `max_recordings`, they are dropped first. If a recording fails, no further one
+// is tried. Off by default: not measured yet.
 #pragma once
 
 #include <torch/torch.h>
@@ -26,19 +27,19 @@ struct Rope;
 
 class CudaInference {
  public:
-  // More than two sets of weights need, each with a store that stays where it is.
-  static constexpr size_t most_recordings = 512;
+  // More than two sets of weights need, each with a store that does not move.
+  static constexpr size_t max_recordings = 512;
 
   CudaInference();
 
-  // Whether the kernels take this: a model on a GPU, in bfloat16 or float32, with heads of a multiple of 8 dimensions, 256
-  // at most. Never without CUDA.
+  // Whether the kernels support this model: on a GPU, bfloat16 or float32, with a head dimension
+  // that is a multiple of 8 and at most 256. False without CUDA.
   static bool takes(const Weights& weights, const ModelConfig& config, const KvStore& store);
 
-  // What Decoder::infer returns; `rope` has room for every position.
+  // Returns the result of Decoder::infer. `rope` covers every position.
   at::Tensor infer(const Weights& weights, const ModelConfig& config, const Rope& rope, const at::Tensor& ids,
                    const KvStore& store, const std::vector<KvSlice>& slices);
-  // Must be called when weights change or go.
+  // Must be called when weights change or are freed.
   void forget();
 
  private:

@@ -12,10 +12,11 @@
 namespace nlac {
 namespace {
 
-// Torch's own autograd has no part in this file: its dispatch keys are left out of every call.
+// This file does not use torch's autograd: its dispatch keys are excluded from every call.
 using WithoutAutograd = at::AutoDispatchBelowADInplaceOrView;
 
-// Views of the three parts of qkv [tokens, (heads + 2 kv_heads) head_dim], each [tokens, heads, head_dim].
+// Views of the three parts of qkv [tokens, (heads + 2 kv_heads) head_dim], each [tokens, heads,
+// head_dim].
 struct Split {
   at::Tensor q, k, v;
 };
@@ -27,18 +28,18 @@ Split split_qkv(const at::Tensor& qkv, const ModelConfig& config) {
   return {part(0, q), part(q, kv), part(q + kv, kv)};
 }
 
-// q and k of a fused qkv, side by side: they are turned in one go.
+// q and k of a fused qkv: they are rotated together.
 at::Tensor queries_and_keys(const at::Tensor& qkv, const ModelConfig& config) {
   return qkv.narrow(1, 0, (config.heads + config.kv_heads) * config.head_dim)
       .unflatten(1, {-1, config.head_dim});
 }
 
-// Everything from a layer's input to what attention reads. `qkv` is normed and turned; `raw_qkv` is before
-// that, and defined only where backward needs it (q and k norms).
+// A layer's activations up to attention. `qkv` is normalised and rotated; `raw_qkv` is before that,
+// and defined only if backward needs it (q and k norms).
 struct Projected {
   at::Tensor qkv, raw_qkv;
 };
-// `product` is linear_forward, or what inference has in its place.
+// `product` is linear_forward, or its replacement in inference.
 template <typename Product>
 Projected project(const LayerWeights& layer, const ModelConfig& config, const Rope& rope,
                   const at::Tensor& positions, const at::Tensor& x, const Product& product) {
@@ -82,7 +83,7 @@ void require_ids(const Weights& weights, const ModelConfig& config, const at::Te
                ", the weights on ", weights.embedding.device().str());
   NLAC_REQUIRE(static_cast<int64_t>(weights.layers.size()) == config.layers, "ERR_SHAPE", "the weights have ",
                weights.layers.size(), " layers, the config ", config.layers);
-  if (!ids.is_cpu()) return;  // a device reports a bad id itself; looking would wait for it
+  if (!ids.is_cpu()) return;  // a GPU reports a bad id itself; a check would wait for it
   const int64_t* id = ids.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.size(0); ++i)
     NLAC_REQUIRE(id[i * ids.stride(0)] >= 0 && id[i * ids.stride(0)] < config.vocab_size, "ERR_VALUE",
@@ -139,7 +140,7 @@ at::Tensor Decoder::infer(const Weights& weights, const at::Tensor& ids, const K
 
   const CachedAttention attention(store, slices, ids.device());
 
-  // The residual stream is float32: few tokens pass at a time, and each layer would round it twice.
+  // The residual stream is float32: batches are small, and each layer would round it twice.
   at::Tensor x = weights.embedding.index_select(0, ids).to(residual_type(weights));
   for (int64_t l = 0; l < config_.layers; ++l) {
     const LayerWeights& layer = weights.layers[l];
@@ -162,7 +163,8 @@ at::Tensor Decoder::infer_logits(const Weights& weights, const at::Tensor& hidde
   return packed(weights.head).in_float(hidden);
 }
 
-// One layer's activations. With `recompute` all but the input are made again in backward, by the same code.
+// One layer's activations. With `recompute` backward computes all but the input again, by the same
+// code.
 struct LayerTape {
   at::Tensor input;  // [tokens, hidden]
   Projected projected;
@@ -279,8 +281,8 @@ at::Tensor Decoder::forward(const Weights& weights, const at::Tensor& ids,
   return rms_norm(x, weights.norm, config_.rms_norm_eps);
 }
 
-// gradient[ids[t]] += rows[t] in the order of t, so that a run repeats to the last bit: index_put_ sorts on a GPU,
-// but on a CPU its threads add atomically, in whatever order they come.
+// gradient[ids[t]] += rows[t] in the order of t, so that runs are deterministic. index_put_ sorts
+// on a GPU, but on a CPU its threads add atomically in any order.
 static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, const at::Tensor& rows) {
   const at::Tensor added = rows.to(gradient.scalar_type()).contiguous();
   if (!gradient.is_cpu()) {
@@ -293,7 +295,7 @@ static void add_embedding_gradient(at::Tensor& gradient, const at::Tensor& ids, 
   AT_DISPATCH_FLOATING_TYPES(added.scalar_type(), "add_embedding_gradient", [&] {
     const scalar_t* from = added.const_data_ptr<scalar_t>();
     scalar_t* to = gradient.mutable_data_ptr<scalar_t>();
-    // A thread has columns of its own.
+    // Each thread has its own columns.
     at::parallel_for(0, hidden, 64, [&](int64_t begin, int64_t end) {
       for (int64_t t = 0; t < tokens; ++t)
         for (int64_t c = begin; c < end; ++c) to[id[t] * hidden + c] += from[t * hidden + c];

@@ -1,8 +1,9 @@
-// The decoder: forward for inference with a key-value cache, forward and backward for training. Sequences
-// are packed into one [tokens, hidden] stream, never padded; attention runs per sequence.
+// The decoder: forward with a KV cache for inference, forward and backward for training. Sequences
+// are packed into one [tokens, hidden] stream without padding; attention runs per sequence.
 //
-// No autograd: backward is written out, so that weight gradients accumulate in float32 over any number of
-// micro batches and a layer can be recomputed from its input alone. Thread rule: the learner's thread.
+// No autograd: backward is written by hand, so that weight gradients accumulate in float32 over any
+// number of micro batches and a layer can be recomputed from its input. Thread rule: the learner's
+// thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -28,35 +29,36 @@ struct Rope {
 
 class Decoder {
  public:
-  // `int8`: inference rounds the matrices that it packs to int8 (linear.h); training does not.
+  // `int8`: inference rounds packed matrices to int8 (linear.h). Training does not.
   explicit Decoder(const ModelConfig& config, bool int8 = false) : config_(config), int8_(int8) {}
   const ModelConfig& config() const { return config_; }
 
-  // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each slice's past. The
-  // residual stream is float32 whatever the weights are, so bfloat16 is a little nearer to float32 than forward().
-  // Returns the final-normed hidden states [tokens, hidden] in the weights' type. No gradients.
+  // Inference. `ids`: [tokens] i64, the slices' tokens one after another; positions continue each
+  // slice's past. The residual stream is always float32, so bfloat16 results are slightly closer to
+  // float32 than those of forward(). Returns the final-normed hidden states [tokens, hidden] in the
+  // weights' type. No gradients.
   //
-  // Where the store is packed (on a CPU, float32, and bfloat16 where it has the kernels), a token's hidden state is the same to the last
-  // bit whatever else is in the step, and however its past was read: at once, in pieces, or token by token.
+  // If the store is packed (on a CPU, float32 or bfloat16 with the kernels), a token's hidden state
+  // is the same to the last bit for every batch and every chunking of its past.
   at::Tensor infer(const Weights& weights, const at::Tensor& ids, const KvStore& store,
                    const std::vector<KvSlice>& slices);
-  // Logits [rows, vocab] f32 of what infer returned, with the same promise.
+  // Returns logits [rows, vocab] f32 of hidden states from infer(), with the same guarantee.
   at::Tensor infer_logits(const Weights& weights, const at::Tensor& hidden);
-  // Inference keeps matrices packed as its products read them, and recorded steps on a GPU. Must be called when
-  // `weights` change or go.
+  // Frees the packed matrices and recorded GPU steps of `weights`. Must be called when they change
+  // or are freed.
   void forget_packed(const Weights& weights);
 
-  // Training. What backward needs; opaque to callers.
+  // Training: activations for backward, opaque to callers.
   struct Tape;
-  // `ids`: [tokens] i64 packed; `lengths`: tokens of each sequence (sum = tokens). Returns final-normed
-  // hidden states [tokens, hidden]. With `recompute` only each layer's input is kept.
+  // `ids`: [tokens] i64 packed; `lengths`: tokens of each sequence (sum = tokens). Returns
+  // final-normed hidden states [tokens, hidden]. With `recompute` only each layer's input is kept.
   at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths,
                      bool recompute, std::shared_ptr<Tape>& tape);
-  // The same without a tape (log probabilities, the teacher).
+  // The same without a tape, for log probabilities and teachers.
   at::Tensor forward(const Weights& weights, const at::Tensor& ids, const std::vector<int64_t>& lengths);
-  // `grad_hidden`: [tokens, hidden], the gradient at what forward returned. Adds into `gradients`
-  // (float32 tensors of the weights' shapes; what is undefined is frozen, and its gradient is not computed);
-  // consumes the tape.
+  // `grad_hidden`: [tokens, hidden], the gradient at the result of forward. Adds to `gradients`,
+  // float32 tensors of the weights' shapes; undefined ones are frozen and not computed. Consumes
+  // the tape.
   void backward(const Weights& weights, std::shared_ptr<Tape> tape, const at::Tensor& grad_hidden,
                 Weights& gradients);
 
@@ -71,7 +73,7 @@ class Decoder {
   CudaInference cuda_;
 };
 
-// Logits [rows, vocab] in float32 of hidden states [rows, hidden] (small inputs and sampling).
+// Returns logits [rows, vocab] f32 of hidden states [rows, hidden], for small inputs and sampling.
 at::Tensor logits(const at::Tensor& hidden, const at::Tensor& head);
 
 }  // namespace nlac

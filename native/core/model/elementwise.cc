@@ -5,7 +5,7 @@
 namespace nlac {
 namespace {
 
-// What intermediate results are held in: float32, or float64 when the model itself is float64.
+// The type of intermediate results: float32, or float64 if the model is float64.
 at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 at::Tensor inverse_rms(const at::Tensor& x, double eps) {

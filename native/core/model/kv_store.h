@@ -1,6 +1,6 @@
-// Where keys and values lie: numbered blocks of kBlockTokens tokens each, with all layers of these tokens together.
-// A text's cache is a list of block numbers (BlockTable); who holds which block is not known here
-// (core/generate/block_pool.h). Thread rule: the learner's thread.
+// Memory of keys and values: numbered blocks of kBlockTokens tokens, each with all layers of these
+// tokens. A text's cache is a list of block numbers (BlockTable). core/generate/block_pool.h
+// manages ownership. Thread rule: the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,7 +11,7 @@
 #include "core/cpu/kernels.h"
 #include "core/model/config.h"
 
-// Where the kernels of native/cuda run. A test compiles them, and what knows of them here, for the CPU.
+// The device of the kernels of native/cuda. A test compiles them, and their callers, for the CPU.
 #ifndef NLAC_KERNEL_DEVICE
 #define NLAC_KERNEL_DEVICE at::kCUDA
 #endif
@@ -30,23 +30,23 @@ class KvStore {
   // Bytes of a block of `config`'s model.
   static size_t block_bytes(const ModelConfig& config, at::ScalarType dtype);
 
-  // Makes room for blocks 0 … count - 1; what they hold is kept. Grows by doubling, but not beyond `limit`, unless
-  // `count` is.
+  // Makes room for blocks 0 … count - 1 and preserves their contents. Grows by doubling up to
+  // `limit`, or to `count` if that is larger.
   void reserve(int64_t count, int64_t limit);
   int64_t capacity() const { return blocks_.defined() ? blocks_.size(0) : 0; }
   void copy(int32_t from, int32_t to);
   void clear() { blocks_ = at::Tensor(); }
 
-  // Whether the blocks lie packed, for the kernels of core/cpu/kernels.h. Otherwise a block's part is plain
-  // [kv_heads, kBlockTokens, head_dim].
+  // Whether blocks are packed for the kernels of core/cpu/kernels.h. Otherwise a block's keys or
+  // values are plain [kv_heads, kBlockTokens, head_dim].
   bool packed() const;
 
-  // Where a block begins, and at what distance from there a layer's keys and values [kv_heads, kBlockTokens ·
-  // head_dim] do, in numbers of the store's type; where they are packed.
+  // Packed stores: where a block begins, and the offsets of a layer's keys and values [kv_heads,
+  // kBlockTokens · head_dim] in it, in elements of the store's type.
   void* block(int32_t number) const;
   int64_t keys_at(int64_t layer) const { return 2 * layer * part_size(); }
   int64_t values_at(int64_t layer) const { return (2 * layer + 1) * part_size(); }
-  // Of all blocks, where they are not packed: [capacity, kv_heads, kBlockTokens, head_dim], a view.
+  // Plain stores: a view of all blocks, [capacity, kv_heads, kBlockTokens, head_dim].
   at::Tensor plain_keys(int64_t layer) const { return plain(layer, 0); }
   at::Tensor plain_values(int64_t layer) const { return plain(layer, 1); }
 

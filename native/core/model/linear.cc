@@ -7,10 +7,10 @@
 namespace nlac {
 namespace {
 
-// Up to this many rows the product is bound by reading the weights, and libtorch repacks them first.
+// Up to this many rows reading the weights dominates, and libtorch would repack them first.
 constexpr int64_t few_rows = 64;
 
-// Whether the processor's own products of bfloat16 pairs take x.
+// Whether the bfloat16 pair kernels support x.
 bool by_pairs(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kBFloat16 && bf16::available();
 }
@@ -68,7 +68,7 @@ at::Tensor plain_forward(const at::Tensor& x, const at::Tensor& weight, const at
   return y;
 }
 
-// --- adapters: with h = scale · A x, y += B h --------------------------------------------------------
+// --- adapters: with h = scale · A x, y += B h ----------------------------------------------------
 
 // h of all parts side by side, [rows, parts * rank].
 at::Tensor adapter_down(const at::Tensor& x, const Adapter& adapter) {
@@ -101,7 +101,8 @@ void add_adapter(const at::Tensor& x, const Adapter& adapter, const at::Tensor& 
   }
 }
 
-// Adds to `grad_x` what reaches x through the adapter, and the gradients at A and B into those of `into`.
+// Adds to `grad_x` what reaches x through the adapter, and the gradients at A and B into those of
+// `into`.
 void add_adapter_backward(const at::Tensor& grad, const at::Tensor& x, const Adapter& adapter,
                           at::Tensor grad_x, const Adapter& into) {
   const at::Tensor down = adapter_down(x, adapter);

@@ -1,6 +1,6 @@
-// Rotary position tables for the four scalings that transformers calls default, linear, llama3 and yarn.
-// Every intermediate that transformers keeps in float32 is float32 here too: at position 10^5 one ulp of an
-// inverse frequency already turns the angle by 0.01.
+// Rotary position tables for the four scalings that transformers calls default, linear, llama3 and
+// yarn. Intermediates are float32 where they are in transformers: at position 10^5 one ulp of an
+// inverse frequency changes the angle by 0.01.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double two_pi = 2.0 * M_PI;
 
-// Llama 3 keeps short wavelengths, stretches long ones by the factor and blends those between.
+// Llama 3 keeps short wavelengths, stretches long ones by the factor, and interpolates between.
 void scale_llama3(const ModelConfig& config, float* frequency, int64_t count) {
   const float low = static_cast<float>(config.rope_low_freq_factor);
   const float high = static_cast<float>(config.rope_high_freq_factor);
@@ -29,8 +29,9 @@ void scale_llama3(const ModelConfig& config, float* frequency, int64_t count) {
   }
 }
 
-// YaRN (Peng et al. 2023): dimensions that turn more than beta_fast times within the original context keep
-// their frequency, those below beta_slow turns are stretched, a linear ramp joins them.
+// YaRN (Peng et al. 2023): dimensions that turn more than beta_fast times within the original
+// context keep their frequency, those below beta_slow turns are stretched, a linear ramp joins
+// them.
 void scale_yarn(const ModelConfig& config, float* frequency, int64_t count) {
   const auto dimension_of = [&](double turns) {
     const double context = static_cast<double>(config.rope_original_max_positions);

@@ -1,7 +1,7 @@
-// A decoder's parameters as torch tensors, fused the way the core computes: q, k and v in one matrix, gate
-// and up in one. Weights come in three kinds, each with heads or without: a plain model; an adapted one, a
-// model with adapters on it; and adapters alone, where the model's tensors are undefined. Thread rule: owned by
-// the learner's thread.
+// A decoder's parameters as torch tensors, fused as the core computes: q, k and v in one matrix,
+// gate and up in one. There are three kinds, each with or without heads: a plain model; an adapted
+// model, with adapters; and adapters alone, where the model's tensors are undefined. Thread rule:
+// owned by the learner's thread.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,7 +22,7 @@ namespace nlac {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// A tensor that the model does not have (a bias, q_norm, …) is undefined.
+// Tensors that the model lacks (a bias, q_norm, …) are undefined.
 struct LayerWeights {
   at::Tensor input_norm;      // [hidden]
   at::Tensor qkv;             // [(heads + 2 * kv_heads) * head_dim, hidden]
@@ -41,8 +41,8 @@ struct LayerWeights {
 inline constexpr std::array layer_adapters = {&LayerWeights::qkv_adapter, &LayerWeights::output_adapter,
                                               &LayerWeights::gate_up_adapter, &LayerWeights::down_adapter};
 
-// What reads the final hidden states besides the vocabulary matrix. A head is trained, averaged and saved like
-// any other parameter; a plain model has none.
+// Heads that read the final hidden states, besides the vocabulary matrix. They are trained,
+// averaged and saved like any other parameter. A plain model has none.
 enum class Heads {
   none,
   value,  // the value of the state before the token that is predicted; linear, begins at zero
@@ -61,16 +61,17 @@ struct Weights {
   TwinQ q;                // Heads::q
 
   bool adapted() const;
-  // The tensors that are trained, in a fixed order: the adapters' where there are any, else the model's, a tied
-  // head once; then heads. The optimizer and the EMA work on this list.
+  // The trained tensors in a fixed order: the adapters' if there are any, else the model's (a tied
+  // head once), then the heads'. The optimizer and the EMA use this list.
   std::vector<at::Tensor> list() const;
-  // Tensors of the same shapes, in another type, uninitialised / zeroed / copied; ties are kept.
+  // Tensors of the same shapes in another type: uninitialised, zeroed or copied. Ties are
+  // preserved.
   Weights like(at::ScalarType dtype, at::Device device) const;
   Weights zeros_like(at::ScalarType dtype) const;
   Weights copy_as(at::ScalarType dtype, at::Device device) const;
-  // The same tensors projection by projection, as views with their Hugging Face names (peft's, for adapters); a
-  // tied head is left out. The value head is value_head.weight and value_head.bias, Q heads are q_heads.I.advantage
-  // and q_heads.I.value.
+  // The same tensors as views, one per projection, with their Hugging Face names (peft's for
+  // adapters). A tied head is omitted. The value head is value_head.weight and value_head.bias, Q
+  // heads are q_heads.I.advantage and q_heads.I.value.
   NamedTensors named_views(const ModelConfig& config) const;
 
   Heads heads() const {
@@ -79,11 +80,12 @@ struct Weights {
   Weights without_heads() const;          // the same tensors
   void add_heads(Heads heads);            // as they begin, float32, if they are not there yet
   void take_heads(const Weights& other);  // those of another, shared
-  // Q heads as they begin on `model`: their maximum-entropy policy is its policy, their values are small and differ.
+  // Initialises the Q heads on `model`: their maximum-entropy policy is its policy, their values
+  // are small and differ.
   void reset_q_heads(const Weights& model) const;
 };
 
-// Allocates uninitialised weights of `config`; heads are float32 whatever `dtype` is.
+// Allocates uninitialised weights of `config`. Heads are always float32.
 Weights allocate_weights(const ModelConfig& config, at::ScalarType dtype, at::Device device,
                          Heads heads = Heads::none);
 
@@ -92,24 +94,24 @@ struct LoadedModel {
   Weights weights;  // in the type asked for; heads float32
 };
 
-// Loads an HF directory (config.json + safetensors) or a .gguf file. GGUF's interleaved q/k rows of the
-// llama architecture are put back into HF order. Every expected tensor must be there with its shape;
-// unexpected ones are an error, except known buffers (rotary_emb.inv_freq, a tied lm_head.weight) and heads
-// that are not asked for. `heads` that the directory does not have are made.
-// `dtype` is float32 or bfloat16. generation_config.json, if there, may add to eos_token_ids.
+// Loads an HF directory (config.json + safetensors) or a .gguf file. Interleaved q/k rows of GGUF's
+// llama architecture are converted to HF order. Every expected tensor must exist with its shape;
+// unexpected tensors are an error, except known buffers (rotary_emb.inv_freq, a tied
+// lm_head.weight) and heads that are not requested. Requested `heads` that the directory lacks are
+// initialised. `dtype` is float32 or bfloat16. generation_config.json may add to eos_token_ids.
 // Throws ERR_MODEL_NOT_FOUND, ERR_MODEL_FORMAT, ERR_IO, ERR_VALUE.
 LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device,
                        Heads heads = Heads::none);
 
-// A checksum of every tensor that load_model(path) reads: names, shapes, types and bytes as they are stored,
-// however a model is split into files. Throws as load_model does.
+// Returns a checksum of every tensor that load_model(path) reads: names, shapes, types and stored
+// bytes. It does not depend on how the model is split into files. Throws as load_model does.
 uint64_t model_checksum(const std::string& path);
 
 // Writes a safetensors file. Throws ERR_IO.
 void write_tensors(const std::string& path, const NamedTensors& tensors, at::ScalarType dtype = at::kFloat);
 
-// Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into `directory`.
-// Heads are left out: other programs take a plain model.
+// Writes config.json, model.safetensors (HF names, `dtype`) and generation_config.json into
+// `directory`. Heads are omitted, because other programs expect a plain model.
 void export_huggingface(const std::string& directory, const ModelConfig& config, const Weights& weights,
                         at::ScalarType dtype);
 

@@ -1,11 +1,12 @@
-// Products and sums keep their own roundings, so that every instruction set gives the same bits.
+// Products and sums are rounded separately, so that every instruction set gives the same bits.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "no-trapping-math", "fp-contract=off")
 #else
 #pragma STDC FP_CONTRACT OFF
 #endif
 
-// Vectors never cross a function that is not inlined, so their calling convention does not matter.
+// Vectors are never passed to a function that is not inlined, so their calling convention does not
+// matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #include "core/optim/kernels.h"
@@ -14,7 +15,7 @@
 
 #ifdef NLAC_X86_VARIANTS
 #include <immintrin.h>
-// GCC 12 takes its own intrinsics' deliberately undefined operands for a mistake.
+// GCC 12 warns of the deliberately undefined operands in its own intrinsics.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 

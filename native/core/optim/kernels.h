@@ -1,6 +1,6 @@
-// Loops over memory, one pass each, compiled for several instruction sets and chosen at run time. All of them
-// round alike (update_math.h), so a step has the same bits on every processor.
-// Thread rule: pure functions of their arguments; callers split the range.
+// Loops over memory, one pass each, compiled for several instruction sets and chosen at run time.
+// All round the same way (update_math.h), so a step has the same bits on every processor. Thread
+// rule: pure functions of their arguments; callers split the range.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace nlac::optim_kernels {
 
-// What an element is held in. bf16 travels as its 16 bits.
+// The type of an element. bf16 is passed as its 16 bits.
 enum class Held { f32, bf16 };
 
 struct Kernels {
@@ -21,13 +21,13 @@ struct Kernels {
                 const AdamWFactors& factors);
   // t ← t + tau·(o - t); `shadow` (may be null) gets t.
   void (*ema)(float* t, const void* o, Held online, void* shadow, Held held, int64_t count, float tau);
-  // The same of a bf16 target, rounded up or down at random, so that the expectation is the value itself.
-  // t[0] is the first of the eight elements of `counter`.
+  // The same for a bf16 target, with stochastic rounding. t[0] is the first of the eight elements
+  // of `counter`.
   void (*ema_rounded)(uint16_t* t, const void* o, Held online, int64_t count, float tau,
                       const Rounding& rounding, uint64_t counter);
 };
 
-// All that this processor runs, the fastest first.
+// The variants that this processor runs, the fastest first.
 const std::vector<const Kernels*>& all_kernels();
 inline const Kernels& kernels() { return *all_kernels().front(); }
 

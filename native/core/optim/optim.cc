@@ -1,6 +1,6 @@
-// One pass over memory each: the norm, the AdamW step (which also refreshes the compute copy, zeroes the
-// gradient and may take the moving average along) and the moving average (which also refreshes its shadow). On
-// the CPU through kernels.h, on a GPU through cuda/; what neither takes goes through libtorch's operators.
+// One pass over memory each: the norm, the AdamW step (which also updates the compute copy, zeroes
+// the gradient and may update the moving average) and the moving average (which also updates its
+// shadow). On the CPU by kernels.h, on a GPU by cuda/, otherwise by libtorch's operators.
 #include "core/optim/optim.h"
 
 #include <ATen/Parallel.h>
@@ -24,12 +24,13 @@ namespace {
 using optim_kernels::Held;
 using Tensors = std::vector<at::Tensor>;
 
-// Elements handed to a kernel at once. Fixed, so that sums do not depend on the number of threads; all that a
-// step holds of a block fits the second-level cache, where the moving average finds the master again.
+// Elements of one kernel call. Fixed, so that sums do not depend on the number of threads. A step's
+// data of a block fit the L2 cache, where the moving average reads the master again.
 constexpr int64_t block = 8192;
 constexpr uint64_t rounding_stream = 0x726F756E64;  // "round" in ASCII
 
-// Blocks of all tensors of a list, numbered through: one parallel loop serves small tensors and large.
+// Blocks of all tensors of a list, numbered consecutively: one parallel loop serves small and large
+// tensors.
 struct Blocks {
   std::vector<int64_t> first;  // block number at which tensor i starts; one entry more than tensors
 
@@ -53,7 +54,7 @@ struct Blocks {
   }
 };
 
-// --- checks --------------------------------------------------------------------------------------------
+// --- checks --------------------------------------------------------------------------------------
 
 bool is_f32(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; }
 bool is_bf16(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16; }
@@ -68,7 +69,7 @@ void check_pair(const char* what, size_t i, const at::Tensor& tensor, const at::
   NLAC_REQUIRE(tensor.is_contiguous(), "ERR_SHAPE", what, " ", i, " is not contiguous");
 }
 
-// What the others of a list are held against.
+// Checks a pair of tensors of two lists.
 void check_leading(const char* what, const Tensors& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     NLAC_REQUIRE(tensors[i].defined() && tensors[i].is_contiguous(), "ERR_SHAPE", what, " ", i,
@@ -93,7 +94,7 @@ void check_options(const AdamWOptions& options) {
 }
 
 void check_step(const Tensors& masters, const Tensors& compute, const Tensors& gradients,
-                const AdamWState& state, const TargetUpdate* update) {
+                const AdamWMoments& moments, const TargetUpdate* update) {
   const size_t count = masters.size();
   NLAC_REQUIRE(compute.size() == count && gradients.size() == count, "ERR_SHAPE", count, " masters, ",
                compute.size(), " compute copies and ", gradients.size(), " gradients");
@@ -104,19 +105,19 @@ void check_step(const Tensors& masters, const Tensors& compute, const Tensors& g
     NLAC_REQUIRE(is_f32(masters[i]) && is_f32(gradients[i]), "ERR_SHAPE", "master ", i,
                  " and its gradient must be float32");
   }
-  NLAC_REQUIRE(state.m.size() == state.v.size() && (state.m.empty() || state.m.size() == count), "ERR_SHAPE",
-               state.m.size(), " moments for ", count, " masters");
-  for (size_t i = 0; i < state.m.size(); ++i) {
-    check_pair("first moment", i, state.m[i], masters[i]);
-    check_pair("second moment", i, state.v[i], masters[i]);
-    NLAC_REQUIRE(is_f32(state.m[i]) && is_f32(state.v[i]), "ERR_SHAPE", "moments ", i, " must be float32");
+  NLAC_REQUIRE(moments.m.size() == moments.v.size() && (moments.m.empty() || moments.m.size() == count),
+               "ERR_SHAPE", moments.m.size(), " moments for ", count, " masters");
+  for (size_t i = 0; i < moments.m.size(); ++i) {
+    check_pair("first moment", i, moments.m[i], masters[i]);
+    check_pair("second moment", i, moments.v[i], masters[i]);
+    NLAC_REQUIRE(is_f32(moments.m[i]) && is_f32(moments.v[i]), "ERR_SHAPE", "moments ", i,
+                 " must be float32");
   }
   if (update == nullptr) return;
   check_tau(update->tau);
-  NLAC_REQUIRE(
-      update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
-      "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ", update->shadow.size(),
-      " shadows");
+  NLAC_REQUIRE(update->target.size() == count && (update->shadow.empty() || update->shadow.size() == count),
+               "ERR_SHAPE", count, " masters, ", update->target.size(), " targets and ",
+               update->shadow.size(), " shadows");
   for (size_t i = 0; i < count; ++i) {
     check_pair("target", i, update->target[i], masters[i]);
     NLAC_REQUIRE(is_f32(update->target[i]), "ERR_SHAPE", "target ", i, " must be float32");
@@ -127,7 +128,7 @@ void check_step(const Tensors& masters, const Tensors& compute, const Tensors& g
   }
 }
 
-// --- AdamW ---------------------------------------------------------------------------------------------
+// --- AdamW ---------------------------------------------------------------------------------------
 
 char* bytes_at(const at::Tensor& tensor, int64_t offset) {
   return static_cast<char*>(tensor.data_ptr()) + offset * static_cast<int64_t>(tensor.element_size());
@@ -151,7 +152,7 @@ double global_norm(const Tensors& gradients) {
   return std::sqrt(sum);
 }
 
-// All that a step changes, and by how much. `factors` has neither clip nor decay.
+// The tensors and factors of a step. `factors` has neither clip nor decay.
 struct Step {
   const Tensors &masters, &compute, &gradients, &m, &v;
   const TargetUpdate* update;
@@ -210,9 +211,9 @@ void step_with_operators(const Step& step) {
   }
 }
 
-// --- the moving average ----------------------------------------------------------------------------------
+// --- the moving average --------------------------------------------------------------------------
 
-// What one pass over memory does.
+// The tensors of one pass over memory.
 struct Averages {
   Tensors target;                       // f32 or bf16
   Tensors online;                       // f32 or bf16
@@ -236,19 +237,19 @@ void average_on_cpu(const Averages& lists, float tau, const Rounding& rounding) 
   });
 }
 
-// --- on a GPU --------------------------------------------------------------------------------------------
+// --- on a GPU ------------------------------------------------------------------------------------
 
 #ifdef NLAC_CUDA
 
 bool on_gpu(const at::Tensor& tensor) { return tensor.is_cuda(); }
 
 void check_cuda(cudaError_t error) {
-  NLAC_REQUIRE(error == cudaSuccess, "ERR_INTERNAL", "a CUDA kernel did not start: ",
-               cudaGetErrorString(error));
+  NLAC_REQUIRE(error == cudaSuccess, "ERR_INTERNAL",
+               "a CUDA kernel did not start: ", cudaGetErrorString(error));
 }
 
-// Norm, clip factor and update follow each other on the stream; the host waits once, for the norm, which it
-// returns. Gradients are zeroed, and nothing else is changed where the norm is not finite.
+// Norm, clip factor and update follow each other on the stream; the host waits once, for the norm,
+// which it returns. Gradients are zeroed, and nothing else is changed where the norm is not finite.
 double step_on_gpu(const Step& step) {
   const size_t count = step.masters.size();
   const auto floats = [](const at::Tensor& tensor) { return tensor.data_ptr<float>(); };
@@ -266,8 +267,8 @@ double step_on_gpu(const Step& step) {
   }
   const auto size = static_cast<int64_t>(count);
   const c10::cuda::CUDAGuard guard(step.masters[0].device());
-  const at::Tensor workspace = at::empty({cuda::adamw_workspace(tensors.data(), size)},
-                                         step.masters[0].options().dtype(at::kDouble));
+  const at::Tensor workspace =
+      at::empty({cuda::adamw_workspace(tensors.data(), size)}, step.masters[0].options().dtype(at::kDouble));
   check_cuda(cuda::adamw_step(tensors.data(), size, step.factors, step.max_grad_norm,
                               step.update == nullptr ? 0.0f : static_cast<float>(step.update->tau),
                               workspace.data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
@@ -286,9 +287,9 @@ void average_on_gpu(const Averages& lists, float tau, const Rounding& rounding) 
   std::vector<cuda::EmaTensor> tensors(lists.target.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor &target = lists.target[i], &online = lists.online[i], &shadow = lists.shadow[i];
-    tensors[i] = {target.data_ptr(),      online.data_ptr(), shadow.defined() ? shadow.data_ptr() : nullptr,
-                  target.numel(),         lists.first_counter[i],
-                  is_bf16(target),        is_bf16(online)};
+    tensors[i] = {target.data_ptr(), online.data_ptr(),      shadow.defined() ? shadow.data_ptr() : nullptr,
+                  target.numel(),    lists.first_counter[i], is_bf16(target),
+                  is_bf16(online)};
   }
   const c10::cuda::CUDAGuard guard(lists.target[0].device());
   check_cuda(cuda::ema_update(tensors.data(), static_cast<int64_t>(tensors.size()), tau, rounding,
@@ -308,19 +309,19 @@ void average_on_gpu(const Averages&, float, const Rounding&) {
 }  // namespace
 
 StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tensors& gradients,
-                      AdamWState& state, const AdamWOptions& options, const TargetUpdate* update) {
-  check_step(masters, compute, gradients, state, update);
+                      AdamWMoments& moments, const AdamWOptions& options, const TargetUpdate* update) {
+  check_step(masters, compute, gradients, moments, update);
   check_options(options);
   at::NoGradGuard no_grad;
-  // Whole or not at all: memory may run out midway.
-  Tensors m = state.m, v = state.v;
+  // All or nothing: memory may run out midway.
+  Tensors m = moments.m, v = moments.v;
   if (m.empty()) {
     for (const at::Tensor& w : masters) {
       m.push_back(at::zeros_like(w));
       v.push_back(at::zeros_like(w));
     }
   }
-  const auto t = static_cast<double>(state.steps + 1);
+  const auto t = static_cast<double>(moments.steps + 1);
   AdamWFactors factors{};
   factors.beta1 = static_cast<float>(options.beta1);
   factors.beta2 = static_cast<float>(options.beta2);
@@ -337,9 +338,9 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
             static_cast<float>(1 - options.learning_rate * options.weight_decay),
             options.max_grad_norm};
 
-  // Parameters are about to move: whatever is thrown from here on, the step counts as begun.
-  const AdamWState before = state;
-  const auto begin = [&] { state = {m, v, before.steps + 1}; };
+  // Parameters change from here on: if anything is thrown, the step counts as begun.
+  const AdamWMoments before = moments;
+  const auto begin = [&] { moments = {m, v, before.steps + 1}; };
 
   StepResult result;
   const bool plain = std::all_of(compute.begin(), compute.end(),
@@ -348,7 +349,7 @@ StepResult adamw_step(const Tensors& masters, const Tensors& compute, const Tens
     begin();
     result.grad_norm = step_on_gpu(step);
     result.skipped = !std::isfinite(result.grad_norm);
-    if (result.skipped) state = before;
+    if (result.skipped) moments = before;
     return result;
   }
   result.grad_norm = global_norm(gradients);
@@ -387,7 +388,7 @@ void ema_update(const Tensors& target, const Tensors& online, const Tensors& sha
   at::NoGradGuard no_grad;
   const bool cpu = target[0].is_cpu(), kernels = cpu || on_gpu(target[0]);
   Averages lists;
-  std::vector<size_t> left;  // tensors whose shadow is copied in the end
+  std::vector<size_t> left;  // tensors whose shadow is copied at the end
   uint64_t counter = 0;
   for (size_t i = 0; i < target.size(); ++i) {
     const at::Tensor low = shadow.empty() ? at::Tensor() : shadow[i];

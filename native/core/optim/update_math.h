@@ -1,6 +1,6 @@
-// An AdamW step and a step of the moving average, of a number or of a vector of numbers: what the loops of
-// kernels.h and the kernels of cuda/ share, so that all of them round alike. No product is fused with a sum:
-// nvcc is told here, and a host compiler must be (GCC: -ffp-contract=off). Needs no torch.
+// An AdamW step and an EMA step on a number or a vector of numbers. The loops of kernels.h and the
+// CUDA kernels share these, so that all round the same way. No product is fused with a sum: nvcc is
+// told here, a host compiler needs -ffp-contract=off. No torch.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct AdamWFactors {
   float epsilon;
 };
 
-// Where the bits of stochastic rounding come from. Element e of a tensor has 16 of those that philox
-// (random.h) gives for the tensor's first counter + e / 8: of word e % 8 / 2 the lower half where e is even,
-// else the upper one.
+// The source of the bits of stochastic rounding. Element e of a tensor takes 16 bits of philox
+// (random.h) at the tensor's first counter + e / 8: the lower half of word e % 8 / 2 if e is even,
+// else the upper.
 struct Rounding {
   uint64_t seed, stream;
 };
@@ -43,13 +43,13 @@ NLAC_UPDATE void adamw_moments(V& m, V& v, const V& g, const AdamWFactors& f) {
   v = times(v, f.beta2) + times(times(gradient, gradient), 1 - f.beta2);
 }
 
-// The weights after a step with the first moment m and the square root of the second.
+// Returns the parameters after a step, given the first moment m and the square root of the second.
 template <typename V>
 NLAC_UPDATE V adamw_weights(const V& w, const V& m, const V& root, const AdamWFactors& f) {
   return times(w, f.decay) - times(m, f.step) / (times(root, f.inverse_root_bias) + f.epsilon);
 }
 
-// t + tau·(o - t), counted from the nearer end, so that tau = 1 gives the online value exactly.
+// t + tau·(o - t), computed from the nearer end, so that tau = 1 gives the online value exactly.
 template <typename V>
 NLAC_UPDATE V mixed(const V& t, const V& o, float tau) {
   return tau < 0.5f ? t + times(o - t, tau) : o - times(o - t, 1 - tau);

@@ -21,7 +21,7 @@ void check(cudaError_t error) {
        "the sampler's GPU: ", cudaGetErrorString(error));
 }
 
-// Makes a device the thread's current one, and the former one again at its end.
+// Sets the thread's current device, and restores the former one in the destructor.
 class DeviceScope {
  public:
   explicit DeviceScope(int device) {
@@ -66,7 +66,7 @@ DeviceArray<T> zeroed_device_array(int64_t count, cudaStream_t stream) {
 
 }  // namespace
 
-// Its methods want the tree's device to be the current one.
+// Its methods require that the tree's device is current.
 class CudaSumTree::Memory {
  public:
   Memory(const TreeOptions& options, int device_number)
@@ -94,7 +94,8 @@ class CudaSumTree::Memory {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Room for `count` entries or draws, three words each, on both sides. What was there is lost.
+  // Allocates room for `count` entries or draws, three words each, on host and device. Contents are
+  // lost.
   void reserve(int64_t count) {
     check(cudaEventSynchronize(uploaded_.get()));
     if (count <= reserved_) return;
@@ -137,7 +138,7 @@ class CudaSumTree::Memory {
   }
   // From word `first` on, `count` words to the host.
   void download(int64_t first, int64_t count) { copy_out(host_.get() + first, words_.get() + first, count); }
-  // Waits for all that was asked of the device.
+  // Waits for all pending work of the device.
   template <typename T>
   void copy_out(T* to, const T* from, int64_t count) {
     check(
@@ -233,7 +234,7 @@ float CudaSumTree::max() {
 void CudaSumTree::sample(int64_t count, bool stratified, int32_t* indices, float* probabilities,
                          float* weights) {
   NLAC_REQUIRE(count >= 0, "ERR_VALUE", "count must not be negative");
-  // Without a draw there is none that could tell of an empty tree.
+  // Without draws, an empty tree must be detected here.
   if (count == 0) NLAC_REQUIRE(total() > 0, "ERR_EMPTY", "no leaf has a positive priority");
   if (count == 0) return;
   const DeviceScope scope(memory_->device);

@@ -1,7 +1,6 @@
-// The priority tree in a GPU's memory: entries and draws cross between host and device, the tree never
-// does. Uses the CUDA runtime alone. Not movable, not copyable: it owns its memory and its stream. Besides
-// what PriorityTree says, every method throws ERR_DEVICE for a fault of the device and ERR_OUT_OF_MEMORY.
-// Exists in the CUDA build only.
+// The priority tree in a GPU's memory. Only entries and draws cross between host and device. Uses
+// the CUDA runtime alone. Not movable, not copyable: it owns its memory and its stream. Besides the
+// errors of PriorityTree, every method throws ERR_DEVICE and ERR_OUT_OF_MEMORY. CUDA builds only.
 #pragma once
 
 #ifdef NLAC_CUDA
@@ -22,7 +21,7 @@ class CudaSumTree final : public PriorityTree {
  public:
   // On CUDA device number `device`. Throws ERR_VALUE too.
   CudaSumTree(const TreeOptions& options, int device);
-  // What a file held.
+  // From a file's contents.
   CudaSumTree(TreeState state, int device);
   ~CudaSumTree() override;
   CudaSumTree(const CudaSumTree&) = delete;

@@ -9,20 +9,19 @@
 namespace nlac {
 namespace {
 
-// Leaves to remember between refreshes: past these set() refreshes by itself, so that it needs no more
-// memory.
+// Maximum number of marked leaves. Beyond it set() refreshes, which bounds memory.
 constexpr size_t changed_limit = size_t{1} << 16;
 constexpr int64_t prefetch_ahead = 16;
 
-// Replaces each entry by its parent, and leaves each parent once. `marks` has a bit for every parent, all 0
-// before and after.
+// Replaces each entry by its parent, and leaves each parent once. `marks` has a bit for every
+// parent, all 0 before and after.
 void climb(std::vector<int32_t>& nodes, std::vector<uint64_t>& marks) {
   size_t kept = 0;
   for (const int32_t child : nodes) {
     const int32_t node = child / tree_fanout;
     uint64_t& word = marks[static_cast<size_t>(node) / 64];
     const uint64_t bit = uint64_t{1} << (node % 64);
-    nodes[kept] = node;  // overwritten unless it is new: a branch would be a guess
+    nodes[kept] = node;  // overwritten unless it is new; avoids an unpredictable branch
     kept += (word & bit) == 0 ? 1 : 0;
     word |= bit;
   }
@@ -74,7 +73,7 @@ void SumTree::refresh() {
   kernels_->write_masses(raw_.data(), options_.alpha, changed_.data(), count, tree_.data());
   bool whole = false;
   for (int level = 1; level < shape_.levels; ++level) {
-    // With as many changes as nodes nearly all are touched: finding out which costs more than making all.
+    // With as many changes as nodes, nearly all nodes are touched, and recomputing all is cheaper.
     const int64_t nodes = shape_.size[level - 1] / tree_fanout;
     whole = whole || static_cast<int64_t>(changed_.size()) >= nodes;
     if (!whole) climb(changed_, marks_);
@@ -90,7 +89,7 @@ void SumTree::refresh() {
   changed_.clear();
 }
 
-// Level by level, and of each only what has changed: an extreme mostly outlives a change below it.
+// Level by level, only changed nodes: most changes leave the extremes above them unchanged.
 void SumTree::refresh_extremes() {
   refresh();
   if (stale_.empty()) return;

@@ -1,6 +1,5 @@
-// The priority tree in the CPU's memory. set() writes priorities and remembers which; the sums over them, and the
-// extremes, are brought up to date once, by the next call that needs them, however many sets came before it.
-// Movable, not copyable.
+// The priority tree in the CPU's memory. set() writes priorities and marks them; the next call that
+// needs sums and extremes updates them once, for all sets before it. Movable, not copyable.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ class SumTree final : public PriorityTree {
   // Throws ERR_VALUE.
   explicit SumTree(const TreeOptions& options,
                    const tree_kernels::Kernels& kernels = tree_kernels::kernels());
-  // What a file held.
+  // From a file's contents.
   explicit SumTree(TreeState state, const tree_kernels::Kernels& kernels = tree_kernels::kernels());
 
   void set(const int32_t* indices, const float* priorities, int64_t count) override;
@@ -45,7 +44,8 @@ class SumTree final : public PriorityTree {
   double least_ = 0;               // the mass of the least positive priority; 0 when beta is
   // Leaves written since the last refresh, some perhaps twice; refresh() works in its memory.
   std::vector<int32_t> changed_;
-  // Nodes just above the leaves whose extremes are behind, some perhaps twice; as many as there are: all.
+  // Nodes just above the leaves whose extremes are behind, some perhaps twice; as many as there
+  // are: all.
   std::vector<int32_t> stale_;
   std::vector<uint64_t> marks_;  // one bit a node of a level; all 0 between refreshes
 };

@@ -6,7 +6,8 @@
 #include <immintrin.h>
 #endif
 
-// Vectors never cross a function that is not inlined, so their calling convention does not matter.
+// Vectors are never passed to a function that is not inlined, so their calling convention does not
+// matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 // Of two vectors of doubles; of floats.

@@ -1,6 +1,6 @@
-// The loops of the sum tree that are worth an instruction set of their own, chosen at run time. Each does to
-// many nodes or draws what sum_tree_math.h does to one, with the same bits. Needs no torch. Thread rule: pure
-// functions of their arguments and the memory these point to.
+// The hot loops of the sum tree, compiled per instruction set and chosen at run time. Each does for
+// many nodes or draws what sum_tree_math.h does for one, with the same bits. No torch. Thread rule:
+// pure functions of their arguments and the memory these point to.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,13 @@ struct Kernels {
                 float largest);
   // masses[leaf] = mass_of(raw[leaf], alpha) for each of `leaves` [count], which may repeat.
   void (*write_masses)(const float* raw, double alpha, const int32_t* leaves, int64_t count, double* masses);
-  // sums[node] = node_sum of its children, and the children's starts unless that is null, for each of `nodes`
-  // [count]; for nodes 0 … count - 1 when `nodes` is null.
+  // sums[node] = node_sum of its children, and the children's starts unless that is null, for each
+  // of `nodes` [count]; for nodes 0 … count - 1 when `nodes` is null.
   void (*write_sums)(const double* children, const int32_t* nodes, int64_t count, double* starts,
                      double* sums);
-  // min[node] = node_min of its `minima`, max[node] = node_max of its `maxima`, for the same nodes. Just above
-  // the leaves both are their priorities. Returns how many nodes it changed, which become the first of `nodes`.
+  // min[node] = node_min of its `minima`, max[node] = node_max of its `maxima`, for the same nodes.
+  // Just above the leaves both are their priorities. Returns how many nodes it changed, which
+  // become the first of `nodes`.
   int64_t (*write_extremes)(const float* minima, const float* maxima, int32_t* nodes, int64_t count,
                             float* min, float* max);
   // As SumTree::sample.
@@ -38,7 +39,7 @@ struct Kernels {
                  int32_t* indices, float* probabilities, float* weights);
 };
 
-// All that this processor runs, the fastest first.
+// The variants that this processor runs, the fastest first.
 const std::vector<const Kernels*>& all_kernels();
 inline const Kernels& kernels() { return *all_kernels().front(); }
 

@@ -1,12 +1,15 @@
-// The sum tree's arithmetic, the same on the CPU and in a CUDA kernel: masses, shape, node sums, descent.
-// All of it is additions in one fixed order, correctly rounded divisions, and products that are part of an
-// fma, which no compiler joins with what follows: so every processor gives the same bits.
+// The sum tree's arithmetic for the CPU and CUDA kernels: masses, shape, node sums, descent. It
+// consists of additions in a fixed order, correctly rounded divisions, and products that are part
+// of an fma, so that every processor gives the same bits.
 //
-// A node has 16 children that lie side by side. Level 0 holds the leaves' masses p^alpha, the last level
-// the root alone. A node's sum is always made from its children, never incremented, so it cannot drift.
-// Beside the masses of an inner node's children lie their starts: where each begins when they are laid end
-// to end. A draw needs the starts alone. A node's minimum and maximum are of priorities as they were set, and so
-// exact.
+// A node has 16 contiguous children. Level 0 holds the leaves' masses p^alpha, the last level the
+// root. A node's sum is always recomputed from its children, never incremented, so it cannot drift.
+// Each inner node also stores its children's starts: the running sums of their masses. A draw reads
+// only the starts. Minima and maxima are of the priorities as set, so they are exact.
+//
+// All levels lie in one array of doubles, the leaves first. Every level except the root's is padded
+// to whole nodes with 0, which is never drawn. Arrays for inner nodes (starts, minima, maxima) omit
+// the leaves and have the same layout otherwise.
 #pragma once
 
 #include <cmath>
@@ -22,9 +25,9 @@ constexpr int tree_fanout = 16;
 constexpr int tree_max_levels = 8;  // 2^27 leaves: 2^27, 2^23, 2^19, 2^15, 2^11, 2^7, 2^4, 1
 constexpr int64_t tree_max_capacity = int64_t{1} << 27;
 
-// All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to whole
-// nodes; padding is 0 and so is never drawn. What is kept for inner nodes only (starts, minima, maxima)
-// leaves out the leaves, and is otherwise laid out alike.
+// All levels lie in one array of doubles, the leaves first. Every level but the root's is padded to
+// whole nodes; padding is 0 and so is never drawn. What is kept for inner nodes only (starts,
+// minima, maxima) leaves out the leaves, and is otherwise laid out alike.
 struct TreeShape {
   int levels;                       // the root's level is levels - 1
   int64_t offset[tree_max_levels];  // where a level starts; multiples of 16
@@ -53,10 +56,10 @@ NLAC_HOST_DEVICE inline TreeShape make_tree_shape(int64_t capacity) {
   return shape;
 }
 
-// --- masses ------------------------------------------------------------------------------------------
+// --- masses --------------------------------------------------------------------------------------
 
-// log2 m = Σ log[k]·s^(2k+1) with s = (m - 1) / (m + 1), and 2^f = Σ exp[k]·f^k: the series, as far as they
-// matter to 1e-14 for m in [√½, √2) and |f| ≤ ½.
+// log2 m = Σ log[k]·s^(2k+1) with s = (m - 1) / (m + 1), and 2^f = Σ exp[k]·f^k, truncated at 1e-14
+// for m in [√½, √2) and |f| ≤ ½.
 struct PowerTerms {
   static constexpr int logs = 9, exps = 12;
   double log[logs], exp[exps];
@@ -77,11 +80,11 @@ constexpr uint64_t power_one = 0x3FF0000000000000;
 constexpr uint64_t power_two_52 = 0x4330000000000000;
 constexpr double power_shift = 0x1.8p52;   // added to a small number, leaves its integer part in the low bits
 constexpr double power_least = 0x1p-1022;  // so that what is positive stays positive
-// The largest log2 of a mass: the sum of 2^27 such is still finite.
+// The largest log2 of a mass. The sum of 2^27 such masses is finite.
 constexpr double power_largest_log = 996;
 
-// base^exponent to about 1e-14 for a normal base > 0 and exponent·log2 base ≤ 996; never below 2^-1022, and
-// exactly 1 for base 1 or exponent 0.
+// base^exponent to about 1e-14 for a normal base > 0 and exponent·log2 base ≤ 996; never below
+// 2^-1022, and exactly 1 for base 1 or exponent 0.
 NLAC_HOST_DEVICE inline double power(double base, double exponent) {
   constexpr PowerTerms terms = make_power_terms();
   uint64_t bits;
@@ -110,22 +113,22 @@ NLAC_HOST_DEVICE inline double power(double base, double exponent) {
   return result * scale;
 }
 
-// p^alpha, 0 for priority 0 whatever alpha: a leaf never set is never drawn.
+// Returns p^alpha, and 0 for priority 0 and every alpha: a leaf that was never set is never drawn.
 NLAC_HOST_DEVICE inline double mass_of(float priority, double alpha) {
   if (!(priority > 0)) return 0;
   return alpha == 1 ? static_cast<double>(priority) : power(priority, alpha);
 }
 
-// The importance weight of a leaf of mass `mass`: (n·P)^-beta over its maximum. n and the total cancel, the
-// rarest leaf gets 1. `least` is 0 where beta is.
+// Returns the importance weight of a leaf of mass `mass`: (n·P)^-beta over its maximum. n and the
+// total cancel; the rarest leaf gets 1. `least` is 0 if beta is.
 NLAC_HOST_DEVICE inline float weight_of(double mass, double least, double beta) {
   return least > 0 ? static_cast<float>(power(mass / least, -beta)) : 1.0f;
 }
 
-// --- nodes -------------------------------------------------------------------------------------------
+// --- nodes ---------------------------------------------------------------------------------------
 
-// Makes of 16 masses their running sums: each half's sums, then the lower half's total added to the upper
-// half, halves of 2, 4, 8 and 16. So they never decrease, and stay the same exactly where a mass is 0.
+// Replaces 16 masses by their running sums: for halves of 2, 4, 8 and 16, adds the lower half's
+// total to the upper half. So they never decrease, and are equal exactly where a mass is 0.
 NLAC_HOST_DEVICE inline void running_sums(double* x) {
   for (int half = 1; half < tree_fanout; half *= 2) {
     for (int i = half; i < tree_fanout; ++i) {
@@ -134,8 +137,8 @@ NLAC_HOST_DEVICE inline void running_sums(double* x) {
   }
 }
 
-// The masses' sum; `starts` [16] gets where each child starts, +inf from where on no mass follows, so that no
-// target reaches there. Null: not wanted.
+// Returns the masses' sum. `starts` [16] (null: not needed) receives where each child starts, and
+// +inf after the last mass, so that no target falls there.
 NLAC_HOST_DEVICE inline double node_sum(const double* children, double* starts) {
   double sums[tree_fanout];
   for (int i = 0; i < tree_fanout; ++i) sums[i] = children[i];
@@ -166,8 +169,9 @@ NLAC_HOST_DEVICE inline float node_max(const float* children) {
   return max;
 }
 
-// Finds the inner child in which `target` ≥ 0 falls and leaves in `target` what remains of it there: the last
-// whose start is not past it. Its mass is positive, also where rounding has put the target past the end.
+// Returns the inner child in which `target` ≥ 0 falls, the last whose start is not past it, and
+// subtracts its start from `target`. Its mass is positive, also if rounding has put the target past
+// the end.
 NLAC_HOST_DEVICE inline int choose_child(const double* starts, double* target) {
   int chosen = 0;
   for (int step = tree_fanout / 2; step > 0; step /= 2) chosen += starts[chosen + step] <= *target ? step : 0;
@@ -175,7 +179,7 @@ NLAC_HOST_DEVICE inline int choose_child(const double* starts, double* target) {
   return chosen;
 }
 
-// The leaf, of a node's 16 masses, in which `target` ≥ 0 falls; of positive mass likewise.
+// Returns the leaf, of a node's 16 masses, in which `target` ≥ 0 falls. Its mass is positive too.
 NLAC_HOST_DEVICE inline int choose_leaf(const double* masses, double target) {
   double sums[tree_fanout];
   for (int i = 0; i < tree_fanout; ++i) sums[i] = masses[i];
@@ -186,17 +190,17 @@ NLAC_HOST_DEVICE inline int choose_leaf(const double* masses, double target) {
   return chosen;
 }
 
-// --- set() by many threads at once -------------------------------------------------------------------
+// --- set() by many threads at once ---------------------------------------------------------------
 //
-// Two passes over the entries, every thread any entries in any order, with all of the first pass done before
-// the second begins. The first finds for each leaf the last entry that names it, and counts for each node how
-// many of its children will change. In the second the winners write their leaves and climb: whoever brings a
-// node's last changed child makes its sum and goes on, everyone else stops. So each touched node is made
-// once, from finished children.
+// Two passes over the entries, in any order by any threads; the first ends before the second
+// begins. The first finds the last entry for each leaf, and counts how many children of each node
+// will change. In the second, these entries write their leaves and climb: the thread that brings a
+// node's last changed child computes the node's sum and continues, the others stop. So each touched
+// node is computed once, from finished children.
 //
-// `Atomics` supplies add, subtract and maximum(uint32_t*, n), which return the old value, and take(uint32_t*,
-// n), which turns n into 0 and says whether it did. subtract also orders memory both ways, and read(double* or
-// float*) sees what other threads wrote before their subtract.
+// `Atomics` supplies add, subtract and maximum(uint32_t*, n), which return the old value, and
+// take(uint32_t*, n), which turns n into 0 and says whether it did. subtract also orders memory
+// both ways, and read(double* or float*) sees what other threads wrote before their subtract.
 
 struct TreeMemory {
   double* tree;       // [shape.total]
@@ -248,19 +252,19 @@ NLAC_HOST_DEVICE inline void write_leaf(const TreeShape& shape, const TreeMemory
   }
 }
 
-// --- draws -------------------------------------------------------------------------------------------
+// --- draws ---------------------------------------------------------------------------------------
 
 // The sampler's own stream of the run's randomness ("replay" in ASCII).
 constexpr uint64_t draw_stream = 0x7265706C6179;
 
-// Where draw `index` of `count` looks, given its uniform number in [0, 1).
+// Returns the target of draw `index` of `count`, given its uniform number in [0, 1).
 NLAC_HOST_DEVICE inline double draw_target(double uniform, int64_t index, int64_t count, bool stratified,
                                            double total) {
   return stratified ? fma(static_cast<double>(index) + uniform, total / static_cast<double>(count), 0.0)
                     : fma(uniform, total, 0.0);
 }
 
-// The leaf under `target`.
+// Returns the leaf at `target`.
 NLAC_HOST_DEVICE inline int64_t descend(const double* tree, const double* starts, const TreeShape& shape,
                                         double target) {
   int64_t node = 0;

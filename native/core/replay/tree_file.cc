@@ -20,8 +20,8 @@ namespace {
 constexpr char file_magic[8] = {'N', 'L', 'A', 'C', 'T', 'R', 'E', 'E'};
 constexpr uint64_t file_version = 1;
 
-// Little-endian, followed by `stored` float32 priorities, zero bytes up to a multiple of eight, and the
-// checksum of everything before it. Leaves past `stored` are 0.
+// Little-endian, followed by `stored` float32 priorities, zero bytes up to a multiple of eight, and
+// the checksum of everything before it. Leaves past `stored` are 0.
 struct FileHeader {
   char magic[8];
   uint64_t version;

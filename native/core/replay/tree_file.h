@@ -1,4 +1,4 @@
-// The file a priority tree is saved in. Needs no torch. Thread rule: pure functions of their arguments and
+// The file of a saved priority tree. No torch. Thread rule: pure functions of their arguments and
 // the file.
 #pragma once
 
@@ -16,9 +16,9 @@ struct TreeState {
   ZeroedMemory<float> priorities;  // [capacity], padded to whole nodes
 };
 
-// `priorities` [capacity], padded to whole nodes with 0. Written beside and renamed. Throws ERR_IO.
+// `priorities` [capacity], padded to whole nodes with 0. Written atomically. Throws ERR_IO.
 void save_tree(const std::string& path, const TreeOptions& options, uint64_t draws, const float* priorities);
-// Throws ERR_IO, ERR_CHECKPOINT; what it returns a tree can hold.
+// Throws ERR_IO, ERR_CHECKPOINT. The result is valid for a tree.
 TreeState load_tree(const std::string& path);
 
 }  // namespace nlac

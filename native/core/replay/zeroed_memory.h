@@ -1,5 +1,5 @@
-// A large array that starts as zeros and takes memory only where it has been touched, aligned to a page, in
-// huge pages where the system has them (a walk through a tree misses the TLB less). Movable, not copyable.
+// A large zeroed array that uses memory only where it was touched. Page aligned, in huge pages if
+// available (fewer TLB misses in a descent). Movable, not copyable.
 #pragma once
 
 #include <sys/mman.h>

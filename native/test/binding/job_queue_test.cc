@@ -121,7 +121,8 @@ TEST_CASE("the last job waits for every abandonment, however long one takes") {
   for (int i = 0; i < 3; ++i)
     REQUIRE(queue.push(job([held = token()] {},
                            [&, i] {
-                             // The thread is free from here on: it would run the last job now if it were there to be found.
+                             // The thread is free from here on: it would run the last job now if it
+                             // were there to be found.
                              if (i == 0) proceed.count_down();
                              for (int waited = 0; waited < 20 && !last_ran; ++waited)
                                std::this_thread::sleep_for(1ms);

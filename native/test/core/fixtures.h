@@ -56,7 +56,8 @@ class Scratch {
   std::string path_;
 };
 
-// The code of the nlac::Error that `call` throws, "none" when it throws none. `message`: what it says.
+// The code of the nlac::Error that `call` throws, "none" when it throws none. `message`: what it
+// says.
 template <typename Call>
 std::string code_of(Call call, std::string* message = nullptr) {
   try {

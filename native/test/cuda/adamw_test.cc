@@ -23,9 +23,10 @@ constexpr AdamWFactors factors{0, 0, 0.9f, 0.999f, 1e-2f, 1.5f, 1e-8f};  // with
 enum Part { w, m, v, g, compute, target, shadow, parts };
 bool is_bf16(int part) { return part == compute || part == shadow; }
 
-// Parameters on the device and their twins here, all parts of each. A part starts `shift` elements into its
-// memory, so that with shift 1 no vector is aligned, and a number follows the last, which must stay as it is.
-// Of three tensors one has no bf16 copy, one no moving average, and two have no shadow.
+// Parameters on the device and their twins here, all parts of each. A part starts `shift` elements
+// into its memory, so that with shift 1 no vector is aligned, and a number follows the last, which
+// must stay as it is. Of three tensors one has no bf16 copy, one no moving average, and two have no
+// shadow.
 struct Parameters {
   struct Tensor {
     int64_t count;

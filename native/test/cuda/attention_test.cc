@@ -21,7 +21,8 @@ struct Shape {
   std::vector<int> lengths;  // tokens that each text's query sees
 };
 
-// Texts whose blocks lie in a store in no order, with another layer's between them, queries in rows of something wider.
+// Texts whose blocks lie in a store in no order, with another layer's between them, queries in rows
+// of something wider.
 struct Texts {
   Shape shape;
   int64_t width = 1, blocks = 0, stride, part, q_stride;
@@ -99,13 +100,22 @@ struct Texts {
                           is_bf16);
     const int64_t bytes = is_bf16 ? 2 : 4;
     const cuda::KvBlocks kv{on_store.as<char>() + keys_at * part * bytes,
-                            on_store.as<char>() + values_at * part * bytes, stride, shape.kv_heads,
-                            shape.head_dim, is_bf16};
-    const cuda::Queries queries{on_q.data(), q_stride, output.data(), texts, shape.heads,
-                                on_rows.as<int32_t>(), on_lengths.as<int32_t>(), on_tables.as<int32_t>(),
+                            on_store.as<char>() + values_at * part * bytes,
+                            stride,
+                            shape.kv_heads,
+                            shape.head_dim,
+                            is_bf16};
+    const cuda::Queries queries{on_q.data(),
+                                q_stride,
+                                output.data(),
+                                texts,
+                                shape.heads,
+                                on_rows.as<int32_t>(),
+                                on_lengths.as<int32_t>(),
+                                on_tables.as<int32_t>(),
                                 width};
-    const OnDevice workspace(std::vector<float>(
-        static_cast<size_t>(cuda::attention_workspace(queries, kv, splits))));
+    const OnDevice workspace(
+        std::vector<float>(static_cast<size_t>(cuda::attention_workspace(queries, kv, splits))));
     REQUIRE(cuda::attend(queries, kv, splits, workspace.as<float>(), nullptr) == cudaSuccess);
     return output.floats();
   }
@@ -131,16 +141,11 @@ struct Texts {
 TEST_CASE("cuda: a query attends to its text, whatever the heads, the lengths and the parts") {
   if (!has_device()) return;
   const Shape shapes[] = {
-      {1, 1, 8, {1}},
-      {3, 3, 64, {1, 15, 16, 17}},
-      {9, 3, 64, {33, 0, 200}},
-      {7, 1, 128, {65, 1, 130}},
-      {8, 2, 128, {300}},
-      {28, 4, 128, {95, 31}},
-      {11, 1, 40, {70, 16}},
-      {4, 2, 72, {48, 5}},
-      {16, 1, 256, {19, 64}},
-      {2, 2, 136, {81}},
+      {1, 1, 8, {1}},           {3, 3, 64, {1, 15, 16, 17}},
+      {9, 3, 64, {33, 0, 200}}, {7, 1, 128, {65, 1, 130}},
+      {8, 2, 128, {300}},       {28, 4, 128, {95, 31}},
+      {11, 1, 40, {70, 16}},    {4, 2, 72, {48, 5}},
+      {16, 1, 256, {19, 64}},   {2, 2, 136, {81}},
   };
   for (const Shape& shape : shapes) {
     const Texts texts(shape);
@@ -203,8 +208,8 @@ TEST_CASE("cuda: queries are turned, keys and values stored where they belong") 
     bool normed;
   };
   constexpr float eps = 1e-6f;
-  for (const Rotated& shape : {Rotated{4, 2, 64, false}, {3, 1, 128, true}, {2, 2, 8, true}, {1, 1, 72, false},
-                               {2, 1, 256, true}}) {
+  for (const Rotated& shape :
+       {Rotated{4, 2, 64, false}, {3, 1, 128, true}, {2, 2, 8, true}, {1, 1, 72, false}, {2, 1, 256, true}}) {
     for (const bool is_bf16 : {false, true}) {
       CAPTURE(shape.head_dim);
       CAPTURE(is_bf16);
@@ -218,14 +223,20 @@ TEST_CASE("cuda: queries are turned, keys and values stored where they belong") 
       const int64_t part = shape.kv_heads * cuda::kBlockTokens * d, stride = 2 * part;
       const std::vector<float> before(static_cast<size_t>(3 * stride), 99);
 
-      const OnDevice on_qkv(qkv, is_bf16), on_q_norm(q_norm, is_bf16), on_k_norm(k_norm, is_bf16), on_cos(cos),
-          on_sin(sin), on_positions(positions), on_places(places), store(before, is_bf16);
-      const cuda::KvBlocks blocks{store.data(), store.as<char>() + part * (is_bf16 ? 2 : 4), stride,
-                                  shape.kv_heads, d, is_bf16};
-      const cuda::ProjectedRows given{on_qkv.data(), rows, shape.heads,
+      const OnDevice on_qkv(qkv, is_bf16), on_q_norm(q_norm, is_bf16), on_k_norm(k_norm, is_bf16),
+          on_cos(cos), on_sin(sin), on_positions(positions), on_places(places), store(before, is_bf16);
+      const cuda::KvBlocks blocks{
+          store.data(), store.as<char>() + part * (is_bf16 ? 2 : 4), stride, shape.kv_heads, d, is_bf16};
+      const cuda::ProjectedRows given{on_qkv.data(),
+                                      rows,
+                                      shape.heads,
                                       shape.normed ? on_q_norm.data() : nullptr,
-                                      shape.normed ? on_k_norm.data() : nullptr, eps, on_cos.as<float>(),
-                                      on_sin.as<float>(), on_positions.as<int32_t>(), on_places.as<int32_t>()};
+                                      shape.normed ? on_k_norm.data() : nullptr,
+                                      eps,
+                                      on_cos.as<float>(),
+                                      on_sin.as<float>(),
+                                      on_positions.as<int32_t>(),
+                                      on_places.as<int32_t>()};
       REQUIRE(cuda::rotate_and_store(given, blocks, nullptr) == cudaSuccess);
 
       const auto turned = [&](const float* x, const std::vector<float>& norm, int32_t position) {
@@ -233,8 +244,7 @@ TEST_CASE("cuda: queries are turned, keys and values stored where they belong") 
         if (shape.normed) {
           double squares = 0;
           for (const double value : values) squares += value * value;
-          for (int i = 0; i < d; ++i)
-            values[i] = values[i] / std::sqrt(squares / d + double{eps}) * norm[i];
+          for (int i = 0; i < d; ++i) values[i] = values[i] / std::sqrt(squares / d + double{eps}) * norm[i];
         }
         for (int i = 0; i < half; ++i) {
           const double c = cos[position * half + i], s = sin[position * half + i];
@@ -254,7 +264,8 @@ TEST_CASE("cuda: queries are turned, keys and values stored where they belong") 
       for (int row = 0; row < rows; ++row) {
         const float* of_row = qkv.data() + row * all_heads * d;
         for (int head = 0; head < shape.heads; ++head)
-          compare(got.data() + (row * all_heads + head) * d, turned(of_row + head * d, q_norm, positions[row]));
+          compare(got.data() + (row * all_heads + head) * d,
+                  turned(of_row + head * d, q_norm, positions[row]));
         if (places[row] < 0) continue;
         for (int head = 0; head < shape.kv_heads; ++head) {
           const int64_t at = places[row] / 16 * stride + (head * 16 + places[row] % 16) * d;

@@ -34,7 +34,9 @@ class OnDevice {
  public:
   template <typename T>
   explicit OnDevice(const std::vector<T>& values) : OnDevice(values.data(), values.size() * sizeof(T)) {}
-  OnDevice(const std::vector<float>& values, bool is_bf16) : OnDevice(held(values, is_bf16)) { bf16_ = is_bf16; }
+  OnDevice(const std::vector<float>& values, bool is_bf16) : OnDevice(held(values, is_bf16)) {
+    bf16_ = is_bf16;
+  }
   OnDevice(const OnDevice&) = delete;
   ~OnDevice() { cudaFree(memory_); }
 
@@ -90,8 +92,8 @@ inline std::vector<float> numbers(int64_t count, uint64_t stream, float scale = 
   return values;
 }
 
-// |got - expected| where it is more than so many roundings to the type leave, of the larger of |expected| and 1; else 0.
-// Infinite for what is not a number.
+// |got - expected| where it is more than so many roundings to the type leave, of the larger of
+// |expected| and 1; else 0. Infinite for what is not a number.
 inline double excess(double got, double expected, bool is_bf16, int roundings = 1) {
   const double unit = is_bf16 ? 0x1p-8 : 2e-6;
   const double difference = std::abs(got - expected);

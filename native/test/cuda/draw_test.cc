@@ -1,4 +1,5 @@
-// Tokens drawn on a GPU, against a plain way that sorts, in float64; test/cuda/inference compares them with the CPU's.
+// Tokens drawn on a GPU, against a plain way that sorts, in float64; test/cuda/inference compares
+// them with the CPU's.
 #include "cuda/draw.h"
 
 #include <doctest/doctest.h>
@@ -65,7 +66,7 @@ std::vector<int32_t> ids(const Logits& row, const std::vector<cuda::TokenDraw>& 
   return ids;
 }
 
-// --- the plain way -------------------------------------------------------------------------------------------
+// --- the plain way -------------------------------------------------------------------------------
 
 Logits changed(Logits row, const cuda::TokenDraw& draw, const Mask& masks) {
   const auto vocab = static_cast<int64_t>(row.size());
@@ -122,7 +123,8 @@ double log_prob(const Logits& row, int32_t id) {
   return row[static_cast<size_t>(id)] - top - std::log(sum);
 }
 
-// Whether the number lies in the token's share when the probabilities are laid end to end, up to roundings.
+// Whether the number lies in the token's share when the probabilities are laid end to end, up to
+// roundings.
 bool fits(const std::vector<double>& probabilities, uint64_t number, int32_t id) {
   if (id < 0 || static_cast<size_t>(id) >= probabilities.size()) return false;
   const double begin = std::accumulate(probabilities.begin(), probabilities.begin() + id, 0.0);
@@ -326,7 +328,8 @@ TEST_CASE("cuda: masks that leave one id, or none, or only such as have no proba
       draws.push_back(draw);
   CHECK(ids(row, draws, masks) ==
         std::vector<int32_t>{-1, -1, -1, -1, 69, 69, 69, 69, -1, -1, -1, -1, 69, 69, 69, 69});
-  // A forced id is taken whatever the mask says; a logit that may not come must be finite all the same.
+  // A forced id is taken whatever the mask says; a logit that may not come must be finite all the
+  // same.
   cuda::TokenDraw forced = with(0, 0, 1);
   forced.forced = 7;
   const auto taken = drawn(row, vocab, {forced}, masks);
@@ -340,7 +343,7 @@ TEST_CASE("cuda: masks that leave one id, or none, or only such as have no proba
 
 TEST_CASE("cuda: no draws are no work, and what cannot be drawn from is refused") {
   CHECK(cuda::draw_tokens({nullptr, 8, nullptr, 0, nullptr, nullptr}, nullptr) == cudaSuccess);
-  for (const int64_t vocab : {int64_t{0}, cuda::largest_drawn_vocab + 1})
+  for (const int64_t vocab : {int64_t{0}, cuda::max_drawn_vocab + 1})
     CHECK(cuda::draw_tokens({nullptr, vocab, nullptr, 1, nullptr, nullptr}, nullptr) ==
           cudaErrorInvalidValue);
 }

@@ -20,8 +20,8 @@ namespace {
 
 constexpr Rounding rounding{77, 5};
 
-// A tensor on the device and its twin here. They start `shift` elements into their memory, so that with
-// shift 1 no vector is aligned, and a number follows the last, which must stay as it is.
+// A tensor on the device and its twin here. They start `shift` elements into their memory, so that
+// with shift 1 no vector is aligned, and a number follows the last, which must stay as it is.
 class Twins {
  public:
   Twins(const std::vector<float>& values, bool is_bf16, int64_t shift)
@@ -46,7 +46,7 @@ class Twins {
 std::vector<float> averaged(const std::vector<float>& online, float tau) {
   const OnDevice target(std::vector<float>(online.size()), true), there(online);
   const cuda::EmaTensor tensor{target.data(), there.data(), nullptr, static_cast<int64_t>(online.size()), 0,
-                               true, false};
+                               true,          false};
   REQUIRE(cuda::ema_update(&tensor, 1, tau, rounding, nullptr) == cudaSuccess);
   return target.floats();
 }

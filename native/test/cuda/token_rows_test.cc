@@ -1,5 +1,5 @@
-// The token rows' kernel against the definitions in float64, for rows that end anywhere in a vector, or in what
-// a block or a cluster takes at a time.
+// The token rows' kernel against the definitions in float64, for rows that end anywhere in a
+// vector, or in what a block or a cluster takes at a time.
 #include "cuda/token_rows.h"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ const Divergence divergences[] = {
     {DivergenceKind::reverse_kl, 0},        {DivergenceKind::jensen_shannon, 0.5},
     {DivergenceKind::jensen_shannon, 0.02}, {DivergenceKind::jensen_shannon, 0.9}};
 
-// --- definitions ---------------------------------------------------------------------------------------
+// --- definitions ---------------------------------------------------------------------------------
 
 using Row = std::vector<double>;
 
@@ -134,7 +134,7 @@ TargetResult target_of(const RowLoss& loss, const Row& x, const Target& target) 
   return result;
 }
 
-// --- rows on the device --------------------------------------------------------------------------------
+// --- rows on the device --------------------------------------------------------------------------
 
 enum class Form { f32, bf16, in_place, none };
 

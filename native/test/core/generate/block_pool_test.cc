@@ -1,4 +1,5 @@
-// The pool against a naive one: a list of all blocks that are held or named, searched from end to end.
+// The pool against a naive one: a list of all blocks that are held or named, searched from end to
+// end.
 #include "core/generate/block_pool.h"
 
 #include <doctest/doctest.h>
@@ -25,7 +26,8 @@ struct Text {
 // The naive memory: of every block that was filled, all tokens up to its end.
 using Contents = std::map<BlockPool::Block, Tokens>;
 
-// Takes what is found and adds blocks for the rest, as the engine does; false when there is no room.
+// Takes what is found and adds blocks for the rest, as the engine does; false when there is no
+// room.
 bool take(BlockPool& pool, Text& text, Contents& contents) {
   const auto match = pool.find(text.tokens, static_cast<int64_t>(text.tokens.size()));
   text.blocks = match.blocks;

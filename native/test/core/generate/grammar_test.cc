@@ -1,4 +1,5 @@
-// Masks against a naive one: of every token, whether some text that fits begins with what is written and the token.
+// Masks against a naive one: of every token, whether some text that fits begins with what is
+// written and the token.
 #include "core/generate/grammar.h"
 
 #include <doctest/doctest.h>
@@ -78,7 +79,8 @@ void check_masks(const std::vector<std::string>& tokens, const std::string& gram
 }
 
 // All texts over `letters` of up to `longest` that `fits` holds of.
-Language texts(const std::string& letters, size_t longest, const std::function<bool(const std::string&)>& fits) {
+Language texts(const std::string& letters, size_t longest,
+               const std::function<bool(const std::string&)>& fits) {
   Language language;
   std::vector<std::string> layer{""};
   for (size_t length = 0;; ++length) {
@@ -100,7 +102,8 @@ std::vector<std::string> vocabulary(const std::string& letters, bool bytes, uint
     for (const char letter : letters) tokens.emplace_back(1, letter);
   while (tokens.size() < letters.size() + 40) {
     std::string token;
-    for (size_t length = 1 + numbers() % 4; length > 0; --length) token += letters[numbers() % letters.size()];
+    for (size_t length = 1 + numbers() % 4; length > 0; --length)
+      token += letters[numbers() % letters.size()];
     tokens.push_back(token);
   }
   tokens.emplace_back();  // a row of padding
@@ -128,7 +131,8 @@ TEST_CASE("a mask has the tokens that some text goes on with, and no others") {
     const Language language =
         texts(letters, 7, [&](const std::string& text) { return std::regex_match(text, expected); });
     for (uint64_t seed = 0; seed < 6; ++seed)
-      check_masks(vocabulary(letters, seed % 2 == 0, seed), R"({"regex": ")" + pattern + "\"}", language, seed);
+      check_masks(vocabulary(letters, seed % 2 == 0, seed), R"({"regex": ")" + pattern + "\"}", language,
+                  seed);
   }
 }
 
@@ -140,7 +144,8 @@ TEST_CASE("a token is judged by itself, not by one that it holds") {
 TEST_CASE("a mask of a schema has the tokens that some value goes on with") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> schemas = {
       {R"({"enum": ["ab", "abc", "b"]})", {"\"ab\"", "\"abc\"", "\"b\""}},
-      {R"({"type": "array", "items": {"const": 1}, "minItems": 1, "maxItems": 3})", {"[1]", "[1, 1]", "[1, 1, 1]"}},
+      {R"({"type": "array", "items": {"const": 1}, "minItems": 1, "maxItems": 3})",
+       {"[1]", "[1, 1]", "[1, 1, 1]"}},
       {R"({"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "null"}}, "required": ["a"]})",
        {R"({"a": true})", R"({"a": false})", R"({"a": true, "b": null})", R"({"a": false, "b": null})"}},
       {R"({"type": "integer", "minimum": 8, "maximum": 12})", {"8", "9", "10", "11", "12"}},
@@ -150,8 +155,8 @@ TEST_CASE("a mask of a schema has the tokens that some value goes on with") {
     for (const char c : schema) quoted += c == '"' ? "\\\"" : std::string(1, c);
     const Language language(values.begin(), values.end());
     for (uint64_t seed = 0; seed < 6; ++seed)
-      check_masks(vocabulary("ab1:, \"{}[]truefalsn0289", true, seed),
-                  R"({"jsonSchema": ")" + quoted + "\"}", language, seed);
+      check_masks(vocabulary("ab1:, \"{}[]truefalsn0289", true, seed), R"({"jsonSchema": ")" + quoted + "\"}",
+                  language, seed);
   }
 }
 
@@ -184,15 +189,16 @@ TEST_CASE("a grammar that cannot be held to is refused") {
   CHECK(refusal(R"({"ebnf": "root ::= root"})").find("no text fits") != std::string::npos);
   CHECK(refusal(R"({"regex": "c"})").find("no text fits") != std::string::npos);  // no token spells it
   CHECK(refusal(R"({"jsonSchema": "false"})").find("cannot accept") != std::string::npos);
-  CHECK(refusal(R"({"jsonSchema": "{\"allOf\": [{\"type\": \"string\"}, {\"maxLength\": 3}]}"})").find("allOf") !=
-        std::string::npos);
+  CHECK(refusal(R"({"jsonSchema": "{\"allOf\": [{\"type\": \"string\"}, {\"maxLength\": 3}]}"})")
+            .find("allOf") != std::string::npos);
   CHECK(refusal(R"({"jsonSchema": "{\"required\": [3]}"})").empty() == false);
   const std::string titled = refusal(
       R"({"anyOf": [{"jsonSchema": "true"}, {"jsonSchema": "{\"title\": \"wait\", \"$ref\": \"#/$defs/none\"}"}]})");
   CHECK(titled.find("the schema \"wait\": ") == 0);
   CHECK(titled.find("none") != std::string::npos);
-  CHECK(refusal(R"({"sequence": [{"regex": "a^b"}, {"jsonSchema": "{\"title\": \"wait\"}"}]})").find("wait") ==
-        std::string::npos);
+  CHECK(
+      refusal(R"({"sequence": [{"regex": "a^b"}, {"jsonSchema": "{\"title\": \"wait\"}"}]})").find("wait") ==
+      std::string::npos);
   CHECK(refusal(R"({"jsonSchema": ")" + nested(200, R"({\"items\":)", "}") + "\"}").find("deeper") !=
         std::string::npos);
   CHECK(refusal(nested(200, R"({"sequence":[)", "]}")).find("deeper") != std::string::npos);
@@ -246,8 +252,8 @@ TEST_CASE("groups in groups are refused where the library would recurse without 
       const std::string refused = levels > 64 ? "nested deeper" : "";
       for (const std::string& grammar :
            {R"({"regex": ")" + pattern + R"("})",
-            R"({"jsonSchema": "{\"type\": \"array\", \"items\": {\"type\": \"string\", \"pattern\": \")" + pattern +
-                R"(\"}}"})"}) {
+            R"({"jsonSchema": "{\"type\": \"array\", \"items\": {\"type\": \"string\", \"pattern\": \")" +
+                pattern + R"(\"}}"})"}) {
         const std::string message = refusal(grammar, tokens);
         CHECK(message.empty() == refused.empty());
         CHECK(message.find(refused) != std::string::npos);
@@ -272,11 +278,57 @@ TEST_CASE("a grammar that nobody waits for any more is not compiled") {
 
 TEST_CASE("hostile grammars are compiled or refused, whatever they are") {
   // Pieces of regular expressions, EBNF and schemas in any order.
-  const std::vector<std::string> pieces = {
-      "a", "b", "(", ")", "[", "]", "{", "}", "*", "+", "?", "|", "^", "$", ".", ",", "1", "9", "-", "#", "/",
-      "=", "!", ":", "é", "\\\\", "\\n", "\\\"", "{2,3}", "{0}", "{9,99}", "[^a]", "[a-z]", "(?:", "(?=", "(?<n>",
-      "\\\\d", "\\\\u0061", "\\\\x", "root ::= ", "x ::= ", "root", "x", "TagDispatch(", "Token(1)",
-      "\\\"type\\\"", "\\\"string\\\"", "\\\"$ref\\\"", "\\\"#\\\"", "\\\"enum\\\"", "\\\"items\\\""};
+  const std::vector<std::string> pieces = {"a",
+                                           "b",
+                                           "(",
+                                           ")",
+                                           "[",
+                                           "]",
+                                           "{",
+                                           "}",
+                                           "*",
+                                           "+",
+                                           "?",
+                                           "|",
+                                           "^",
+                                           "$",
+                                           ".",
+                                           ",",
+                                           "1",
+                                           "9",
+                                           "-",
+                                           "#",
+                                           "/",
+                                           "=",
+                                           "!",
+                                           ":",
+                                           "é",
+                                           "\\\\",
+                                           "\\n",
+                                           "\\\"",
+                                           "{2,3}",
+                                           "{0}",
+                                           "{9,99}",
+                                           "[^a]",
+                                           "[a-z]",
+                                           "(?:",
+                                           "(?=",
+                                           "(?<n>",
+                                           "\\\\d",
+                                           "\\\\u0061",
+                                           "\\\\x",
+                                           "root ::= ",
+                                           "x ::= ",
+                                           "root",
+                                           "x",
+                                           "TagDispatch(",
+                                           "Token(1)",
+                                           "\\\"type\\\"",
+                                           "\\\"string\\\"",
+                                           "\\\"$ref\\\"",
+                                           "\\\"#\\\"",
+                                           "\\\"enum\\\"",
+                                           "\\\"items\\\""};
   std::mt19937_64 numbers(7);
   GrammarCompiler compiler({"", "a", "b", "ab", "\"", "{", "}", ":"});
   for (int i = 0; i < 2'000; ++i) {

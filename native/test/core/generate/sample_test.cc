@@ -163,7 +163,8 @@ TEST_CASE("filters hold on a real vocabulary's size") {
 }
 
 TEST_CASE("a nucleus is the smallest set, ties going to the smaller ids") {
-  // Levels of equally likely tokens, spread over a large vocabulary: 10 of 1/20 each, 40 of 1/80 each.
+  // Levels of equally likely tokens, spread over a large vocabulary: 10 of 1/20 each, 40 of 1/80
+  // each.
   std::vector<float> logits(49152, -60.0f);
   std::vector<int64_t> ranked;
   for (int64_t i = 0; i < 10; ++i) ranked.push_back(4000 * i + 77);

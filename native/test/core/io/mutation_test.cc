@@ -1,9 +1,10 @@
-// The fuzzers' checks without libFuzzer: the seeds, mutated at random but the same on every run. Under the
-// sanitizer builds this is what stands between a hostile file and the parsers on every change.
+// The fuzzers' checks without libFuzzer: the seeds, mutated at random but the same on every run.
+// Under the sanitizer builds this is what stands between a hostile file and the parsers on every
+// change.
 #include <random>
 
-#include "test/core/fixtures.h"
 #include "fuzz/exercise.h"
+#include "test/core/fixtures.h"
 
 using namespace nlac;
 using namespace nlac::test;

@@ -13,7 +13,8 @@
 using namespace nlac;
 using namespace nlac::test;
 
-// The bits that the gguf package's dequantize gives for the tensors of blocks.gguf (scripts/fixtures/io.py).
+// The bits that the gguf package's dequantize gives for the tensors of blocks.gguf
+// (scripts/fixtures/io.py).
 TEST_CASE("every stored type dequantizes to the gguf package's bits") {
   const GgufFile stored = open_gguf(fixture("io/blocks.gguf"));
   const SafetensorsFile expected = open_safetensors(fixture("io/blocks.expected.safetensors"));
@@ -37,7 +38,8 @@ TEST_CASE("every stored type dequantizes to the gguf package's bits") {
       const float wanted = std::bit_cast<float>(bits);
       nans += std::isnan(wanted);
       denormals += std::fpclassify(wanted) == FP_SUBNORMAL || (wanted != 0 && std::abs(wanted) < 0x1p-14f);
-      // Arithmetic on blocks makes a NaN of the processor's choice; a mere conversion keeps its bits.
+      // Arithmetic on blocks makes a NaN of the processor's choice; a mere conversion keeps its
+      // bits.
       const bool any_nan = block && std::isnan(wanted);
       wrong += any_nan ? !std::isnan(values[i]) : bits != std::bit_cast<uint32_t>(values[i]);
     }

@@ -15,13 +15,13 @@ TEST_CASE("at 8192 rows of 152064 tokens, 3584 wide, all that a loss holds is an
   const int64_t rows = 8192, vocab = 152064, hidden = 3584, eighth = rows * vocab * 2 / 8;
   for (const int heads : {1, 2}) {
     const LossPlan plan = plan_loss(rows, heads, vocab * 4, true, true, default_workspace(at::kCUDA, heads));
-    // Besides the array: hidden states of a group for each head in bf16, their gradient in float32 and in
-    // bf16, and what there is by row, far below 1 KiB each.
+    // Besides the array: hidden states of a group for each head in bf16, their gradient in float32
+    // and in bf16, and what there is by row, far below 1 KiB each.
     const int64_t group = plan.group_rows();
     const int64_t besides = group * hidden * (2 * heads + 4 + 2) + rows * 1024;
     CHECK(plan.capacity * vocab * 2 + besides <= eighth);
-    // Rows enough to keep the products busy: one that reads the vocabulary matrix takes as long as that from
-    // about 170 on, one that adds to its float32 gradient from about 700 on.
+    // Rows enough to keep the products busy: one that reads the vocabulary matrix takes as long as
+    // that from about 170 on, one that adds to its float32 gradient from about 700 on.
     CHECK(plan.chunks.front() >= (heads == 2 ? 224 : 448));
     CHECK(group >= (heads == 2 ? 512 : 640));
   }
@@ -29,13 +29,13 @@ TEST_CASE("at 8192 rows of 152064 tokens, 3584 wide, all that a loss holds is an
 
 TEST_CASE("at 1024 rows of 49152 tokens, 576 wide, the CPU holds an eighth of what torch's operators do") {
   const int64_t rows = 1024, vocab = 49152, hidden = 576, stride = mixed::logit_stride(vocab);
-  // What torch 2.11 holds at the most, MiB. Two heads: logits in bf16, log_softmax on both, kl_div and backward;
-  // one: logits in bf16, cross_entropy of them in float32 and backward.
+  // What torch 2.11 holds at the most, MiB. Two heads: logits in bf16, log_softmax on both, kl_div
+  // and backward; one: logits in bf16, cross_entropy of them in float32 and backward.
   for (const auto& [heads, torch] : {std::pair<int, int64_t>{2, 679}, {1, 526}}) {
     CAPTURE(heads);
     const LossPlan plan = plan_loss(rows, heads, stride * 4, true, true, default_workspace(at::kCPU, heads));
-    // Hidden states of a group for each head, as they are and padded, the student's again packed for the
-    // product, and their gradient in float32.
+    // Hidden states of a group for each head, as they are and padded, the student's again packed
+    // for the product, and their gradient in float32.
     const int64_t besides = plan.group_rows() * hidden * (heads * 2 * 2 + 2 + 4) + rows * 1024;
     CHECK(plan.capacity * stride * 2 + besides <= (torch << 20) / 8);
     CHECK(plan.group_rows() >= 256);

@@ -1,5 +1,5 @@
-// The row kernels, for every instruction set this processor runs, and the whole of token_rows on every
-// device, against libtorch's operators in float64.
+// The row kernels, for every instruction set this processor runs, and the whole of token_rows on
+// every device, against libtorch's operators in float64.
 #include "core/loss/rows.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,5 @@
-// Soft Q-learning on tokens as a naive model would have it: float64, whole tensors, torch's autograd.
+// Soft Q-learning on tokens as a naive model would have it: float64, whole tensors, torch's
+// autograd.
 #pragma once
 
 #include <torch/torch.h>

@@ -130,7 +130,8 @@ TEST_CASE("the value of a head is the soft value of its Q") {
   const at::Tensor q = value + alpha * hidden.mm(head.advantage.t()).log_softmax(1);
   CHECK(difference(alpha * (q / alpha).logsumexp(1), value.squeeze(1)) < 1e-12);
 
-  // Twins that say the same are one: their minimum is either, and so the policy that they hold is theirs.
+  // Twins that say the same are one: their minimum is either, and so the policy that they hold is
+  // theirs.
   Problem tied = problem;
   for (SoftQSide* side : {&tied.online, &tied.target}) {
     side->q[1] = side->q[0];
@@ -202,7 +203,7 @@ TEST_CASE("soft Q of no rows is nothing; what does not fit is refused") {
     options.temperature = temperature;
     CHECK_REFUSED(run(problem, options), "ERR_VALUE", "temperature");
   }
-  for (double SoftQOptions::*field :
+  for (double SoftQOptions::* field :
        {&SoftQOptions::discount, &SoftQOptions::q_coefficient, &SoftQOptions::policy_coefficient}) {
     for (const double value : {-0.1, std::numeric_limits<double>::quiet_NaN()}) {
       SoftQOptions options;

@@ -1,5 +1,6 @@
-// The losses on targets: NLL with z-loss and entropy, log probabilities with a gradient from outside, the
-// clipped surrogate. The reference is torch's autograd in float64 on the formulas as they are written.
+// The losses on targets: NLL with z-loss and entropy, log probabilities with a gradient from
+// outside, the clipped surrogate. The reference is torch's autograd in float64 on the formulas as
+// they are written.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -66,7 +67,7 @@ const Settings all_settings[] = {
 };
 
 struct Outcome {
-  at::Tensor losses, grad_hidden, grad_weight, log_probs, entropies, ratios, clipped;
+  at::Tensor losses, grad_hidden, grad_head, log_probs, entropies, ratios, clipped;
 };
 
 Outcome reference(const Inputs& given, const Settings& settings) {
@@ -103,28 +104,27 @@ Outcome reference(const Inputs& given, const Settings& settings) {
   };
   out.losses = masked(loss), out.log_probs = masked(log_prob), out.entropies = masked(entropy);
   out.ratios = masked(out.ratios), out.clipped = masked(out.clipped);
-  out.grad_hidden = hidden.grad(), out.grad_weight = weight.grad();
+  out.grad_hidden = hidden.grad(), out.grad_head = weight.grad();
   return out;
 }
 
 Outcome ours(const Inputs& in, const Settings& settings, bool with_gradient = true,
              int64_t workspace_bytes = 0) {
   const auto type = in.hidden.scalar_type() == wide ? wide : at::kFloat;
-  const at::Tensor grad_weight = at::zeros(in.weight.sizes(), type);
+  const at::Tensor grad_head = at::zeros(in.weight.sizes(), type);
   const LossOptions options{settings.temperature, with_gradient, workspace_bytes};
   LossResult got;
   if (settings.loss == Loss::nll) {
-    got =
-        linear_token_nll(in.hidden, in.weight, in.targets, in.weights, settings.token, options, grad_weight);
+    got = linear_token_nll(in.hidden, in.weight, in.targets, in.weights, settings.token, options, grad_head);
   } else if (settings.loss == Loss::log_probs) {
     got = linear_token_log_probs(in.hidden, in.weight, in.targets, in.weights, in.grad_log_probs,
-                                 settings.token.with_entropies, options, grad_weight);
+                                 settings.token.with_entropies, options, grad_head);
   } else {
     got = linear_token_surrogate(in.hidden, in.weight,
                                  {in.targets, in.old_log_probs, in.advantages, in.reference_log_probs},
-                                 in.weights, settings.surrogate, settings.token, options, grad_weight);
+                                 in.weights, settings.surrogate, settings.token, options, grad_head);
   }
-  return {got.losses, got.grad_hidden, grad_weight, got.log_probs, got.entropies, got.ratios, got.clipped};
+  return {got.losses, got.grad_hidden, grad_head, got.log_probs, got.entropies, got.ratios, got.clipped};
 }
 
 double distance(const at::Tensor& a, const at::Tensor& b) {
@@ -184,13 +184,13 @@ TEST_CASE("losses on targets and their gradients agree with float64 autograd") {
             check_agreement(single, expected, settings, 2e-5);
             check_agreement(dual, expected, settings, 1e-11);
             REQUIRE(distance(single.grad_hidden, expected.grad_hidden) < 1e-5);
-            REQUIRE(distance(single.grad_weight, expected.grad_weight) < 1e-5);
+            REQUIRE(distance(single.grad_head, expected.grad_head) < 1e-5);
             REQUIRE(distance(dual.grad_hidden, expected.grad_hidden) < 1e-11);
-            REQUIRE(distance(dual.grad_weight, expected.grad_weight) < 1e-11);
+            REQUIRE(distance(dual.grad_head, expected.grad_head) < 1e-11);
             const Outcome alone = ours(in, settings, false);
             REQUIRE(largest(alone.log_probs, single.log_probs) < 1e-6);
             REQUIRE_FALSE(alone.grad_hidden.defined());
-            REQUIRE(alone.grad_weight.count_nonzero().item<int64_t>() == 0);
+            REQUIRE(alone.grad_head.count_nonzero().item<int64_t>() == 0);
           }
         }
       }
@@ -224,7 +224,7 @@ TEST_CASE("the gradients on targets are those of central differences") {
     };
     const Outcome got = ours(in, settings);
     const double slope =
-        ((got.grad_hidden * direction).sum() + (got.grad_weight * across).sum()).item<double>();
+        ((got.grad_hidden * direction).sum() + (got.grad_head * across).sum()).item<double>();
     CHECK((objective(1e-5) - objective(-1e-5)) / 2e-5 == doctest::Approx(slope).epsilon(1e-6));
   }
 }
@@ -237,12 +237,12 @@ TEST_CASE("bfloat16 inputs: float32 log probabilities, gradients to bfloat16's p
     REQUIRE(largest(got.log_probs, expected.log_probs) < 2e-5);
     REQUIRE((got.grad_hidden.scalar_type() == at::kBFloat16));
     REQUIRE(distance(got.grad_hidden, expected.grad_hidden) < 6e-3);
-    REQUIRE(distance(got.grad_weight, expected.grad_weight) < 4e-3);
+    REQUIRE(distance(got.grad_head, expected.grad_head) < 4e-3);
     for (const int64_t bytes : {1, 1 << 19}) {
       const Outcome part = ours(in, settings, true, bytes);
       REQUIRE(at::equal(part.log_probs, got.log_probs));
       REQUIRE(at::equal(part.grad_hidden, got.grad_hidden));
-      REQUIRE(distance(part.grad_weight, got.grad_weight) < 1e-5);
+      REQUIRE(distance(part.grad_head, got.grad_head) < 1e-5);
     }
   }
 }
@@ -260,7 +260,7 @@ TEST_CASE("logits of ±10,000 on targets give finite losses and gradients") {
     const Outcome exact = reference(in, settings), got = ours(in, settings);
     CHECK(largest(got.log_probs, exact.log_probs) < 1e-2);
     CHECK(distance(got.grad_hidden, exact.grad_hidden) < 2e-3);
-    for (const at::Tensor& t : {got.log_probs, got.grad_hidden, got.grad_weight}) {
+    for (const at::Tensor& t : {got.log_probs, got.grad_hidden, got.grad_head}) {
       CHECK(at::isfinite(t).all().item<bool>());
     }
   }
@@ -282,7 +282,7 @@ TEST_CASE("a masked row's inputs are not read, a used row's are named when they 
       Inputs in = good;
       in.*tensor = (good.*tensor).clone();
       (in.*tensor)[2] = bad;
-      CHECK(at::equal(ours(in, settings).grad_weight, expected.grad_weight));
+      CHECK(at::equal(ours(in, settings).grad_head, expected.grad_head));
       (in.*tensor)[3] = bad;
       CHECK(error_of([&] { ours(in, settings); }) == std::string("ERR_VALUE: ") + name + " must be finite");
     }
@@ -293,7 +293,7 @@ TEST_CASE("a masked row's inputs are not read, a used row's are named when they 
   in.hidden = good.hidden.clone();
   in.hidden[2] = std::nan("");
   const Outcome masked = ours(in, settings);
-  CHECK(at::equal(masked.grad_weight, expected.grad_weight));
+  CHECK(at::equal(masked.grad_head, expected.grad_head));
   for (const at::Tensor& t :
        {masked.losses, masked.log_probs, masked.entropies, masked.ratios, masked.clipped}) {
     CHECK(t[2].item<double>() == 0);

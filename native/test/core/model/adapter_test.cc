@@ -1,5 +1,5 @@
-// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py), against the same
-// model with its matrices merged, and against what they must leave alone.
+// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py), against
+// the same model with its matrices merged, and against what they must leave alone.
 #include "core/model/adapter.h"
 
 #include <ATen/record_function.h>
@@ -222,7 +222,8 @@ TEST_CASE("a frozen matrix's gradient is not computed") {
   const Weights& base = example.model.weights;
   const int64_t full = backward(base, base.zeros_like(at::kDouble));
   CHECK(full >= example.model.config.layers * 8);
-  // Of each of four matrices: A x again, the gradients at A and x; of each of seven projections, those at B and A x.
+  // Of each of four matrices: A x again, the gradients at A and x; of each of seven projections,
+  // those at B and A x.
   const int64_t adapters = 4 * 3 + 7 * 2, frozen = 4;
   CHECK(backward(example.weights, example.no_gradients()) ==
         full + example.model.config.layers * (adapters - frozen));
@@ -246,7 +247,8 @@ TEST_CASE("new adapters leave the model as it is, and begin as peft's do") {
       CHECK(view.eq(0).all().item<bool>());
       continue;
     }
-    // Kaiming's uniform distribution with a slope of √5: variance 1 / (3 in), nothing beyond 1 / √in.
+    // Kaiming's uniform distribution with a slope of √5: variance 1 / (3 in), nothing beyond 1 /
+    // √in.
     const auto in = static_cast<double>(view.size(1));
     CHECK(view.abs().max().item<double>() <= 1 / std::sqrt(in));
     CHECK(view.square().mean().item<double>() == doctest::Approx(1 / (3 * in)).epsilon(0.25));

@@ -145,8 +145,8 @@ TEST_CASE("rotary parameters in the spelling of transformers 5 and of before") {
   CHECK(yarn.rope_mscale == 0.7);
   CHECK(yarn.rope_attention_factor == 0.0);
   CHECK_FALSE(yarn.rope_truncate);
-  // Without a factor it is the ratio of the two lengths; without the original length, that is the present
-  // one.
+  // Without a factor it is the ratio of the two lengths; without the original length, that is the
+  // present one.
   CHECK(read(with(llama(), {{"rope_scaling", {{"type", "yarn"}, {"original_max_position_embeddings", 16}}}}))
             .rope_factor == 4.0);
   CHECK(read(with(llama(), {{"rope_scaling", {{"type", "yarn"}, {"factor", 2}}}}))

@@ -1,5 +1,5 @@
-// The decoder against transformers (test/fixtures/models, written by scripts/fixtures/models.py) and against
-// itself: cached, packed and recomputed runs must agree with plain ones.
+// The decoder against transformers (test/fixtures/models, written by scripts/fixtures/models.py)
+// and against itself: cached, packed and recomputed runs must agree with plain ones.
 #include "core/model/decoder.h"
 
 #include <doctest/doctest.h>
@@ -183,7 +183,8 @@ TEST_CASE("sequences in one packed step do not see one another") {
       CHECK(largest_difference(packed.narrow(0, start, length), alone) < 1e-12);
       start += length;
     }
-    // Prefill of one beside decode of another and a continued chunk of a third, against packed training.
+    // Prefill of one beside decode of another and a continued chunk of a third, against packed
+    // training.
     CachedTexts texts(example.model.config, at::kDouble);
     texts.infer(decoder, weights, example.ids.narrow(0, 0, 30), {{0, 30}});
     const at::Tensor mixed = texts.infer(decoder, weights, example.ids.narrow(0, 30, 19), {{0, 10}, {1, 9}});
@@ -289,8 +290,8 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
       rows.push_back(texts.infer(decoder, model.weights, ids.narrow(0, i, 1), {{0, 1}}));
     const at::Tensor whole = logits(decoder.forward(model.weights, ids, {ids.size(0)}), model.weights.head);
     const at::Tensor stepped = logits(at::cat(rows), model.weights.head);
-    // The whole pass is training's, whose residual stream is bfloat16 as transformers' is: the largest difference
-    // is then one early position's, the same for both but for the order of sums.
+    // The whole pass is training's, whose residual stream is bfloat16 as transformers' is: the
+    // largest difference is then one early position's, the same for both but for the order of sums.
     for (const auto& [path_name, result, largest_room] :
          {std::tuple{"whole", whole, 1.01}, {"stepped", stepped, 1.0}}) {
       const at::Tensor off = result.index_select(1, reference.at("columns")) - expected;
@@ -306,7 +307,8 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
       } else {
         CHECK(off.abs().max().item<double>() <=
               largest_room * reference.at("bfloat16_largest").item<double>());
-        // Which numbers round which way is another matter in every instruction set: 0.088 to 0.117 of one text.
+        // Which numbers round which way is another matter in every instruction set: 0.088 to 0.117
+        // of one text.
         CHECK(median <= 1.2 * reference.at("bfloat16_median").item<double>());
         CHECK(agreement >= reference.at("bfloat16_agreement").item<double>());
       }
@@ -324,7 +326,8 @@ TEST_CASE("on a GPU inference is the CPU's whole forward" * doctest::skip(!torch
       CAPTURE(config.head_dim);
       CAPTURE(std::string(c10::toString(dtype)));
       const Weights weights = random_weights(config, dtype, at::kCUDA);
-      // Prompts attend by libtorch's kernels, texts that are written by ours; in these steps both do.
+      // Prompts attend by libtorch's kernels, texts that are written by ours; in these steps both
+      // do.
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>{n}, {7, n - 7}, {n - 1, 1}, std::vector<int64_t>(n, 1)}) {
         CachedTexts texts(config, at::TensorOptions(dtype).device(at::kCUDA));

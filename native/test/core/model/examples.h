@@ -27,7 +27,8 @@ inline std::map<std::string, at::Tensor> read_tensors(const std::string& path) {
   return tensors;
 }
 
-// A model of test/fixtures/models and a run of it, recorded in the folder `reference` of test/fixtures.
+// A model of test/fixtures/models and a run of it, recorded in the folder `reference` of
+// test/fixtures.
 struct Example {
   std::map<std::string, at::Tensor> reference;
   LoadedModel model;
@@ -44,8 +45,8 @@ struct Example {
   }
 };
 
-// Models with random weights, for inference on a GPU: heads of several widths in groups of several sizes, with and
-// without what Qwen 2 and 3 have besides Llama.
+// Models with random weights, for inference on a GPU: heads of several widths in groups of several
+// sizes, with and without what Qwen 2 and 3 have besides Llama.
 inline std::vector<ModelConfig> shapes_for_gpu() {
   std::vector<ModelConfig> shapes;
   const auto add = [&](int64_t heads, int64_t kv_heads, int64_t head_dim, bool qk_norm, bool qkv_bias) {
@@ -87,7 +88,8 @@ inline at::ScalarType gradient_type(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Adds the gradients of Σ -log p(next token), the head's part included, as the losses would give them.
+// Adds the gradients of Σ -log p(next token), the head's part included, as the losses would give
+// them.
 inline void add_gradients(Decoder& decoder, const Weights& weights, const Example& example, bool recompute,
                           Weights& gradients) {
   std::shared_ptr<Decoder::Tape> tape;

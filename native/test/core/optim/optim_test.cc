@@ -1,127 +1,8 @@
-#include "core/optim/optim.h"
+// Steps of AdamW.
+#include "test/core/optim/examples.h"
 
-#include <ATen/Parallel.h>
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <string>
-
-#include "core/io/safetensors.h"
-#include "core/optim/kernels.h"
-#include "core/random.h"
-#include "test/core/fixtures.h"
-
+using namespace optim_test;
 using namespace nlac;
-using nlac::test::code_of;
-
-namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-Tensors copies(const Tensors& tensors) {
-  Tensors result;
-  for (const at::Tensor& t : tensors) result.push_back(t.clone());
-  return result;
-}
-
-bool equal(const Tensors& a, const Tensors& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!at::equal(a[i], b[i])) return false;
-  }
-  return true;
-}
-
-// NaN and the sign of zero count too.
-bool same_bits(const Tensors& a, const Tensors& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const at::Tensor left = a[i].cpu().contiguous(), right = b[i].cpu().contiguous();
-    if (left.scalar_type() != right.scalar_type() || left.sizes() != right.sizes()) return false;
-    if (left.nbytes() > 0 && std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) != 0) return false;
-  }
-  return true;
-}
-
-double largest_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
-// More than one block, a size that no vector width divides, and a scalar's worth.
-Tensors random_parameters() {
-  at::manual_seed(3);
-  return {at::randn({33, 601}), at::randn({40001}), at::randn({1}), at::randn({3, 1})};
-}
-
-// The same elements where no vector is aligned.
-at::Tensor misaligned(const at::Tensor& tensor) {
-  const at::Tensor room = at::empty({tensor.numel() + 1}, tensor.options());
-  return room.narrow(0, 1, tensor.numel()).view(tensor.sizes()).copy_(tensor);
-}
-
-// All that a step reads and writes, with a bf16 copy and a moving average with a bf16 shadow.
-struct Training {
-  Tensors masters, compute, gradients;
-  AdamWState state;
-  TargetUpdate update;
-
-  explicit Training(const Tensors& start) : masters(copies(start)) {
-    for (const at::Tensor& w : masters) {
-      compute.push_back(w.to(at::kBFloat16));
-      gradients.push_back(at::randn_like(w));
-      state.m.push_back(at::randn_like(w) * 0.1);
-      state.v.push_back(at::rand_like(w));
-      update.target.push_back(at::randn_like(w));
-      update.shadow.push_back(update.target.back().to(at::kBFloat16));
-    }
-    state.steps = 3;
-    update.tau = 0.05;
-  }
-
-  // Every list through `change`, one tensor at a time.
-  Training changed(const auto& change) const {
-    Training other = *this;
-    for (Tensors* list : {&other.masters, &other.compute, &other.gradients, &other.state.m, &other.state.v,
-                          &other.update.target, &other.update.shadow}) {
-      for (at::Tensor& tensor : *list) tensor = change(tensor);
-    }
-    return other;
-  }
-  Training copy() const {
-    return changed([](const at::Tensor& t) { return t.clone(); });
-  }
-
-  StepResult step(const AdamWOptions& options) {
-    return adamw_step(masters, compute, gradients, state, options, &update);
-  }
-  Tensors all() const {
-    Tensors result;
-    for (const Tensors* list :
-         {&masters, &compute, &gradients, &state.m, &state.v, &update.target, &update.shadow}) {
-      result.insert(result.end(), list->begin(), list->end());
-    }
-    return result;
-  }
-};
-
-AdamWOptions some_options() {
-  AdamWOptions options;
-  options.learning_rate = 0.01;
-  options.weight_decay = 0.1;
-  return options;
-}
-
-// Keeps the global thread count as it was.
-struct Threads {
-  int before = at::get_num_threads();
-  ~Threads() { at::set_num_threads(before); }
-};
-
-}  // namespace
 
 TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
   const char* fixtures = std::getenv("NLAC_TEST_FIXTURES");
@@ -150,14 +31,14 @@ TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
     compute.push_back(at::zeros_like(masters.back(), at::kBFloat16));
     gradients.push_back(at::zeros_like(masters.back()));
   }
-  AdamWState state;
+  AdamWMoments moments;
   const at::Tensor norms = recorded.at("norms");
   const int64_t steps = norms.size(0);
   REQUIRE(steps == 50);
   double worst = 0;
   for (int64_t step = 0; step < steps; ++step) {
     for (size_t i = 0; i < names.size(); ++i) gradients[i].copy_(recorded.at(names[i] + ".gradients")[step]);
-    const StepResult result = adamw_step(masters, compute, gradients, state, options);
+    const StepResult result = adamw_step(masters, compute, gradients, moments, options);
     REQUIRE_FALSE(result.skipped);
     REQUIRE(result.grad_norm == doctest::Approx(norms[step].item<double>()).epsilon(1e-6));
     for (size_t i = 0; i < names.size(); ++i) {
@@ -168,17 +49,17 @@ TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
     }
   }
   CHECK(worst < 1e-6);
-  CHECK(state.steps == steps);
+  CHECK(moments.steps == steps);
 }
 
 TEST_CASE("only matrices decay") {
   Tensors masters{at::ones({2, 2}), at::ones({3})};
   const Tensors gradients{at::zeros({2, 2}), at::zeros({3})};
-  AdamWState state;
+  AdamWMoments moments;
   AdamWOptions options;
   options.learning_rate = 0.1;
   options.weight_decay = 0.5;
-  adamw_step(masters, masters, gradients, state, options);
+  adamw_step(masters, masters, gradients, moments, options);
   CHECK(at::allclose(masters[0], at::full({2, 2}, 0.95f)));
   CHECK(at::equal(masters[1], at::ones({3})));
 }
@@ -192,18 +73,19 @@ TEST_CASE("a gradient that is not finite changes nothing but itself") {
       compute.push_back(w.to(at::kBFloat16));
       gradients.push_back(at::randn_like(w));
     }
-    AdamWState state;
-    adamw_step(masters, compute, gradients, state, {});
-    const Tensors before = copies(masters), m = copies(state.m), v = copies(state.v), low = copies(compute);
+    AdamWMoments moments;
+    adamw_step(masters, compute, gradients, moments, {});
+    const Tensors before = copies(masters), m = copies(moments.m), v = copies(moments.v),
+                  low = copies(compute);
     for (size_t i = 0; i < gradients.size(); ++i) gradients[i].fill_(1);
     gradients[1][39999] = bad;
-    const StepResult result = adamw_step(masters, compute, gradients, state, {});
+    const StepResult result = adamw_step(masters, compute, gradients, moments, {});
     CHECK(result.skipped);
     CHECK_FALSE(std::isfinite(result.grad_norm));
-    CHECK(state.steps == 1);
+    CHECK(moments.steps == 1);
     CHECK(equal(masters, before));
-    CHECK(equal(state.m, m));
-    CHECK(equal(state.v, v));
+    CHECK(equal(moments.m, m));
+    CHECK(equal(moments.v, v));
     CHECK(equal(compute, low));
     for (const at::Tensor& g : gradients) CHECK(at::equal(g, at::zeros_like(g)));
   }
@@ -216,9 +98,9 @@ TEST_CASE("a skipped step leaves the moving average and unmade moments alone") {
   CHECK(training.step(some_options()).skipped);
   CHECK(same_bits(training.update.target, before.update.target));
   CHECK(same_bits(training.update.shadow, before.update.shadow));
-  CHECK(same_bits(training.state.m, before.state.m));
+  CHECK(same_bits(training.moments.m, before.moments.m));
 
-  AdamWState unmade;
+  AdamWMoments unmade;
   training.gradients[2].fill_(std::nanf(""));
   CHECK(adamw_step(training.masters, training.compute, training.gradients, unmade, {}).skipped);
   CHECK(unmade.m.empty());
@@ -232,7 +114,7 @@ TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
   AdamWOptions wrong = some_options();
   wrong.epsilon = -1;
   CHECK(code_of([&] { training.step(wrong); }) == "ERR_VALUE");
-  CHECK(training.state.steps == before.state.steps);
+  CHECK(training.moments.steps == before.moments.steps);
   CHECK(same_bits(training.all(), before.all()));
 
   // A copy that refuses to be written ends libtorch's step after the first parameter has moved.
@@ -243,7 +125,7 @@ TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
   }
   CHECK_THROWS(training.step(some_options()));
   CHECK_FALSE(at::equal(training.masters[0], before.masters[0]));
-  CHECK(training.state.steps == before.state.steps + 1);
+  CHECK(training.moments.steps == before.moments.steps + 1);
 }
 
 TEST_CASE("gradients above the largest norm are scaled down to it") {
@@ -262,7 +144,7 @@ TEST_CASE("gradients above the largest norm are scaled down to it") {
   const Training clipped = stepped(norm / 4, 1), scaled = stepped(0, 0.25);
   for (size_t i = 0; i < start.masters.size(); ++i) {
     CHECK(largest_difference(clipped.masters[i], scaled.masters[i]) < 1e-6);
-    CHECK(largest_difference(clipped.state.v[i], scaled.state.v[i]) < 1e-6);
+    CHECK(largest_difference(clipped.moments.v[i], scaled.moments.v[i]) < 1e-6);
   }
   CHECK(same_bits(stepped(norm * 2, 1).all(), stepped(0, 1).all()));
   CHECK_FALSE(same_bits(clipped.masters, stepped(0, 1).masters));
@@ -271,8 +153,8 @@ TEST_CASE("gradients above the largest norm are scaled down to it") {
 TEST_CASE("gradients whose squares leave float32 still have a norm") {
   const Tensors masters{at::zeros({2, 3})};
   const Tensors gradients{at::full({2, 3}, 1e30f)};
-  AdamWState state;
-  const StepResult result = adamw_step(masters, masters, gradients, state, {});
+  AdamWMoments moments;
+  const StepResult result = adamw_step(masters, masters, gradients, moments, {});
   CHECK_FALSE(result.skipped);
   CHECK(result.grad_norm == doctest::Approx(1e30 * std::sqrt(6.0)).epsilon(1e-6));
   CHECK(at::isfinite(masters[0]).all().item<bool>());
@@ -287,8 +169,8 @@ TEST_CASE("a step does not depend on the number of threads") {
       compute.push_back(w.to(at::kBFloat16));
       gradients.push_back(at::randn_like(w));
     }
-    AdamWState state;
-    const double norm = adamw_step(masters, compute, gradients, state, {}).grad_norm;
+    AdamWMoments moments;
+    const double norm = adamw_step(masters, compute, gradients, moments, {}).grad_norm;
     ema_update(compute, masters, {}, 0.1, 1, 2);
     masters.push_back(at::full({1}, norm, at::kDouble));
     masters.insert(masters.end(), compute.begin(), compute.end());
@@ -306,8 +188,9 @@ TEST_CASE("a moving average that rides on a step is the one that follows it") {
     together.update.shadow[1] = together.update.target[1].clone();  // one shadow in float32
     Training apart = together.copy();
     const StepResult result = together.step(some_options());
-    CHECK(adamw_step(apart.masters, apart.compute, apart.gradients, apart.state, some_options()).grad_norm ==
-          result.grad_norm);
+    CHECK(
+        adamw_step(apart.masters, apart.compute, apart.gradients, apart.moments, some_options()).grad_norm ==
+        result.grad_norm);
     CHECK_FALSE(same_bits(apart.all(), together.all()));
     ema_update(apart.update.target, apart.masters, apart.update.shadow, tau, 0, 0);
     CHECK(same_bits(apart.all(), together.all()));
@@ -325,8 +208,8 @@ TEST_CASE("libtorch's operators take the same step") {
   CHECK(ours.grad_norm == theirs.grad_norm);
   for (size_t i = 0; i < training.masters.size(); ++i) {
     CHECK(largest_difference(training.masters[i], twin.masters[i]) < 1e-6);
-    CHECK(largest_difference(training.state.m[i], twin.state.m[i]) < 1e-6);
-    CHECK(largest_difference(training.state.v[i], twin.state.v[i]) < 1e-6);
+    CHECK(largest_difference(training.moments.m[i], twin.moments.m[i]) < 1e-6);
+    CHECK(largest_difference(training.moments.v[i], twin.moments.v[i]) < 1e-6);
     CHECK(largest_difference(training.update.target[i], twin.update.target[i]) < 1e-6);
     CHECK(at::equal(twin.compute[i], twin.masters[i].to(at::kDouble)));
     CHECK(at::equal(twin.gradients[i], at::zeros_like(twin.gradients[i])));
@@ -347,15 +230,15 @@ TEST_CASE("views that no vector is aligned with give the same bits") {
 }
 
 TEST_CASE("lists may be empty, and tensors too") {
-  AdamWState state;
-  const StepResult nothing = adamw_step({}, {}, {}, state, {});
+  AdamWMoments moments;
+  const StepResult nothing = adamw_step({}, {}, {}, moments, {});
   CHECK(nothing.grad_norm == 0);
   CHECK_FALSE(nothing.skipped);
   ema_update({}, {}, {}, 0.5, 0, 0);
 
   Training full({at::ones({3, 5}), at::ones({7})});
   Training holes = full.copy();
-  for (Tensors* list : {&holes.masters, &holes.compute, &holes.gradients, &holes.state.m, &holes.state.v,
+  for (Tensors* list : {&holes.masters, &holes.compute, &holes.gradients, &holes.moments.m, &holes.moments.v,
                         &holes.update.target, &holes.update.shadow}) {
     const at::Tensor none = at::empty({0, 4}, list->front().options());
     *list = {none, (*list)[0], none, (*list)[1], none};
@@ -431,21 +314,21 @@ TEST_CASE("stochastic rounding adds the bits that core/random.h gives") {
 TEST_CASE("lists that do not fit are refused") {
   const Tensors a{at::zeros({2, 3})}, b{at::zeros({3, 2})}, two{at::zeros({2, 3}), at::zeros({1})};
   const Tensors half{at::zeros({2, 3}, at::kBFloat16)}, across{at::zeros({3, 2}).t()};
-  AdamWState state;
-  CHECK(code_of([&] { adamw_step(a, a, two, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, two, a, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, a, b, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, b, a, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, a, half, state, {}); }) == "ERR_SHAPE");
-  CHECK(code_of([&] { adamw_step(a, across, a, state, {}); }) == "ERR_SHAPE");
-  AdamWState foreign{{at::zeros({1})}, {at::zeros({1})}, 3};
+  AdamWMoments moments;
+  CHECK(code_of([&] { adamw_step(a, a, two, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, two, a, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, a, b, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, b, a, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, a, half, moments, {}); }) == "ERR_SHAPE");
+  CHECK(code_of([&] { adamw_step(a, across, a, moments, {}); }) == "ERR_SHAPE");
+  AdamWMoments foreign{{at::zeros({1})}, {at::zeros({1})}, 3};
   CHECK(code_of([&] { adamw_step(a, a, a, foreign, {}); }) == "ERR_SHAPE");
   AdamWOptions options;
   options.learning_rate = std::nan("");
-  CHECK(code_of([&] { adamw_step(a, a, a, state, options); }) == "ERR_VALUE");
+  CHECK(code_of([&] { adamw_step(a, a, a, moments, options); }) == "ERR_VALUE");
   options = {};
   options.beta2 = 1;
-  CHECK(code_of([&] { adamw_step(a, a, a, state, options); }) == "ERR_VALUE");
+  CHECK(code_of([&] { adamw_step(a, a, a, moments, options); }) == "ERR_VALUE");
 
   CHECK(code_of([&] { ema_update(a, two, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
   CHECK(code_of([&] { ema_update(a, b, {}, 0.1, 0, 0); }) == "ERR_SHAPE");
@@ -454,205 +337,14 @@ TEST_CASE("lists that do not fit are refused") {
   for (const double tau : {-0.1, 1.1, std::nan("")}) {
     CHECK(code_of([&] { ema_update(a, half, {}, tau, 0, 0); }) == "ERR_VALUE");
     const TargetUpdate update{a, {}, tau};
-    CHECK(code_of([&] { adamw_step(a, a, a, state, {}, &update); }) == "ERR_VALUE");
+    CHECK(code_of([&] { adamw_step(a, a, a, moments, {}, &update); }) == "ERR_VALUE");
   }
   for (const TargetUpdate& update :
        {TargetUpdate{two, {}, 0.1}, TargetUpdate{b, {}, 0.1}, TargetUpdate{half, {}, 0.1},
         TargetUpdate{a, two, 0.1}, TargetUpdate{a, b, 0.1}, TargetUpdate{a, {a[0].to(at::kDouble)}, 0.1}}) {
-    CHECK(code_of([&] { adamw_step(a, a, a, state, {}, &update); }) == "ERR_SHAPE");
+    CHECK(code_of([&] { adamw_step(a, a, a, moments, {}, &update); }) == "ERR_SHAPE");
   }
   CHECK(code_of([&] { ema_update({a[0].to(at::kInt)}, a, {}, 0.1, 0, 0); }) == "ERR_VALUE");
   CHECK(code_of([&] { relative_distance(a, two); }) == "ERR_SHAPE");
   CHECK(code_of([&] { relative_distance(a, b); }) == "ERR_SHAPE");
-}
-
-TEST_CASE("a moving average in any mix of types is what float64 says") {
-  at::manual_seed(1);
-  const at::Tensor start = at::randn({17, 1021});
-  for (const auto target_type : {at::kFloat, at::kDouble}) {
-    for (const auto online_type : {at::kFloat, at::kBFloat16, at::kDouble}) {
-      for (const double tau : {0.0, 0.005, 0.5, 1.0}) {
-        const at::Tensor target = start.to(target_type, false, true);
-        const at::Tensor online = at::randn_like(start).to(online_type);
-        const at::Tensor low = at::empty_like(start, at::kBFloat16), full = at::empty_like(start);
-        const at::Tensor expected = target.to(at::kDouble).lerp(online.to(at::kDouble), tau);
-        const at::Tensor other = target.clone();
-        ema_update({target, other}, {online, online}, {low, full}, tau, 0, 0);
-        CHECK(largest_difference(target, expected) < 1e-6);
-        CHECK(at::equal(target, other));
-        CHECK(at::equal(low, target.to(at::kBFloat16)));
-        CHECK(at::equal(full, target.to(at::kFloat)));
-        if (tau == 0) CHECK(at::equal(target, start.to(target_type)));
-        if (tau == 1) CHECK(at::equal(target, online.to(target_type)));
-      }
-    }
-  }
-}
-
-TEST_CASE(
-    "ten thousand small updates: float32 follows, plain bfloat16 stands still, stochastic bfloat16 follows") {
-  at::manual_seed(2);
-  constexpr int64_t updates = 10000, elements = 4096;
-  const double tau = 0.005;
-  // Online weights of a trained layer's size that wander slowly, as at a learning rate of 5e-6.
-  at::Tensor walk = at::randn({elements}, at::kDouble) * 0.05 + 0.1;
-  const at::Tensor drift = at::randn({elements}, at::kDouble) * 1e-5;
-  const at::Tensor exact = walk.clone();
-  const at::Tensor single = walk.to(at::kFloat), shadow = at::empty({elements}, at::kBFloat16);
-  const at::Tensor rounded = walk.to(at::kBFloat16), stochastic = rounded.clone();
-  for (int64_t step = 0; step < updates; ++step) {
-    walk += drift;
-    const at::Tensor online = walk.to(at::kBFloat16);
-    exact.lerp_(online.to(at::kDouble), tau);
-    ema_update({single}, {online}, {shadow}, tau, 0, static_cast<uint64_t>(step));
-    ema_update({stochastic}, {online}, {}, tau, 9, static_cast<uint64_t>(step));
-    rounded.copy_(rounded.to(at::kFloat).lerp(online.to(at::kFloat), tau));
-  }
-  CHECK(relative_distance({single}, {exact}) < 1e-5);
-  CHECK(largest_difference(single, exact) < 1e-3 * exact.abs().max().item<double>());
-  CHECK(relative_distance({shadow}, {exact}) < 2.5e-3);
-  CHECK(relative_distance({rounded}, {exact}) > 0.1);
-  // One draw strays by bf16's own resolution, their mean does not.
-  CHECK(relative_distance({stochastic}, {exact}) < 0.02);
-  CHECK(std::abs((stochastic.to(at::kDouble) - exact).mean().item<double>()) <
-        1e-3 * exact.abs().mean().item<double>());
-}
-
-TEST_CASE("stochastic rounding is unbiased, and a function of seed and step") {
-  const at::Tensor online = at::full({20001}, 1.0f + 0.3f * 0x1p-7f);
-  const auto average = [&](uint64_t seed, uint64_t step) {
-    const Tensors target{at::zeros({20001}, at::kBFloat16), at::zeros({20001}, at::kBFloat16)};
-    const Tensors shadow{at::empty({20001}), at::Tensor()};
-    ema_update(target, {online, online}, shadow, 1.0, seed, step);
-    CHECK(at::equal(shadow[0], target[0].to(at::kFloat)));
-    return target;
-  };
-  const Tensors once = average(4, 0);
-  const double up = once[0].to(at::kFloat).gt(1).to(at::kFloat).mean().item<double>();
-  CHECK(up == doctest::Approx(0.3).epsilon(0.05));
-
-  CHECK_FALSE(at::equal(once[0], once[1]));
-  CHECK(equal(once, average(4, 0)));
-  CHECK_FALSE(equal(once, average(4, 1)));
-  CHECK_FALSE(equal(once, average(5, 0)));
-  const at::Tensor special = at::tensor({INFINITY, -INFINITY, NAN, 0.0f});
-  const at::Tensor target = at::zeros({4}, at::kBFloat16);
-  ema_update({target}, {special}, {}, 0.25, 0, 0);
-  CHECK(target[0].item<float>() == INFINITY);
-  CHECK(target[1].item<float>() == -INFINITY);
-  CHECK(std::isnan(target[2].item<float>()));
-  CHECK(target[3].item<float>() == 0);
-}
-
-TEST_CASE("a bfloat16 target at tau = 0 and 1 is exact") {
-  const at::Tensor start = at::randn({1003}).to(at::kBFloat16), online = at::randn({1003}).to(at::kBFloat16);
-  const Tensors stays{start.clone()}, follows{start.clone()}, wide{start.clone()};
-  ema_update(stays, {online}, {}, 0, 1, 2);
-  ema_update(follows, {online}, {}, 1, 1, 2);
-  ema_update(wide, {online.to(at::kDouble)}, {}, 1, 1, 2);
-  CHECK(same_bits(stays, {start}));
-  CHECK(same_bits(follows, {online}));
-  CHECK(same_bits(wide, {online}));
-}
-
-// --- on a GPU -------------------------------------------------------------------------------------------
-
-namespace {
-
-const bool no_gpu = !torch::cuda::is_available();
-
-at::Tensor on_gpu(const at::Tensor& tensor) { return tensor.to(at::kCUDA); }
-
-// More tensors than fit in a launch, with every awkward size.
-Tensors many_parameters() {
-  at::manual_seed(4);
-  Tensors tensors{at::randn({33, 601}), at::randn({8192}), at::randn({8193}), at::randn({3, 0}),
-                  at::randn({1}),       at::randn({7}),    at::randn({2, 4}), at::randn({100003})};
-  for (int64_t i = 0; i < 700; ++i) tensors.push_back(at::randn({i % 37, 3}));
-  return tensors;
-}
-
-}  // namespace
-
-TEST_CASE("a moving average on a GPU has the CPU's bits" * doctest::skip(no_gpu)) {
-  for (const auto target_type : {at::kFloat, at::kBFloat16}) {
-    for (const auto online_type : {at::kFloat, at::kBFloat16}) {
-      for (const double tau : {0.0, 0.005, 0.7, 1.0}) {
-        for (const bool aligned : {true, false}) {
-          Tensors here, online, shadow, there, online_there, shadow_there;
-          for (const at::Tensor& t : many_parameters()) {
-            here.push_back(t.to(target_type));
-            online.push_back(at::randn_like(t).to(online_type));
-            shadow.push_back(at::empty_like(t, at::kBFloat16));
-            const auto place = [&](const at::Tensor& x) {
-              return aligned ? on_gpu(x) : misaligned(on_gpu(x));
-            };
-            there.push_back(place(here.back()));
-            online_there.push_back(place(online.back()));
-            shadow_there.push_back(place(shadow.back()));
-          }
-          ema_update(here, online, shadow, tau, 7, 8);
-          ema_update(there, online_there, shadow_there, tau, 7, 8);
-          CHECK(same_bits(there, here));
-          CHECK(same_bits(shadow_there, shadow));
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("a step on a GPU has the CPU's bits, and its own norm" * doctest::skip(no_gpu)) {
-  for (const bool aligned : {true, false}) {
-    Training here(many_parameters());
-    here.update.shadow[0] = at::empty_like(here.masters[0]);  // one shadow in float32
-    Training there = here.changed(on_gpu);
-    if (!aligned) there = there.changed(misaligned);
-    AdamWOptions options = some_options();
-    options.max_grad_norm = 0;  // the last bits of the norm are not shared
-    for (int step = 0; step < 3; ++step) {
-      const double norm = here.step(options).grad_norm;
-      CHECK(there.step(options).grad_norm == doctest::Approx(norm).epsilon(1e-12));
-      CHECK(same_bits(there.all(), here.all()));
-      for (size_t i = 0; i < here.gradients.size(); ++i) {
-        here.gradients[i].normal_();
-        there.gradients[i].copy_(here.gradients[i]);
-      }
-    }
-    options.max_grad_norm = 0.5;
-    here.step(options);
-    there.step(options);
-    for (size_t i = 0; i < here.masters.size(); ++i) {
-      CHECK(at::allclose(there.masters[i].cpu(), here.masters[i], 1e-6, 1e-7));
-    }
-  }
-}
-
-TEST_CASE("a step on a GPU repeats itself, and skips what is not finite" * doctest::skip(no_gpu)) {
-  const Training start = Training(many_parameters()).changed(on_gpu);
-  Training once = start.copy(), again = start.copy();
-  CHECK(once.step({}).grad_norm == again.step({}).grad_norm);
-  CHECK(same_bits(once.all(), again.all()));
-
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-    Training training = start.copy();
-    training.gradients[7][100002] = bad;
-    CHECK(training.step({}).skipped);
-    CHECK(training.state.steps == start.state.steps);
-    Training expected = start.copy();
-    for (const at::Tensor& g : expected.gradients) g.zero_();
-    CHECK(same_bits(training.all(), expected.all()));
-  }
-  AdamWState unmade;
-  start.gradients[1].fill_(std::nanf(""));
-  CHECK(adamw_step(start.masters, start.compute, start.gradients, unmade, {}).skipped);
-  CHECK(unmade.m.empty());
-}
-
-TEST_CASE("relative distance") {
-  const Tensors b{at::full({1500, 1000}, 2.0f), at::full({2}, -1.0f, at::kBFloat16)};
-  Tensors a = copies(b);
-  CHECK(relative_distance(a, b) == 0);
-  a[0] += 0.5f;
-  CHECK(relative_distance(a, b) == doctest::Approx(std::sqrt(1.5e6 * 0.25) / std::sqrt(1.5e6 * 4 + 2)));
-  CHECK(relative_distance({}, {}) == 0);
 }

@@ -203,7 +203,8 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
   choose_child(starts.data(), &target);
   CHECK(target == doctest::Approx(0.05));
 
-  // Masses of very different sizes: the running sums round, the choice must stay on a positive child.
+  // Masses of very different sizes: the running sums round, the choice must stay on a positive
+  // child.
   for (uint64_t trial = 0; trial < 20000; ++trial) {
     for (int i = 0; i < tree_fanout; ++i) {
       const auto words = philox(1, trial, static_cast<uint64_t>(i));

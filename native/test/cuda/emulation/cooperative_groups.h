@@ -8,9 +8,7 @@ namespace cooperative_groups {
 class thread_block {
  public:
   void sync(std::source_location where = std::source_location::current()) const { __syncthreads(where); }
-  unsigned thread_rank() const {
-    return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  }
+  unsigned thread_rank() const { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
   unsigned size() const { return blockDim.x * blockDim.y * blockDim.z; }
 };
 inline thread_block this_thread_block() { return {}; }
@@ -20,7 +18,7 @@ class cluster_group {
   unsigned num_blocks() const { return emulated::cluster_size(); }
   unsigned block_rank() const { return emulated::cluster_rank(); }
   void sync(std::source_location where = std::source_location::current()) const {
-    emulated::meet_cluster(where);
+    emulated::sync_cluster(where);
   }
   // Where the block of that rank has what `own` points to in this block.
   template <typename T>

@@ -1,5 +1,5 @@
-// bfloat16 as CUDA's header of this name has it, as far as the kernels use it. Roundings are to nearest, ties
-// to even; a NaN becomes 0x7FFF.
+// bfloat16 as CUDA's header of this name has it, as far as the kernels use it. Roundings are to
+// nearest, ties to even; a NaN becomes 0x7FFF.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,7 @@
-// The part of CUDA's runtime that the wrappers of kernels call, with one device that is the host itself: its
-// memory is the host's, and what is asked of a stream is done before the call returns. It has compute capability 9.0,
-// whatever the kernels are compiled for. Names and values are CUDA's. Thread rule: one thread.
+// The part of CUDA's runtime that the wrappers of kernels call, with one device that is the host
+// itself: its memory is the host's, and what is asked of a stream is done before the call returns.
+// It has compute capability 9.0, whatever the kernels are compiled for. Names and values are
+// CUDA's. Thread rule: one thread.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 
-// --- vectors -------------------------------------------------------------------------------------------
+// --- vectors -------------------------------------------------------------------------------------
 
 template <typename T, size_t alignment>
 struct alignas(alignment) VectorOf2 {
@@ -62,7 +63,7 @@ struct dim3 {
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-// --- launches ------------------------------------------------------------------------------------------
+// --- launches ------------------------------------------------------------------------------------
 
 union cudaLaunchAttributeValue {
   VectorOf3<unsigned> clusterDim;
@@ -83,7 +84,7 @@ cudaError_t cudaGetLastError();
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
-// --- the device and its memory -------------------------------------------------------------------------
+// --- the device and its memory -------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);

@@ -1,14 +1,16 @@
-// What a kernel's source sees when it is compiled as C++ to run on the CPU (rewrite.cmake includes this
-// first): CUDA's keywords, built-in variables and intrinsics, as far as the kernels use them, and launches.
+// What a kernel's source sees when it is compiled as C++ to run on the CPU (rewrite.cmake includes
+// this first): CUDA's keywords, built-in variables and intrinsics, as far as the kernels use them,
+// and launches.
 //
-// Every thread of a kernel is a fiber of its own, all on one thread of the host. A fiber runs until it waits
-// for others or is about to use an atomic; then another goes on, chosen by a seeded random order that differs
-// from launch to launch (NLAC_EMULATION_SEED in the environment gives others). Several blocks run at once.
-// Shared memory starts as bytes of 0xFF (NaN), each variable in an allocation of its own. What is not
-// emulated: speed, the order in which memory becomes visible, and anything between two synchronising calls.
+// Every thread of a kernel is a fiber of its own, all on one thread of the host. A fiber runs until
+// it waits for others or is about to use an atomic; then another goes on, chosen by a seeded random
+// order that differs from launch to launch (NLAC_EMULATION_SEED in the environment gives others).
+// Several blocks run at once. Shared memory starts as bytes of 0xFF (NaN), each variable in an
+// allocation of its own. What is not emulated: speed, the order in which memory becomes visible,
+// and anything between two synchronising calls.
 //
-// A fault (threads that wait for others that have left or wait elsewhere, a shuffle that reads a lane that
-// takes no part, …) throws Fault from the launch. It leaves the kernel where it was.
+// A fault (threads that wait for others that have left or wait elsewhere, a shuffle that reads a
+// lane that takes no part, …) throws Fault from the launch. It leaves the kernel where it was.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,8 +51,8 @@ using Where = std::source_location;
 
 // Lets any other thread go on first.
 void pause();
-void meet_block(const Where& where);
-void meet_cluster(const Where& where);
+void sync_block(const Where& where);
+void sync_cluster(const Where& where);
 [[noreturn]] void fault(const char* what, const Where& where);
 
 // What the lanes of a warp that take part have brought.
@@ -59,14 +61,14 @@ struct Exchange {
   uint32_t taking_part;
 };
 // Waits for the lanes of `mask`.
-const Exchange& meet_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where);
+const Exchange& sync_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where);
 unsigned lane();
 
 unsigned cluster_size();
 unsigned cluster_rank();
 void* shared_of_rank(void* own, unsigned rank, const Where& where);
 
-// --- shared memory -------------------------------------------------------------------------------------
+// --- shared memory -------------------------------------------------------------------------------
 
 int new_shared_variable();
 void* shared_memory(int variable, size_t bytes);
@@ -80,7 +82,7 @@ T& shared(Place) {
   return *static_cast<T*>(shared_memory(variable, sizeof(T)));
 }
 
-// --- launches ------------------------------------------------------------------------------------------
+// --- launches ------------------------------------------------------------------------------------
 
 struct Configuration {
   dim3 grid, block;
@@ -148,13 +150,13 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Param
   return cudaSuccess;
 }
 
-// --- waiting for others --------------------------------------------------------------------------------
+// --- waiting for others --------------------------------------------------------------------------
 
 inline void __syncthreads(const emulated::Where& where = emulated::Where::current()) {
-  emulated::meet_block(where);
+  emulated::sync_block(where);
 }
 inline void __syncwarp(unsigned mask = ~0u, const emulated::Where& where = emulated::Where::current()) {
-  emulated::meet_warp("__syncwarp", mask, 0, where);
+  emulated::sync_warp("__syncwarp", mask, 0, where);
 }
 inline void __threadfence() { emulated::pause(); }
 inline void __threadfence_block() { emulated::pause(); }
@@ -176,11 +178,12 @@ T value_of(uint64_t bits) {
   return value;
 }
 
-// What lane source(own lane) of the same `width` lanes brought; its own where there is no such lane.
+// What lane source(own lane) of the same `width` lanes brought; its own where there is no such
+// lane.
 template <typename T, typename Source>
 T shuffled(const char* call, unsigned mask, const T& value, int width, const Where& where,
            const Source& source) {
-  const Exchange& exchange = meet_warp(call, mask, bits_of(value), where);
+  const Exchange& exchange = sync_warp(call, mask, bits_of(value), where);
   const int own = static_cast<int>(lane()), first = own / width * width, from = source(own - first);
   if (from < 0 || from >= width) return value;
   const int at = first + from;
@@ -191,7 +194,7 @@ T shuffled(const char* call, unsigned mask, const T& value, int width, const Whe
 // Joins what all lanes of `mask` bring.
 template <typename T, typename Join>
 T joined(const char* call, unsigned mask, const T& value, const Where& where, const Join& join) {
-  const Exchange& exchange = meet_warp(call, mask, bits_of(value), where);
+  const Exchange& exchange = sync_warp(call, mask, bits_of(value), where);
   bool first = true;
   T all = value;
   for (int i = 0; i < warpSize; ++i) {
@@ -255,7 +258,7 @@ T __reduce_min_sync(unsigned mask, T value, const emulated::Where& where = emula
   return emulated::joined("__reduce_min_sync", mask, value, where, [](T a, T b) { return std::min(a, b); });
 }
 
-// --- atomics: all but the waiting is as in any program, since one fiber runs at a time ------------------
+// --- atomics: all but the waiting is as in any program, since one fiber runs at a time -----------
 
 namespace emulated {
 
@@ -294,7 +297,7 @@ T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> val
   return emulated::changed(at, [&](T old) { return old == expected ? value : old; });
 }
 
-// --- loads, stores and arithmetic ----------------------------------------------------------------------
+// --- loads, stores and arithmetic ----------------------------------------------------------------
 
 template <typename T>
 T __ldg(const T* at) {

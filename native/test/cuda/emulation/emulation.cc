@@ -1,4 +1,4 @@
-// Fibers, the scheduler that runs a kernel's threads on them, and the runtime of cuda_runtime_api.h.
+// Fibers, and the scheduler that runs a kernel's threads on them.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device.h"
+#include "scheduler.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -23,21 +24,18 @@ dim3 blockDim, gridDim;
 namespace emulated {
 namespace {
 
-constexpr int poison = 0xFF;
 constexpr size_t stack_bytes = size_t{256} << 10;
-constexpr unsigned resident_threads = 1024;       // that run at once; one cluster may have more
-constexpr size_t plain_shared_bytes = 48u << 10;  // what a kernel may ask for without an attribute
-constexpr unsigned threads_of_block = 1024, blocks_of_cluster = 8;
+constexpr unsigned resident_threads = 1024;  // that run at once; one cluster may have more
 
-// --- fibers --------------------------------------------------------------------------------------------
+// --- fibers --------------------------------------------------------------------------------------
 
-// A place of execution: the host's own, or a stack with body(), which never returns. swapcontext costs two
-// system calls, so it only starts a fiber; from then on _setjmp and _longjmp switch.
+// A place of execution: the host's own, or a stack with body(), which never returns. swapcontext
+// costs two system calls, so it only starts a fiber; from then on _setjmp and _longjmp switch.
 class Fiber {
  public:
   Fiber() : started_(true) {}
-  // Stacks of different `number` end at different places of a page: else their ends, which are in use, would
-  // share a few lines of the cache.
+  // Stacks of different `number` end at different places of a page: else their ends, which are in
+  // use, would share a few lines of the cache.
   Fiber(void (*body)(), size_t number)
       : body_(body),
         stack_(new char[stack_bytes]),
@@ -87,7 +85,7 @@ class Fiber {
   void* fake_stack_ = nullptr;
 };
 
-// --- who runs ------------------------------------------------------------------------------------------
+// --- who runs ------------------------------------------------------------------------------------
 
 enum class State { ready, at_block, at_cluster, at_warp, left };
 
@@ -192,7 +190,7 @@ class Scheduler {
     leave();
   }
 
-  void meet_block(const Where& where) {
+  void sync_block(const Where& where) {
     Block& block = *self_->block;
     wait(State::at_block, where);
     if (++block.waiting == block.threads.size()) {
@@ -202,7 +200,7 @@ class Scheduler {
     leave();
   }
 
-  void meet_cluster(const Where& where) {
+  void sync_cluster(const Where& where) {
     Cluster& cluster = *self_->block->cluster;
     wait(State::at_cluster, where);
     if (++cluster.waiting == cluster.threads) {
@@ -212,7 +210,7 @@ class Scheduler {
     leave();
   }
 
-  const Exchange& meet_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
+  const Exchange& sync_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
     if ((mask >> self_->rank % warpSize & 1) == 0) fault("has a mask without the lane that calls", where);
     self_->call = call;
     self_->mask = mask;
@@ -275,8 +273,9 @@ class Scheduler {
   // A fiber runs one thread after the other.
   static void live();
 
-  // The thread that runs next: mostly one of the last to become ready. So a warp's threads, whose memory the
-  // cache still has, go on together, the further ahead of the others the fewer there is to choose from.
+  // The thread that runs next: mostly one of the last to become ready. So a warp's threads, whose
+  // memory the cache still has, go on together, the further ahead of the others the fewer there is
+  // to choose from.
   Thread& take() {
     const uint64_t random = random_();
     const size_t among = random % 8 == 0 ? ready_.size() : std::min(ready_.size(), latest_);
@@ -421,10 +420,10 @@ void Scheduler::live() {
 }  // namespace
 
 void pause() { scheduler().pause(); }
-void meet_block(const Where& where) { scheduler().meet_block(where); }
-void meet_cluster(const Where& where) { scheduler().meet_cluster(where); }
-const Exchange& meet_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
-  return scheduler().meet_warp(call, mask, bits, where);
+void sync_block(const Where& where) { scheduler().sync_block(where); }
+void sync_cluster(const Where& where) { scheduler().sync_cluster(where); }
+const Exchange& sync_warp(const char* call, uint32_t mask, uint64_t bits, const Where& where) {
+  return scheduler().sync_warp(call, mask, bits, where);
 }
 void fault(const char* what, const Where& where) { scheduler().fault(what, where); }
 
@@ -432,7 +431,7 @@ unsigned lane() { return scheduler().self().rank % warpSize; }
 unsigned cluster_rank() { return scheduler().self().block->rank; }
 unsigned cluster_size() { return static_cast<unsigned>(scheduler().self().block->cluster->blocks.size()); }
 
-// --- shared memory -------------------------------------------------------------------------------------
+// --- shared memory -------------------------------------------------------------------------------
 
 namespace {
 
@@ -468,117 +467,8 @@ void* shared_of_rank(void* own, unsigned rank, const Where& where) {
   fault("maps what is not in shared memory", where);
 }
 
-// --- launches ------------------------------------------------------------------------------------------
-
-namespace {
-
-cudaError_t last_error = cudaSuccess;
-std::map<const void*, size_t> allowed_shared_bytes;  // by kernel
-
-bool launchable(const Configuration& c, const void* kernel) {
-  const auto allowed = allowed_shared_bytes.find(kernel);
-  const size_t shared = allowed == allowed_shared_bytes.end() ? plain_shared_bytes : allowed->second;
-  const uint64_t threads = uint64_t{c.block.x} * c.block.y * c.block.z;
-  return threads > 0 && threads <= threads_of_block && c.grid.x > 0 && c.grid.x <= INT32_MAX &&
-         c.grid.y > 0 && c.grid.y <= 65535 && c.grid.z > 0 && c.grid.z <= 65535 && c.shared_bytes <= shared &&
-         c.cluster > 0 && c.cluster <= (NLAC_EMULATED_ARCH >= 900 ? blocks_of_cluster : 1) &&
-         c.grid.x % c.cluster == 0;
-}
-
-}  // namespace
-
-cudaError_t run(const Configuration& configuration, const void* kernel, const std::function<void()>& body) {
-  if (!launchable(configuration, kernel)) return last_error = cudaErrorInvalidConfiguration;
-  if (capture_broken) return last_error = cudaErrorStreamCaptureInvalidated;
+void run_threads(const Configuration& configuration, const std::function<void()>& body) {
   scheduler().run(configuration, body);
-  return cudaSuccess;
 }
 
 }  // namespace emulated
-
-// --- the runtime ---------------------------------------------------------------------------------------
-
-using namespace emulated;
-
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorInvalidValue: return "invalid argument";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
-    default: return "invalid device ordinal";
-  }
-}
-
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
-  constexpr int most = 227 << 10;
-  if (value < 0 || value > most) return cudaErrorInvalidValue;
-  allowed_shared_bytes[kernel] = static_cast<size_t>(value);
-  return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = 2; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; return cudaSuccess;
-  }
-  return cudaErrorInvalidValue;
-}
-
-cudaError_t cudaMalloc(void** memory, size_t bytes) {
-  constexpr size_t alignment = 256;
-  *memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (*memory == nullptr) return cudaErrorMemoryAllocation;
-  memset(*memory, poison, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaFree(void* memory) {
-  std::free(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
-  if (bytes > 0) memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, bytes, kind);
-}
-cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
-  if (bytes > 0) memset(memory, value, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = nullptr;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*) {
-  return last_error = std::exchange(capture_broken, false) ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = nullptr;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }

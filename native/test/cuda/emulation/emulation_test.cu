@@ -21,7 +21,7 @@ std::string fault_of(const auto& launch) {
 
 bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// --- blocks --------------------------------------------------------------------------------------------
+// --- blocks --------------------------------------------------------------------------------------
 
 __global__ void reverse(const float* from, float* to, bool waiting) {
   __shared__ float values[100];
@@ -71,7 +71,7 @@ __global__ void use_dynamic(float* to) {
   to[threadIdx.x] = room[blockDim.x - 1 - threadIdx.x].x;
 }
 
-// --- warps ---------------------------------------------------------------------------------------------
+// --- warps ---------------------------------------------------------------------------------------
 
 struct Exchanged {
   int from, up, down, across, of_eight;

@@ -1,5 +1,5 @@
-// Tokens drawn by the CUDA kernel against the CPU's, for the same logits and in whole texts. The kernel's source and the
-// code that calls it run on the CPU here, with tensors there.
+// Tokens drawn by the CUDA kernel against the CPU's, for the same logits and in whole texts. The
+// kernel's source and the code that calls it run on the CPU here, with tensors there.
 #include "core/generate/cuda_draw.h"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,8 @@ struct Chosen {
   int64_t token;
   float log_prob;
 };
-// What the CPU chooses from logits [vocab] after `tokens`, of ids that `allowed` (empty: all) has. Throws ERR_NOT_FINITE.
+// What the CPU chooses from logits [vocab] after `tokens`, of ids that `allowed` (empty: all) has.
+// Throws ERR_NOT_FINITE.
 Chosen choose(const at::Tensor& logits, const GenerateRequest& request, const std::vector<int64_t>& tokens,
               int64_t step, std::span<const uint32_t> allowed) {
   const float* row = logits.const_data_ptr<float>();

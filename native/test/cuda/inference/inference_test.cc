@@ -1,5 +1,5 @@
-// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the code that calls them
-// run on the CPU here, with tensors there.
+// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the
+// code that calls them run on the CPU here, with tensors there.
 #include "core/model/cuda_inference.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -51,14 +51,14 @@ TEST_CASE("cuda: inference is a whole forward, read at once, in pieces or token 
       const Model model(config, dtype);
       Decoder decoder(config);
       REQUIRE(CudaInference::takes(model.weights, config, KvStore(config, dtype)));
-      for (const std::vector<int64_t>& chunks : {std::vector<int64_t>{tokens},
-                                                 {1, 1, 5, tokens - 8, 1},
-                                                 {14, 1, 1, 1, 1, tokens - 20, 1, 1}}) {
+      for (const std::vector<int64_t>& chunks :
+           {std::vector<int64_t>{tokens}, {1, 1, 5, tokens - 8, 1}, {14, 1, 1, 1, 1, tokens - 20, 1, 1}}) {
         CachedTexts texts(config, dtype);
         std::vector<at::Tensor> rows;
         int64_t start = 0;
         for (const int64_t chunk : chunks) {
-          rows.push_back(texts.infer(decoder, model.weights, model.ids.narrow(0, start, chunk), {{0, chunk}}));
+          rows.push_back(
+              texts.infer(decoder, model.weights, model.ids.narrow(0, start, chunk), {{0, chunk}}));
           start += chunk;
         }
         CHECK(relative_difference(at::cat(rows), model.expected) < allowed);
@@ -73,7 +73,8 @@ TEST_CASE("cuda: prompts beside texts that are written") {
     const Model model(config);
     Decoder decoder(config);
     CachedTexts texts(config, at::kFloat);
-    const auto infer = [&](const std::vector<CachedTexts::Share>& shares, const std::vector<int64_t>& starts) {
+    const auto infer = [&](const std::vector<CachedTexts::Share>& shares,
+                           const std::vector<int64_t>& starts) {
       std::vector<at::Tensor> ids, expected;
       for (size_t i = 0; i < shares.size(); ++i) {
         ids.push_back(model.ids.narrow(0, starts[i], shares[i].tokens));
@@ -97,7 +98,8 @@ TEST_CASE("cuda: a recorded step is the step, and rows that fill it up are store
   constexpr int64_t written = 6;
   for (int64_t t = 0, count = tokens - written; t < tokens; t += count, count = 1) {
     const at::Tensor next = model.ids.narrow(0, t, count), expected = model.expected.narrow(0, t, count);
-    const at::Tensor got = texts.infer(decoder, model.weights, next.repeat({3}), {{0, count}, {1, count}, {2, count}});
+    const at::Tensor got =
+        texts.infer(decoder, model.weights, next.repeat({3}), {{0, count}, {1, count}, {2, count}});
     CHECK(relative_difference(got, expected.repeat({3, 1})) < 1e-5);
     decoder.forget_packed(model.weights);  // each step is a recording's first
   }
@@ -143,7 +145,7 @@ TEST_CASE("cuda: recordings of what lay elsewhere are not kept for good") {
   Decoder decoder(model.config);
   const BlockTable table = {0};
   std::vector<KvStore> stores;  // each lies elsewhere
-  constexpr auto most = static_cast<int>(CudaInference::most_recordings);
+  constexpr auto most = static_cast<int>(CudaInference::max_recordings);
   for (int i = 0; i < most + 3; ++i) {
     stores.emplace_back(model.config, at::kFloat).reserve(1, 1);
     decoder.infer(model.weights, at::ones({1}, at::kLong), stores.back(), {{&table, 0, 1}});
@@ -170,7 +172,8 @@ TEST_CASE("cuda: greedy texts are those of a whole forward for every token") {
   Decoder decoder(model.config);
   std::vector<GenerateRequest> requests(4);
   for (size_t i = 0; i < requests.size(); ++i) {
-    for (size_t t = 0; t < 3 + 9 * i; ++t) requests[i].tokens.push_back(static_cast<int64_t>((i + t) * t % 61));
+    for (size_t t = 0; t < 3 + 9 * i; ++t)
+      requests[i].tokens.push_back(static_cast<int64_t>((i + t) * t % 61));
     requests[i].max_new_tokens = static_cast<int64_t>(4 + 2 * i);
     requests[i].temperature = 0;
   }

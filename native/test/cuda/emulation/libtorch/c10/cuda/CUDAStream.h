@@ -1,4 +1,5 @@
-// The streams of libtorch's CUDA half, as far as the core names them, on the emulated device: it has one.
+// The streams of libtorch's CUDA half, as far as the core names them, on the emulated device: it
+// has one.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,0 +1,180 @@
+# Every source of native/, by the library it belongs to. A new file is added here: the configuration fails while a
+# source is listed nowhere.
+
+# The parsers, which the fuzzers exercise too.
+set(nlac_fuzzed_sources
+  native/core/io/atomic_file.cc
+  native/core/io/gguf.cc
+  native/core/io/json.cc
+  native/core/io/mapped_file.cc
+  native/core/io/safetensors.cc
+  native/core/io/tensor_entry.cc
+  native/core/model/config.cc
+  native/core/model/config_gguf.cc
+  native/core/model/config_json.cc)
+# Needs no torch: what the sanitizers build.
+set(nlac_plain_sources
+  ${nlac_fuzzed_sources}
+  native/core/replay/cuda_sum_tree.cc
+  native/core/replay/priority_tree.cc
+  native/core/replay/sum_tree.cc
+  native/core/replay/sum_tree_kernels.cc
+  native/core/replay/tree_file.cc
+  native/core/generate/block_pool.cc
+  native/core/generate/grammar.cc)
+set(nlac_cpu_sources
+  native/core/cpu/bf16_attention.cc
+  native/core/cpu/bf16_elementwise.cc
+  native/core/cpu/bf16_kernels.cc
+  native/core/cpu/bf16_linear.cc
+  native/core/cpu/bf16_products.cc
+  native/core/cpu/gemm.cc
+  native/core/cpu/kernels.cc
+  native/core/cpu/tensors.cc)
+set(nlac_loss_sources
+  native/core/loss/linear_loss.cc
+  native/core/loss/mixed_products.cc
+  native/core/loss/plan.cc
+  native/core/loss/products.cc
+  native/core/loss/row_kernels.cc
+  native/core/loss/rows.cc
+  native/core/loss/soft_q.cc)
+set(nlac_optim_sources
+  native/core/optim/kernels.cc
+  native/core/optim/optim.cc)
+set(nlac_model_sources
+  native/core/model/adapter.cc
+  native/core/model/attention.cc
+  native/core/model/cuda_inference.cc
+  native/core/model/decoder.cc
+  native/core/model/elementwise.cc
+  native/core/model/export_weights.cc
+  native/core/model/kv_store.cc
+  native/core/model/linear.cc
+  native/core/model/load_weights.cc
+  native/core/model/rope.cc
+  native/core/model/weights.cc)
+set(nlac_generate_sources
+  native/core/generate/cuda_draw.cc
+  native/core/generate/engine.cc
+  native/core/generate/engine_blocks.cc
+  native/core/generate/engine_draw.cc
+  native/core/generate/logit_kernels.cc
+  native/core/generate/sample.cc)
+set(nlac_learner_sources
+  native/core/learner/arguments.cc
+  native/core/learner/checkpoint.cc
+  native/core/learner/inference.cc
+  native/core/learner/learner.cc
+  native/core/learner/losses.cc
+  native/core/learner/micro_batches.cc
+  native/core/learner/optimization.cc)
+set(nlac_pch_sources native/core/pch.cc)
+set(nlac_loader_sources native/loader/loader.cc)
+set(nlac_binding_sources
+  native/binding/addon.cc
+  native/binding/convert.cc
+  native/binding/errors.cc
+  native/binding/job_queue.cc
+  native/binding/learner_arguments.cc
+  native/binding/learner_binding.cc
+  native/binding/learner_results.cc
+  native/binding/sampler_binding.cc
+  native/binding/tensor_binding.cc
+  native/binding/worker.cc)
+set(nlac_cuda_sources
+  native/cuda/adamw.cu
+  native/cuda/attention.cu
+  native/cuda/draw.cu
+  native/cuda/elementwise.cu
+  native/cuda/ema.cu
+  native/cuda/sum_tree.cu
+  native/cuda/token_rows.cu)
+
+# --- tests: nlac_test_NAME_sources are test_NAME's ---
+
+set(nlac_test_io_sources
+  native/test/core/io/gguf_test.cc
+  native/test/core/io/json_test.cc
+  native/test/core/io/mapped_file_test.cc
+  native/test/core/io/mutation_test.cc
+  native/test/core/io/safetensors_test.cc
+  native/test/core/io/tensor_entry_test.cc)
+set(nlac_test_replay_sources
+  native/test/core/replay/sum_tree_kernels_test.cc
+  native/test/core/replay/sum_tree_math_test.cc
+  native/test/core/replay/sum_tree_test.cc)
+set(nlac_test_block_pool_sources
+  native/test/core/generate/block_pool_test.cc)
+set(nlac_test_grammar_sources
+  native/test/core/generate/grammar_test.cc)
+set(nlac_test_binding_sources
+  native/test/binding/job_queue_test.cc)
+set(nlac_test_cpu_sources
+  native/test/core/cpu/gemm_test.cc
+  native/test/core/cpu/kernels_test.cc)
+set(nlac_test_loss_sources
+  native/test/core/loss/linear_loss_precision_test.cc
+  native/test/core/loss/linear_loss_test.cc
+  native/test/core/loss/plan_test.cc
+  native/test/core/loss/products_test.cc
+  native/test/core/loss/rows_test.cc
+  native/test/core/loss/soft_q_test.cc
+  native/test/core/loss/token_loss_test.cc)
+set(nlac_test_optim_sources
+  native/test/core/optim/gpu_test.cc
+  native/test/core/optim/moving_average_test.cc
+  native/test/core/optim/optim_test.cc)
+set(nlac_test_model_sources
+  native/test/core/model/adapter_test.cc
+  native/test/core/model/attention_test.cc
+  native/test/core/model/config_test.cc
+  native/test/core/model/decoder_test.cc
+  native/test/core/model/kernels_test.cc
+  native/test/core/model/weights_test.cc)
+set(nlac_test_generate_sources
+  native/test/core/generate/engine_calls_test.cc
+  native/test/core/generate/engine_test.cc
+  native/test/core/generate/sample_test.cc)
+set(nlac_test_learner_sources
+  native/test/core/learner/adapter_test.cc
+  native/test/core/learner/checkpoint_test.cc
+  native/test/core/learner/scoring_test.cc
+  native/test/core/learner/soft_q_test.cc
+  native/test/core/learner/surrogate_test.cc
+  native/test/core/learner/training_test.cc)
+set(nlac_test_cuda_sources
+  native/test/cuda/adamw_test.cc
+  native/test/cuda/attention_test.cc
+  native/test/cuda/draw_test.cc
+  native/test/cuda/elementwise_test.cc
+  native/test/cuda/ema_test.cc
+  native/test/cuda/sum_tree_test.cc
+  native/test/cuda/token_rows_test.cc)
+set(nlac_test_cuda_inference_sources
+  native/test/cuda/inference/draw_test.cc
+  native/test/cuda/inference/inference_test.cc)
+set(nlac_test_main_sources native/test/main.cc)
+set(nlac_emulation_sources
+  native/test/cuda/emulation/emulation.cc
+  native/test/cuda/emulation/runtime.cc)
+set(nlac_emulation_kernels native/test/cuda/emulation/emulation_test.cu)
+set(nlac_fuzz_sources
+  native/fuzz/fuzz_config.cc
+  native/fuzz/fuzz_gguf.cc
+  native/fuzz/fuzz_safetensors.cc)
+
+# --- the check ---
+
+get_cmake_property(nlac_variables VARIABLES)
+set(nlac_listed "")
+foreach(variable IN LISTS nlac_variables)
+  if(variable MATCHES "^nlac_.*_(sources|kernels)$")
+    list(APPEND nlac_listed ${${variable}})
+  endif()
+endforeach()
+file(GLOB_RECURSE nlac_found RELATIVE "${CMAKE_SOURCE_DIR}" CONFIGURE_DEPENDS native/*.cc native/*.cu)
+list(REMOVE_ITEM nlac_found ${nlac_listed})
+if(nlac_found)
+  message(FATAL_ERROR "Not listed in cmake/sources.cmake: ${nlac_found}")
+endif()

@@ -1,0 +1,247 @@
+// Checkpoints and exports.
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+#include "core/learner/internal.h"
+
+namespace nlac {
+
+using namespace learner;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kCheckpointFormat = 1;
+constexpr const char* kBaseDirectory = "base";  // in a checkpoint that contains its base
+
+// Returns the file's tensors by name. They must be exactly `tensors`, with their shapes, in float32
+// or, with `half`, bfloat16.
+std::map<std::string, const TensorEntry*> entries_of(const SafetensorsFile& file, const fs::path& path,
+                                                     const NamedTensors& tensors, bool half) {
+  std::map<std::string, const TensorEntry*> entries;
+  for (const TensorEntry& entry : file.tensors) entries[entry.name] = &entry;
+  for (const auto& [name, tensor] : tensors) {
+    const auto found = entries.find(name);
+    NLAC_REQUIRE(found != entries.end(), "ERR_CHECKPOINT", path.string(), ": tensor ", name, " is missing");
+    const TensorEntry& entry = *found->second;
+    NLAC_REQUIRE((entry.type == StoredType::f32 || (half && entry.type == StoredType::bf16)) &&
+                     at::IntArrayRef(entry.shape) == tensor.sizes(),
+                 "ERR_CHECKPOINT", path.string(), ": ", name, " is ", stored_type_name(entry.type), ' ',
+                 at::IntArrayRef(entry.shape), ", expected f32 ", tensor.sizes());
+  }
+  NLAC_REQUIRE(entries.size() == tensors.size(), "ERR_CHECKPOINT", path.string(), ": expected ",
+               tensors.size(), " tensors, found ", entries.size());
+  return entries;
+}
+
+// Reads `tensors` from the file, which must hold exactly these.
+void read_tensors(const fs::path& path, const NamedTensors& tensors, bool half = false) {
+  const SafetensorsFile file = open_safetensors(path.string());
+  const auto entries = entries_of(file, path, tensors, half);
+  for (const auto& [name, tensor] : tensors) {
+    const TensorEntry& entry = *entries.at(name);
+    at::Tensor host = at::empty(tensor.sizes(), entry.type == StoredType::f32 ? at::kFloat : at::kBFloat16);
+    std::memcpy(host.mutable_data_ptr(), entry.data, entry.bytes);  // the file's bytes may be unaligned
+    tensor.copy_(host);
+  }
+}
+
+// The moments, named by their index in Weights::list().
+NamedTensors named_moments(const AdamWMoments& moments) {
+  NamedTensors named;
+  for (size_t i = 0; i < moments.m.size(); ++i) {
+    named.emplace_back("m." + std::to_string(i), moments.m[i]);
+    named.emplace_back("v." + std::to_string(i), moments.v[i]);
+  }
+  return named;
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  NLAC_REQUIRE(stream.good(), "ERR_CHECKPOINT", path.string(), " cannot be read");
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+bool any_nonzero(const Weights& weights) {
+  for (const at::Tensor& tensor : weights.list()) {
+    if (tensor.ne(0).any().item<bool>()) return true;
+  }
+  return false;
+}
+
+// The adapter in a checkpoint's description.
+nlohmann::json adapter_to_json(const AdapterOptions& adapter, const std::string& base_checksum) {
+  return {{"rank", adapter.rank},
+          {"alpha", adapter.alpha},
+          {"targets", adapter.targets},
+          {"base", base_checksum}};
+}
+AdapterOptions adapter_from_json(const nlohmann::json& json) {
+  AdapterOptions adapter;
+  adapter.rank = json.at("rank").get<int64_t>();
+  adapter.alpha = json.at("alpha").get<double>();
+  adapter.targets = json.at("targets").get<std::vector<std::string>>();
+  return adapter;
+}
+
+// Checks resume()'s option against the checkpoint.
+void require_adapter(const std::optional<AdapterOptions>& given, const std::optional<AdapterOptions>& saved) {
+  if (!given) return;
+  NLAC_REQUIRE(saved, "ERR_CONFIG", "the checkpoint has no adapter: load its model to train a new one");
+  NLAC_REQUIRE(given->rank == saved->rank && given->alpha == saved->alpha && given->targets == saved->targets,
+               "ERR_CONFIG", "the checkpoint's adapter has rank ", saved->rank, ", alpha ", saved->alpha,
+               " and ", saved->targets.size(),
+               " targets, which differs from the option: omit the option to resume with it");
+}
+
+}  // namespace
+
+void Learner::save(const std::string& directory) {
+  guarded([&] {
+    const fs::path root(directory);
+    const std::string config = config_.to_json("float32");
+    // load() would read the whole model and ignore the adapter.
+    NLAC_REQUIRE(!base_ || !(fs::exists(root / "model.safetensors") ||
+                             fs::exists(root / "model.safetensors.index.json")),
+                 "ERR_VALUE", directory, " holds a whole model: save the adapter elsewhere");
+    // Removed first and written last, so that an interrupted save is not taken for a checkpoint.
+    fs::remove(root / "learner.json");
+    write_file_atomically((root / "config.json").string(), config.data(), config.size());
+    if (base_ && base_checksum_.empty())
+      nlac::export_huggingface(root / kBaseDirectory, config_, *base_, options_.dtype);
+    write_tensors(root / (base_ ? adapter_file : "model.safetensors"), master_.named_views(config_));
+
+    nlohmann::json manifest = {{"format", kCheckpointFormat},
+                               {"heads", heads_name(master_.heads())},
+                               {"target", target_master_.has_value()},
+                               {"reference", reference_.has_value()},
+                               {"targetUpdates", target_updates_},
+                               {"moved", moved_},
+                               {"gradients", gradients_ && any_nonzero(*gradients_)},
+                               {"optimizers", nlohmann::json::array()}};
+    if (base_) manifest["adapter"] = adapter_to_json(*options_.adapter, base_checksum_);
+    if (target_master_) write_tensors(root / "target.safetensors", target_master_->named_views(config_));
+    if (reference_)
+      write_tensors(root / "reference.safetensors", reference_->named_views(config_), options_.dtype);
+    if (manifest["gradients"])
+      write_tensors(root / "gradients.safetensors", gradients_->named_views(config_));
+    for (const auto& [name, moments] : moments_) {
+      if (moments.m.empty()) continue;
+      auto& optimizers = manifest["optimizers"];
+      const std::string file = "optimizer-" + std::to_string(optimizers.size()) + ".safetensors";
+      write_tensors(root / file, named_moments(moments));
+      optimizers.push_back({{"name", name}, {"file", file}, {"steps", moments.steps}});
+    }
+    const std::string text = manifest.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    write_file_atomically((root / "learner.json").string(), text.data(), text.size());
+  });
+}
+
+std::unique_ptr<Learner> Learner::resume(const std::string& directory, const LearnerOptions& given,
+                                         const std::string& base) {
+  check_options(given);
+  const fs::path root(directory);
+  const fs::path manifest_path = root / "learner.json";
+  return guarded([&]() -> std::unique_ptr<Learner> {
+    try {
+      const nlohmann::json manifest = parse_json(read_text(manifest_path), manifest_path.string());
+      const int format = manifest.at("format").get<int>();
+      NLAC_REQUIRE(format == kCheckpointFormat, "ERR_CHECKPOINT", manifest_path.string(), ": format ", format,
+                   " is not supported by this version");
+      const std::string saved_heads = manifest.value("heads", "none");
+      const std::optional<Heads> heads = heads_named(saved_heads);
+      NLAC_REQUIRE(heads, "ERR_CHECKPOINT", manifest_path.string(), ": heads ", printable(saved_heads),
+                   " are not supported by this version");
+      LearnerOptions options = given;
+      options.heads = *heads;
+      options.adapter.reset();
+      std::string model = directory, checksum;
+      if (manifest.contains("adapter")) {
+        options.adapter = adapter_from_json(manifest["adapter"]);
+        checksum = manifest["adapter"].at("base").get<std::string>();
+        model = checksum.empty() ? (root / kBaseDirectory).string() : base;
+      }
+      require_adapter(given.adapter, options.adapter);
+      NLAC_REQUIRE(!model.empty(), "ERR_CHECKPOINT", directory,
+                   " holds an adapter: the path of its model is needed");
+      NLAC_REQUIRE(checksum.empty() || checksum == checksum_of(model), "ERR_CHECKPOINT", model,
+                   " is not the model that the adapter in ", directory, " belongs to");
+      std::unique_ptr<Learner> learner(
+          new Learner(load_model(model, loaded_type(options), options.device, options.heads), options));
+      if (options.adapter) {
+        const std::string config = ModelConfig::from_json(read_text(root / "config.json")).to_json("float32");
+        NLAC_REQUIRE(config == learner->config_.to_json("float32"), "ERR_CHECKPOINT", model,
+                     " has another configuration than the model that the adapter in ", directory,
+                     " belongs to");
+        learner->base_checksum_ = checksum;
+        read_tensors(root / adapter_file, learner->master_.named_views(learner->config_));
+        learner->online_ = learner->computing(learner->master_);
+      } else {
+        // load_model initialises heads that the file lacks. Resuming must not.
+        const fs::path path = root / "model.safetensors";
+        entries_of(open_safetensors(path.string()), path, learner->master_.named_views(learner->config_),
+                   /*half=*/false);
+      }
+      learner->target_updates_ = manifest.at("targetUpdates").get<int64_t>();
+      learner->moved_ = manifest.value("moved", false);
+      if (manifest.at("target").get<bool>()) {
+        Weights target = learner->master_.like(at::kFloat, options.device);
+        read_tensors(root / "target.safetensors", target.named_views(learner->config_));
+        learner->target_ = learner->computing(target);
+        learner->target_master_ = std::move(target);
+      }
+      if (manifest.value("reference", false)) {
+        Weights reference = learner->master_.like(options.dtype, options.device);
+        read_tensors(root / "reference.safetensors", reference.named_views(learner->config_),
+                     /*half=*/true);
+        learner->reference_ = learner->on_base(std::move(reference));
+      }
+      if (manifest.at("gradients").get<bool>()) {
+        read_tensors(root / "gradients.safetensors", learner->make_gradients().named_views(learner->config_));
+      }
+      for (const nlohmann::json& saved : manifest.at("optimizers")) {
+        const fs::path file = saved.at("file").get<std::string>();
+        NLAC_REQUIRE(file == file.filename() && file.has_stem(), "ERR_CHECKPOINT", manifest_path.string(),
+                     ": the file name ", printable(file.string()), " is not a plain file name");
+        AdamWMoments& moments = learner->moments_[saved.at("name").get<std::string>()];
+        moments.steps = saved.at("steps").get<int64_t>();
+        moments.m = learner->master_.like(at::kFloat, options.device).list();
+        moments.v = learner->master_.like(at::kFloat, options.device).list();
+        read_tensors(root / file, named_moments(moments));
+      }
+      return learner;
+    } catch (const nlohmann::json::exception& error) {
+      fail("ERR_CHECKPOINT", manifest_path.string(),
+           " is not a valid checkpoint description: ", error.what());
+    } catch (const Error& error) {
+      const std::string code = error.code();
+      if (code != "ERR_MODEL_FORMAT" && code != "ERR_MODEL_NOT_FOUND" && code != "ERR_IO" &&
+          code != "ERR_VALUE")
+        throw;
+      fail("ERR_CHECKPOINT", "the checkpoint ", directory, " cannot be used: ", error.what());
+    }
+  });
+}
+
+void Learner::export_huggingface(const std::string& directory) {
+  guarded([&] {
+    const Weights model = base_ ? merge_adapters(with_adapters(*base_, master_)) : master_;
+    nlac::export_huggingface(directory, config_, model, options_.dtype);
+  });
+}
+
+void Learner::export_adapter(const std::string& directory, const std::string& base) {
+  guarded([&] {
+    NLAC_REQUIRE(base_, "ERR_VALUE", "the learner has no adapter: it trains every parameter");
+    nlac::export_adapter(directory, config_, *options_.adapter, master_, base);
+  });
+}
+
+}  // namespace nlac

@@ -1,0 +1,128 @@
+// Packs texts into micro batches, runs the decoder forward, the loss, and the decoder backward.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "core/learner/internal.h"
+
+namespace nlac {
+
+using namespace learner;
+
+namespace {
+
+// Contexts and responses in one stream. A response's last token predicts nothing and is omitted.
+struct Packed {
+  Ids ids, lengths;
+  Ids rows;  // rows that predict a response token of nonzero weight, in order
+  void add(const Ids& context, const Ids& response, const std::vector<float>& weights) {
+    const int64_t begin = static_cast<int64_t>(ids.size()), tokens = read_tokens(context, response);
+    ids.insert(ids.end(), context.begin(), context.end());
+    ids.insert(ids.end(), response.begin(), response.end() - 1);
+    lengths.push_back(tokens);
+    for (size_t token = 0; token < weights.size(); ++token) {
+      if (weights[token] != 0) rows.push_back(begin + static_cast<int64_t>(context.size() + token) - 1);
+    }
+  }
+  static int64_t read_tokens(const Ids& context, const Ids& response) {
+    return static_cast<int64_t>(context.size() + response.size()) - 1;
+  }
+};
+
+}  // namespace
+
+void Learner::score(const std::vector<Text>& texts, const Weights& weights, const Weights* teacher,
+                    bool with_gradient, const Loss& loss) {
+  // Consecutive texts, as many as fit on the student's and on the teacher's side.
+  struct MicroBatch {
+    std::vector<size_t> texts;
+    int64_t student = 0, teacher = 0;  // tokens
+  };
+  std::vector<MicroBatch> batches;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Text& text = texts[i];
+    if (!text.used()) continue;
+    const int64_t student = Packed::read_tokens(*text.student, *text.response);
+    const bool read_by_teacher = text.teacher && !text.teacher_hidden.defined();
+    const int64_t teacher_tokens = read_by_teacher ? Packed::read_tokens(*text.teacher, *text.response) : 0;
+    if (batches.empty() || batches.back().student + student > options_.micro_batch_tokens ||
+        batches.back().teacher + teacher_tokens > options_.micro_batch_tokens)
+      batches.emplace_back();
+    MicroBatch& batch = batches.back();
+    batch.texts.push_back(i);
+    batch.student += student;
+    batch.teacher += teacher_tokens;
+  }
+
+  const at::Device device = options_.device;
+  const auto run = [&](const MicroBatch& batch) {
+    Packed packed, teacher_packed;
+    Rows rows;
+    Ids targets;
+    for (size_t i : batch.texts) {
+      const Text& text = texts[i];
+      packed.add(*text.student, *text.response, text.weights);
+      if (teacher && !text.teacher_hidden.defined())
+        teacher_packed.add(*text.teacher, *text.response, text.weights);
+      for (size_t token = 0; token < text.weights.size(); ++token) {
+        if (text.weights[token] == 0) continue;
+        rows.places.push_back({i, token});
+        targets.push_back((*text.response)[token]);
+      }
+    }
+
+    // The teacher first, so that its activations are freed before the student's tape is allocated.
+    if (teacher) {
+      at::Tensor read;  // the rows of texts without kept states
+      if (!teacher_packed.ids.empty())
+        read = decoder_.forward(*teacher, on_device(teacher_packed.ids, device), teacher_packed.lengths)
+                   .index_select(0, on_device(teacher_packed.rows, device));
+      std::vector<at::Tensor> parts;
+      int64_t from = 0;
+      for (size_t i : batch.texts) {
+        const Text& text = texts[i];
+        if (text.teacher_hidden.defined()) {
+          parts.push_back(text.teacher_hidden.to(device));
+          continue;
+        }
+        const int64_t own =
+            std::count_if(text.weights.begin(), text.weights.end(), [](float w) { return w != 0; });
+        parts.push_back(read.narrow(0, from, own));
+        from += own;
+      }
+      rows.teacher_hidden = parts.size() == 1 ? parts[0] : at::cat(parts);
+    }
+    std::shared_ptr<Decoder::Tape> tape;
+    const at::Tensor ids = on_device(packed.ids, device);
+    const at::Tensor hidden =
+        with_gradient ? decoder_.forward(weights, ids, packed.lengths, options_.gradient_checkpointing, tape)
+                      : decoder_.forward(weights, ids, packed.lengths);
+    const at::Tensor places = on_device(packed.rows, device);
+    rows.hidden = hidden.index_select(0, places);
+    rows.targets = on_device(targets, device);
+    rows.row_weights = rows.gather([&](size_t text) { return texts[text].weights.data(); });
+    rows.with_gradient = with_gradient;
+    if (with_gradient) rows.head_gradient = make_gradients().head;
+
+    const LossResult result = loss(rows);
+    if (!with_gradient) return;
+    if (!at::isfinite(result.losses).all().item<bool>()) {
+      // One NaN suffices for step() to skip. The products might not propagate an infinity.
+      gradients_->list().front().flatten()[0].fill_(std::numeric_limits<float>::quiet_NaN());
+      return;
+    }
+    at::Tensor grad_hidden = at::zeros_like(hidden);
+    grad_hidden.index_copy_(0, places, result.grad_hidden.to(hidden.scalar_type()));
+    decoder_.backward(weights, std::move(tape), grad_hidden, *gradients_);
+  };
+
+  try {
+    for (const MicroBatch& batch : batches) run(batch);
+  } catch (...) {
+    if (with_gradient) gradients_.reset();
+    throw;
+  }
+}
+
+}  // namespace nlac

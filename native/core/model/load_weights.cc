@@ -1,0 +1,364 @@
+// Reads models from Hugging Face directories and GGUF files.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/io/checksum.h"
+#include "core/io/gguf.h"
+#include "core/io/json.h"
+#include "core/io/safetensors.h"
+#include "core/model/weight_names.h"
+#include "core/model/weights.h"
+
+namespace nlac {
+namespace {
+
+constexpr const char* format_error = "ERR_MODEL_FORMAT";
+
+// --- filling one parameter from a file -----------------------------------------------------------
+
+// The place of row `row` of a rotary projection in a GGUF of the llama architecture. Its converter
+// interleaves the two halves of each head, (half, pair) → (pair, half), for runtimes that rotate
+// neighbours; HF's rotary embedding pairs value i with value i + head_dim / 2.
+struct Interleaved {
+  int64_t head_dim = 0;  // 0: rows lie in order
+  int64_t source(int64_t row) const {
+    if (head_dim == 0) return row;
+    const int64_t within = row % head_dim, half = head_dim / 2;
+    return row - within + within % half * 2 + within / half;
+  }
+};
+
+// Reads matrix `entry` into `out`, contiguous on the CPU, float32 or bfloat16, with the same number
+// of elements.
+void fill(const TensorEntry& entry, const Interleaved& order, at::Tensor out) {
+  // A permuted vector is a column: its rows have one value. Block types cannot be read value by
+  // value.
+  const bool column = entry.shape.size() == 1 && order.head_dim > 0;
+  const int64_t elements = entry.elements();
+  std::vector<float> unpacked;
+  if (column) {
+    unpacked.resize(static_cast<size_t>(elements));
+    dequantize(entry, 0, elements, unpacked.data());
+  }
+  const int64_t width = column ? 1 : entry.shape.back();
+  const int64_t rows = elements / width;
+  const bool same = (entry.type == StoredType::bf16 && out.scalar_type() == at::kBFloat16) ||
+                    (entry.type == StoredType::f32 && out.scalar_type() == at::kFloat);
+  const int64_t grain = std::max<int64_t>(1, 65536 / width);
+
+  if (same && !column) {
+    const size_t row_bytes = static_cast<size_t>(width) * out.element_size();
+    auto* bytes = static_cast<uint8_t*>(out.data_ptr());
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::memcpy(bytes + row * row_bytes, entry.data + order.source(row) * row_bytes, row_bytes);
+      }
+    });
+    return;
+  }
+  const auto read = [&](int64_t row, float* to) {
+    const int64_t source = order.source(row);
+    if (column) {
+      *to = unpacked[static_cast<size_t>(source)];
+    } else {
+      dequantize(entry, source * width, width, to);
+    }
+  };
+  if (out.scalar_type() == at::kFloat) {
+    auto* values = out.data_ptr<float>();
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) read(row, values + row * width);
+    });
+  } else {
+    auto* values = out.data_ptr<at::BFloat16>();
+    at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
+      std::vector<float> buffer(static_cast<size_t>(width));
+      for (int64_t row = begin; row < end; ++row) {
+        read(row, buffer.data());
+        std::copy(buffer.begin(), buffer.end(), values + row * width);  // rounds to nearest even
+      }
+    });
+  }
+}
+
+// The tensors of a file or of all shards, by name. Those left at the end are unexpected.
+class Source {
+ public:
+  explicit Source(std::string path) : path_(std::move(path)) {}
+
+  void add(const TensorEntry& entry) {
+    NLAC_REQUIRE(entries_.emplace(entry.name, &entry).second, format_error, path_, ": tensor ",
+                 printable(entry.name), " is there twice");
+  }
+  const TensorEntry* find(const std::string& name) const {
+    const auto found = entries_.find(name);
+    return found == entries_.end() ? nullptr : found->second;
+  }
+  void drop(const std::string& name) { entries_.erase(name); }
+  template <typename Test>
+  void drop_if(Test test) {
+    std::erase_if(entries_, [&](const auto& item) { return test(std::string_view(item.first)); });
+  }
+
+  // Returns the tensor of that name and shape, and removes it from the unexpected ones.
+  const TensorEntry& take(const std::string& name, at::IntArrayRef shape) {
+    const TensorEntry* entry = find(name);
+    NLAC_REQUIRE(entry != nullptr, format_error, path_, ": tensor ", printable(name), " is missing");
+    NLAC_REQUIRE(shape == at::IntArrayRef(entry->shape), format_error, path_, ": tensor ", printable(name),
+                 " has shape ", at::IntArrayRef(entry->shape), " where the configuration needs ", shape);
+    drop(name);
+    return *entry;
+  }
+
+  void require_empty() const {
+    NLAC_REQUIRE(entries_.empty(), format_error, path_, ": tensor ", printable(entries_.begin()->first),
+                 " is not part of the model that the configuration describes (", entries_.size(), " such)");
+  }
+
+ private:
+  std::string path_;
+  std::map<std::string, const TensorEntry*> entries_;
+};
+
+// Reads the model that `config` describes. `file_name` maps a Hugging Face name to the file's,
+// `order` gives the file's order of that parameter's rows.
+template <typename FileName, typename Order>
+Weights read_weights(const ModelConfig& config, Source& source, at::ScalarType dtype, at::Device device,
+                     Heads heads, FileName file_name, Order order) {
+  NLAC_REQUIRE(dtype == at::kFloat || dtype == at::kBFloat16, "ERR_VALUE",
+               "weights load as float32 or bfloat16, not ", c10::toString(dtype));
+  // All tensors are looked up before memory is allocated, so that a configuration cannot request
+  // more than the file holds. The meta device has shapes only.
+  std::vector<const TensorEntry*> entries;
+  for (const auto& [name, shape_only] :
+       allocate_weights(config, dtype, at::kMeta, heads).named_views(config)) {
+    entries.push_back(&source.take(file_name(name), shape_only.sizes()));
+  }
+  source.require_empty();
+
+  const Weights weights = allocate_weights(config, dtype, device, heads);
+  size_t next = 0;
+  for (const auto& [name, view] : weights.named_views(config)) {
+    const TensorEntry& entry = *entries[next++];
+    if (view.is_cpu()) {
+      fill(entry, order(name), view);
+    } else {
+      const at::Tensor staged = at::empty(view.sizes(), view.options().device(at::kCPU));
+      fill(entry, order(name), staged);
+      view.copy_(staged);
+    }
+  }
+  return weights;
+}
+
+std::string read_text(const std::string& path) {
+  const auto file = MappedFile::open(path);
+  NLAC_REQUIRE(file->size() <= size_t{10} << 20, format_error, path, ": too large for a configuration");
+  return {reinterpret_cast<const char*>(file->data()), file->size()};
+}
+
+// --- Hugging Face --------------------------------------------------------------------------------
+
+// Instruction-tuned models end a turn with tokens that only generation_config.json lists.
+void add_generation_eos(const std::string& path, ModelConfig& config) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  const nlohmann::json json = parse_json(read_text(path), path);
+  NLAC_REQUIRE(json.is_object(), format_error, path, ": not a JSON object");
+  const auto eos = json.find("eos_token_id");
+  if (eos == json.end() || eos->is_null()) return;
+  const auto list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
+  for (const auto& id : list) {
+    NLAC_REQUIRE(id.is_number_unsigned() && id.get<uint64_t>() < static_cast<uint64_t>(config.vocab_size),
+                 format_error, path, ": eos_token_id is ", printable(eos->dump()),
+                 ", not ids of the vocabulary");
+    const auto value = id.get<int64_t>();
+    auto& ids = config.eos_token_ids;
+    if (std::find(ids.begin(), ids.end(), value) == ids.end()) ids.push_back(value);
+  }
+}
+
+LoadedModel load_huggingface(const std::string& directory, at::ScalarType dtype, at::Device device,
+                             Heads heads) {
+  const std::filesystem::path root(directory);
+  LoadedModel model;
+  model.config = ModelConfig::from_json(read_text((root / "config.json").string()));
+  add_generation_eos((root / "generation_config.json").string(), model.config);
+
+  const std::vector<SafetensorsFile> files = open_huggingface_weights(directory);
+  Source source(directory);
+  for (const SafetensorsFile& file : files) {
+    for (const TensorEntry& tensor : file.tensors) source.add(tensor);
+  }
+  source.drop_if([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
+  if (model.config.tied_embeddings) source.drop("lm_head.weight");
+  if (heads != Heads::value) {
+    source.drop(value_name);
+    source.drop(value_bias_name);
+  }
+  if (heads != Heads::q) source.drop_if([](std::string_view name) { return name.starts_with(q_prefix); });
+  if (source.find(heads == Heads::q ? std::string(q_prefix) + "0.advantage" : value_name) == nullptr) {
+    heads = Heads::none;
+  }
+
+  model.weights = read_weights(
+      model.config, source, dtype, device, heads, [](const std::string& name) { return name; },
+      [](const std::string&) { return Interleaved{}; });
+  return model;
+}
+
+// --- GGUF ----------------------------------------------------------------------------------------
+
+// GGUF's name of a Hugging Face parameter.
+std::string gguf_name(const std::string& name) {
+  static const std::map<std::string, std::string, std::less<>> parts = {
+      {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+      {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+  };
+  if (name == "model.embed_tokens.weight") return "token_embd.weight";
+  if (name == "model.norm.weight") return "output_norm.weight";
+  if (name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view prefix = "model.layers.";
+  const size_t layer_end = name.find('.', prefix.size()), part_end = name.rfind('.');
+  const auto part = parts.find(std::string_view(name).substr(layer_end + 1, part_end - layer_end - 1));
+  NLAC_REQUIRE(part != parts.end(), "ERR_INTERNAL", "no GGUF name for ", name);
+  return "blk." + name.substr(prefix.size(), layer_end - prefix.size()) + "." + part->second +
+         name.substr(part_end);
+}
+
+// The converter writes llama3's rotary scaling as one divisor per frequency, not as its four
+// parameters. They are recovered as those of Llama 3 (the factor is the largest divisor) and
+// checked against every divisor, so that other scalings are refused and not approximated.
+void read_rope_factors(const TensorEntry& entry, const std::string& path, ModelConfig& config) {
+  const int64_t half = config.head_dim / 2;
+  NLAC_REQUIRE(entry.shape == std::vector<int64_t>{half}, format_error, path, ": tensor ",
+               printable(entry.name), " does not have one factor for each of ", half, " frequencies");
+  NLAC_REQUIRE(config.rope_scaling == RopeScaling::none, format_error, path, ": tensor ",
+               printable(entry.name), " scales rotary positions that the metadata scale already");
+  std::vector<float> factors(static_cast<size_t>(half));
+  dequantize(entry, 0, half, factors.data());
+  const double factor = *std::max_element(factors.begin(), factors.end());
+  if (factor == 1.0 && *std::min_element(factors.begin(), factors.end()) == 1.0f) return;
+
+  constexpr double low = 1.0, high = 4.0, original = 8192.0;
+  for (int64_t i = 0; i < half; ++i) {
+    const double wavelength =
+        2 * M_PI * std::pow(config.rope_theta, static_cast<double>(i) / static_cast<double>(half));
+    const double smooth = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
+    const double expected = 1.0 / ((1.0 - smooth) / factor + smooth);
+    // This form also refuses NaN.
+    const bool same = std::abs(factors[static_cast<size_t>(i)] - expected) <= 1e-4 * expected;
+    NLAC_REQUIRE(same, format_error, path, ": tensor ", printable(entry.name),
+                 " holds rotary factors that are not Llama 3's; the Hugging Face model says what they are");
+  }
+  config.rope_scaling = RopeScaling::llama3;
+  config.rope_factor = factor;
+  config.rope_low_freq_factor = low;
+  config.rope_high_freq_factor = high;
+  config.rope_original_max_positions = static_cast<int64_t>(original);
+}
+
+LoadedModel load_gguf(const std::string& path, at::ScalarType dtype, at::Device device) {
+  const GgufFile file = open_gguf(path);
+  Source source(path);
+  for (const TensorEntry& tensor : file.tensors) source.add(tensor);
+
+  LoadedModel model;
+  ModelConfig& config = model.config;
+  config = ModelConfig::from_gguf(file.metadata, source.find("output.weight") != nullptr);
+  // The metadata do not list which projections have a bias; the first layer's tensors show it.
+  config.qkv_bias = config.qkv_bias || source.find("blk.0.attn_q.bias") != nullptr;
+  config.output_bias = source.find("blk.0.attn_output.bias") != nullptr;
+  config.mlp_bias = source.find("blk.0.ffn_gate.bias") != nullptr;
+  if (const TensorEntry* factors = source.find("rope_freqs.weight"); factors != nullptr) {
+    read_rope_factors(*factors, path, config);
+    source.drop("rope_freqs.weight");
+  }
+
+  const int64_t interleaved = config.family == Family::llama ? config.head_dim : 0;
+  const auto order = [&](const std::string& name) {
+    const bool rotary =
+        name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
+    return Interleaved{rotary ? interleaved : 0};
+  };
+  model.weights = read_weights(config, source, dtype, device, Heads::none, gguf_name, order);
+  return model;
+}
+
+}  // namespace
+
+// Whether the path is a Hugging Face directory; otherwise it is a .gguf file.
+static bool is_huggingface(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  NLAC_REQUIRE(std::filesystem::exists(status), "ERR_MODEL_NOT_FOUND", path,
+               ": no such model directory or file");
+  if (!std::filesystem::is_directory(status)) {
+    NLAC_REQUIRE(path.ends_with(".gguf"), format_error, path,
+                 ": a model is a Hugging Face directory (config.json and safetensors) or a .gguf file");
+    return false;
+  }
+  const auto holds = [&](const char* file) {
+    return std::filesystem::exists(std::filesystem::path(path) / file, error);
+  };
+  NLAC_REQUIRE(!holds(adapter_file) || holds("model.safetensors") || holds("model.safetensors.index.json"),
+               format_error, path,
+               " holds an adapter without its model: export the merged model, and load that");
+  return true;
+}
+
+LoadedModel load_model(const std::string& path, at::ScalarType dtype, at::Device device, Heads heads) {
+  LoadedModel model =
+      is_huggingface(path) ? load_huggingface(path, dtype, device, heads) : load_gguf(path, dtype, device);
+  model.weights.add_heads(heads);
+  return model;
+}
+
+static void add_to(Checksum& sum, const TensorEntry& entry) {
+  sum.add(entry.name.data(), entry.name.size());
+  sum.add(static_cast<uint64_t>(entry.type));
+  for (const int64_t size : entry.shape) sum.add(static_cast<uint64_t>(size));
+  sum.add(entry.data, entry.bytes);
+}
+
+uint64_t model_checksum(const std::string& path) {
+  std::vector<SafetensorsFile> shards;  // keep the entries alive
+  GgufFile gguf;
+  std::vector<const TensorEntry*> entries;
+  if (is_huggingface(path)) {
+    shards = open_huggingface_weights(path);
+    for (const SafetensorsFile& shard : shards)
+      for (const TensorEntry& entry : shard.tensors) entries.push_back(&entry);
+  } else {
+    gguf = open_gguf(path);
+    for (const TensorEntry& entry : gguf.tensors) entries.push_back(&entry);
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const TensorEntry* a, const TensorEntry* b) { return a->name < b->name; });
+  std::vector<uint64_t> sums(entries.size());
+  at::parallel_for(0, static_cast<int64_t>(entries.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      Checksum sum;
+      add_to(sum, *entries[static_cast<size_t>(i)]);
+      sums[static_cast<size_t>(i)] = sum.value();
+    }
+  });
+  Checksum all;
+  for (const uint64_t sum : sums) all.add(sum);
+  return all.value();
+}
+
+}  // namespace nlac

@@ -1,0 +1,426 @@
+// Several calls at once, in little memory, and under constraints.
+#include "test/core/generate/engine_examples.h"
+
+using namespace engine_test;
+using namespace nlac;
+
+namespace {
+
+// Steps until everything is done; never more than `most`.
+void drain(Engine& engine, const Weights& weights, int most = 10000) {
+  while (engine.step(weights)) REQUIRE(--most > 0);
+}
+
+void check_call(Model& model, const GenerateCall& call) {
+  REQUIRE(call.done());
+  REQUIRE_FALSE(call.failure);
+  for (size_t i = 0; i < call.requests.size(); ++i) {
+    CAPTURE(i);
+    check_same(call.results[i], model.plain(call.requests[i]));
+  }
+}
+
+constexpr size_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * sizeof(float);  // of tiny_config, 16 tokens
+
+}  // namespace
+
+TEST_CASE("calls join and leave at any step, and each gets what it would get alone") {
+  Model model;
+  Engine engine = model.engine();
+  const auto first =
+      engine.submit({request_of(random_ids(20, 1), 30, 1, 1), request_of(random_ids(3, 2), 2, 1, 2)}, {});
+  for (int i = 0; i < 4; ++i) engine.step(model.weights);
+  CHECK_FALSE(first->done());
+  CHECK(first->results[0].tokens.size() == 4);
+  const auto second = engine.submit({request_of(random_ids(20, 1), 5, 1, 9)}, {});
+  const auto none = engine.submit({}, {});
+  CHECK(none->done());
+  engine.step(model.weights);
+  CHECK(first->results[0].tokens.size() == 5);  // the newcomer's prompt did not hold it up
+  CHECK(second->results[0].tokens.size() == 1);
+  while (!second->done()) engine.step(model.weights);
+  CHECK_FALSE(first->done());
+  drain(engine, model.weights);
+  check_call(model, *first);
+  check_call(model, *second);
+  CHECK(second->results[0].cached_tokens == 16);  // the first call's whole block
+}
+
+TEST_CASE("a long prompt is read in pieces beside texts that are being written") {
+  Model model(2 * Engine::kPromptTokensBeside + 200);
+  Engine engine = model.engine();
+  const auto writing = engine.submit({request_of({1, 2, 3}, 8, 1, 5)}, {});
+  engine.step(model.weights);
+  const auto reading =
+      engine.submit({request_of(random_ids(2 * Engine::kPromptTokensBeside + 100, 7), 2)}, {});
+  for (size_t written = 2; written <= 3; ++written) {
+    engine.step(model.weights);
+    CHECK(writing->results[0].tokens.size() == written);
+    CHECK(reading->results[0].tokens.empty());
+  }
+  engine.step(model.weights);
+  CHECK(reading->results[0].tokens.size() == 1);
+  drain(engine, model.weights);
+  check_call(model, *writing);
+  check_call(model, *reading);
+}
+
+TEST_CASE("what does not fit waits its turn, in the order of arrival") {
+  Model model;
+  Engine engine = model.engine(6 * kBlockBytes);
+  std::vector<int64_t> order;
+  std::vector<std::shared_ptr<GenerateCall>> calls;
+  for (uint64_t i = 0; i < 5; ++i) {
+    GenerateHooks hooks;
+    hooks.on_token = [&order, i](int64_t, int64_t) {
+      if (order.empty() || order.back() != static_cast<int64_t>(i)) order.push_back(static_cast<int64_t>(i));
+    };
+    // The second is the largest: those behind it would fit where it does not.
+    const int64_t length = i == 1 ? 75 : 20;
+    calls.push_back(engine.submit({request_of(random_ids(length, i), 3, 1, i)}, hooks));
+  }
+  while (engine.step(model.weights)) CHECK(engine.cached_bytes() <= 6 * kBlockBytes);
+  for (const auto& call : calls) check_call(model, *call);
+  std::vector<int64_t> firsts;
+  for (const int64_t call : order)
+    if (std::find(firsts.begin(), firsts.end(), call) == firsts.end()) firsts.push_back(call);
+  CHECK(firsts == std::vector<int64_t>{0, 1, 2, 3, 4});
+  CHECK(order.front() == 0);
+}
+
+TEST_CASE("texts that outgrow the memory give it up and are read again") {
+  Model model;
+  Engine engine = model.engine(8 * kBlockBytes);
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(request_of(random_ids(20, 30 + i), 60, 1, i));
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  for (size_t i = 0; i < requests.size(); ++i) check_same(results[i], model.plain(requests[i]));
+  SUBCASE("one text alone may need more than there is") {
+    Engine small = model.engine(2 * kBlockBytes);
+    const GenerateRequest longer = request_of(random_ids(100, 3), 80, 1, 1);
+    check_same(small.generate(model.weights, {longer, longer}, {})[1], model.plain(longer));
+    CHECK(small.cached_bytes() <= 2 * kBlockBytes);
+  }
+}
+
+TEST_CASE("cancelling one call leaves the others as they are, also those that share its prompt") {
+  Model model(3000);
+  const std::vector<int64_t> prompt = random_ids(2500, 5);  // more than a step reads
+  for (const int steps : {0, 1, 2}) {
+    CAPTURE(steps);
+    Engine engine = model.engine();
+    std::atomic<bool> cancelled{false};
+    GenerateHooks hooks;
+    hooks.cancelled = &cancelled;
+    const auto first = engine.submit({request_of(prompt, 4, 1, 1)}, hooks);
+    const auto same = engine.submit({request_of(prompt, 4, 1, 2), request_of(prompt, 4, 1, 3)}, {});
+    const auto branch =
+        engine.submit({request_of(joined({prompt.begin(), prompt.begin() + 2200}, {4, 5}), 4, 1, 4)}, {});
+    for (int i = 0; i < steps; ++i) engine.step(model.weights);
+    cancelled = true;
+    drain(engine, model.weights);
+    CHECK(first->results[0].finish_reason == FinishReason::cancelled);
+    check_call(model, *same);
+    check_call(model, *branch);
+  }
+}
+
+TEST_CASE("random calls, cancels and budgets: every finished text is what it would be alone") {
+  Model model;
+  std::mt19937_64 numbers(21);
+  int64_t preemptions = 0;
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const size_t budget = (2 + numbers() % 30) * kBlockBytes;
+    Engine engine = model.engine(budget);
+    struct Made {
+      std::shared_ptr<GenerateCall> call;
+      std::unique_ptr<std::atomic<bool>> cancelled;
+    };
+    std::vector<Made> calls;
+    std::vector<std::vector<int64_t>> known = {random_ids(40, numbers())};
+    for (int operation = 0; operation < 60; ++operation) {
+      const auto kind = numbers() % 8;
+      if (kind < 2) {
+        std::vector<GenerateRequest> requests;
+        for (uint64_t i = 0; i < 1 + numbers() % 3; ++i) {
+          const auto& base = known[numbers() % known.size()];
+          const int64_t cut = 1 + static_cast<int64_t>(numbers() % base.size());
+          std::vector<int64_t> prompt(base.begin(), base.begin() + cut);
+          if (numbers() % 2)
+            prompt = joined(prompt, random_ids(1 + static_cast<int64_t>(numbers() % 20), numbers()));
+          if (prompt.size() < 150) known.push_back(prompt);
+          requests.push_back(request_of(prompt, static_cast<int64_t>(numbers() % 25), 1, numbers()));
+        }
+        Made made{nullptr, std::make_unique<std::atomic<bool>>(false)};
+        GenerateHooks hooks;
+        hooks.cancelled = made.cancelled.get();
+        made.call = engine.submit(std::move(requests), hooks);
+        calls.push_back(std::move(made));
+      } else if (kind == 2 && !calls.empty()) {
+        *calls[numbers() % calls.size()].cancelled = true;
+      } else {
+        engine.step(model.weights);
+      }
+    }
+    drain(engine, model.weights);
+    CHECK(engine.cached_bytes() <= budget);
+    preemptions += engine.preemptions();
+    for (const Made& made : calls) {
+      REQUIRE(made.call->done());
+      for (size_t i = 0; i < made.call->requests.size(); ++i) {
+        CAPTURE(i);
+        const GenerateResult& result = made.call->results[i];
+        GenerateRequest request = made.call->requests[i];
+        if (result.finish_reason == FinishReason::cancelled) {
+          CHECK(*made.cancelled);
+          request.max_new_tokens = static_cast<int64_t>(result.tokens.size());
+        }
+        GenerateResult expected = model.plain(request);
+        expected.finish_reason = result.finish_reason;
+        check_same(result, expected);
+      }
+    }
+  }
+  CHECK(preemptions > 0);
+}
+
+TEST_CASE("a text is the same to the last bit alone, in company, cached, and read again") {
+  ModelConfig config = tiny_config(2048);
+  config.hidden_size = 128;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  for (const auto& [type, int8] :
+       {std::pair{at::kFloat, false}, {at::kBFloat16, false}, {at::kBFloat16, true}}) {
+    CAPTURE(std::string(c10::toString(type)));
+    CAPTURE(int8);
+    const Weights weights = random_weights(config, 4).copy_as(type, at::kCPU);
+    Decoder decoder(config, int8);
+    if (!KvStore(config, type).packed()) {
+      REQUIRE((type == at::kBFloat16));
+      MESSAGE("SKIPPED: this processor has no bfloat16 kernels");
+      continue;
+    }
+    const size_t all = size_t{1} << 30;
+    std::vector<GenerateRequest> requests;
+    const std::vector<int64_t> system = random_ids(300, 1);
+    for (uint64_t i = 0; i < 12; ++i)
+      requests.push_back(request_of(joined({system.begin(), system.begin() + static_cast<int64_t>(25 * i)},
+                                           random_ids(1 + static_cast<int64_t>(i * i), i)),
+                                    40, 1, i));
+    Engine together(decoder, all, type, at::kCPU);
+    const auto expected = together.generate(weights, requests, {});
+    const auto check = [&](const std::vector<GenerateResult>& results, size_t from) {
+      for (size_t i = 0; i < results.size(); ++i) {
+        CAPTURE(i);
+        CHECK(results[i].tokens == expected[from + i].tokens);
+        CHECK(results[i].log_probs == expected[from + i].log_probs);
+      }
+    };
+    check(together.generate(weights, requests, {}), 0);  // from the cache
+    for (size_t i = 0; i < requests.size(); ++i)
+      check(Engine(decoder, all, type, at::kCPU).generate(weights, {requests[i]}, {}), i);
+    Engine small(decoder, 30 * KvStore::block_bytes(config, type), type, at::kCPU);
+    check(small.generate(weights, requests, {}), 0);
+    CHECK(small.preemptions() > 0);
+  }
+}
+
+TEST_CASE("hidden states are kept where they are asked for") {
+  Model model;
+  std::vector<GenerateRequest> requests = {request_of(random_ids(30, 1), 12, 1, 1),
+                                           request_of(random_ids(30, 1), 5, 1, 2),
+                                           request_of(random_ids(9, 3), 20, 1, 3)};
+  requests[0].keep_hidden = requests[2].keep_hidden = true;
+  Engine engine = model.engine(7 * kBlockBytes);  // some give way and are read again
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK_FALSE(results[1].hidden.defined());
+  for (const size_t i : {0, 2}) {
+    const std::vector<int64_t> ids = joined(requests[i].tokens, results[i].tokens);
+    const int64_t length = static_cast<int64_t>(ids.size()),
+                  written = static_cast<int64_t>(results[i].tokens.size());
+    const at::Tensor whole = model.decoder.forward(model.weights, at::tensor(ids, at::kLong), {length});
+    REQUIRE(results[i].hidden.sizes() == at::IntArrayRef({written, model.config.hidden_size}));
+    const at::Tensor expected = whole.narrow(0, length - written - 1, written);
+    CHECK((results[i].hidden - expected).abs().max().item<float>() < 1e-4);
+  }
+}
+
+TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not what a token is worth") {
+  Model model;
+  GenerateRequest request = request_of(random_ids(10, 1), 30);
+  const GenerateResult free = model.fresh({request})[0];
+  request.forbidden = {free.tokens[0], free.tokens[1], 3};
+  request.repetition_penalty = 1.4;
+  const GenerateResult result = model.fresh({request})[0];
+  std::vector<int64_t> ids = request.tokens;
+  for (size_t i = 0; i < result.tokens.size(); ++i) {
+    const at::Tensor row = model.last_logits(ids);
+    at::Tensor changed = row.clone();
+    std::vector<bool> seen(61);
+    for (const int64_t id : ids) {
+      if (seen[static_cast<size_t>(id)]) continue;
+      seen[static_cast<size_t>(id)] = true;
+      const float logit = row[id].item<float>();
+      changed[id] = logit > 0 ? logit / 1.4f : logit * 1.4f;
+    }
+    for (const int64_t id : request.forbidden) changed[id] = -INFINITY;
+    CHECK(result.tokens[i] == changed.argmax().item<int64_t>());
+    CHECK(result.log_probs[i] ==
+          doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
+    ids.push_back(result.tokens[i]);
+  }
+  // Drawn from few ids that are left, with and without filters.
+  for (const double top_p : {1.0, 0.9}) {
+    GenerateRequest drawn = request_of(random_ids(5, 2), 60, 2.0, 7);
+    drawn.top_p = top_p;
+    for (int64_t id = 0; id < 58; ++id) drawn.forbidden.push_back(id);
+    const std::vector<int64_t> tokens = model.fresh({drawn})[0].tokens;
+    CHECK(tokens.size() == 60);
+    for (const int64_t id : tokens) CHECK(id >= 58);
+  }
+}
+
+TEST_CASE("the most probable ids of every new token are the model's, whatever the text was held to") {
+  Model model;
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 5; ++i) requests.push_back(request_of(random_ids(20, 60 + i), 30, 1, i));
+  requests[1].forced = {1, 2, 3};
+  requests[2].forbidden = {4, 5};
+  requests[3].grammar = compiler.compile(R"({"literal": "A1"})");
+  requests[3].forbidden = {1};  // stuck after a token
+  for (size_t i = 0; i < 4; ++i) requests[i].top_log_probs = static_cast<int64_t>(i) + 3;
+  Engine engine = model.engine(8 * kBlockBytes);
+  const auto results = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  CHECK(results[3].tokens.size() == 1);
+  CHECK(results[4].top_tokens.empty());
+  for (size_t i = 0; i < 4; ++i) {
+    const size_t count = i + 3, written = results[i].tokens.size();
+    REQUIRE(results[i].top_tokens.size() == written * count);
+    REQUIRE(results[i].top_log_probs.size() == written * count);
+    std::vector<int64_t> ids = requests[i].tokens;
+    for (size_t t = 0; t < written; ++t) {
+      const at::Tensor row = at::log_softmax(model.last_logits(ids), 0);
+      const auto [values, order] = row.topk(static_cast<int64_t>(count));
+      for (size_t k = 0; k < count; ++k) {
+        const auto at = static_cast<int64_t>(k);
+        CHECK(results[i].top_tokens[t * count + k] == order[at].item<int64_t>());
+        CHECK(results[i].top_log_probs[t * count + k] ==
+              doctest::Approx(values[at].item<float>()).epsilon(1e-4));
+      }
+      ids.push_back(results[i].tokens[t]);
+    }
+  }
+}
+
+TEST_CASE("on a GPU texts are the CPU's, recorded as CUDA graphs or not" *
+          doctest::skip(!torch::cuda::is_available())) {
+  Model model;
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 21; ++i)  // one after another ends, and their number with them
+    requests.push_back(
+        request_of(random_ids(1 + static_cast<int64_t>(7 * i), i), 5 + static_cast<int64_t>(3 * i)));
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  for (uint64_t i = 6; i < 21; ++i) {  // the first six are greedy
+    GenerateRequest& request = requests[i];
+    request.temperature = i % 2 == 0 ? 1.0 : 0.6;
+    request.seed = i;
+    if (i % 3 == 0) request.top_k = 12;
+    if (i % 3 == 1) request.top_p = 0.8;
+    if (i % 4 == 0) request.min_p = 0.05;
+    if (i % 5 == 0) request.repetition_penalty = 1.3;
+    if (i % 5 == 1) request.forbidden = {2, 40, 41};
+    if (i % 5 == 2) request.grammar = compiler.compile(R"({"regex": "([0-9]{2}[A-Z]{3})*"})");
+    if (i % 7 == 0) request.forced = {1, 2};
+  }
+  const std::vector<GenerateResult> expected = model.fresh(requests);
+  const Weights weights = model.weights.copy_as(at::kFloat, at::kCUDA);
+  for (const char* recorded : {"0", "1"}) {
+    CAPTURE(recorded);
+    setenv("NLAC_CUDA_GRAPHS", recorded, 1);
+    Decoder decoder(model.config);
+    unsetenv("NLAC_CUDA_GRAPHS");
+    Engine engine(decoder, size_t{1} << 30, at::kFloat, at::kCUDA);
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<GenerateResult> got = engine.generate(weights, requests, {});
+      for (size_t i = 0; i < requests.size(); ++i) {
+        CAPTURE(i);
+        check_same(got[i], expected[i]);
+      }
+      engine.drop_caches();
+    }
+  }
+}
+
+TEST_CASE("a text keeps to its grammar through preemption and in any company") {
+  Model model;
+  std::vector<std::string> letters;  // every id is one
+  for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
+  GrammarCompiler compiler(letters);
+  const auto digits_and_letters = compiler.compile(R"({"regex": "([0-9]{2}[A-Z]{3})*"})");
+  std::vector<GenerateRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) {
+    requests.push_back(request_of(random_ids(20, 30 + i), 60, 1.5, i));
+    requests.back().grammar = digits_and_letters;
+  }
+  Engine engine = model.engine(8 * kBlockBytes);
+  const auto crowded = engine.generate(model.weights, requests, {});
+  CHECK(engine.preemptions() > 0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    check_same(crowded[i], model.fresh({requests[i]})[0]);
+    REQUIRE(crowded[i].tokens.size() == 60);
+    for (size_t t = 0; t < 60; ++t) {
+      const int64_t id = crowded[i].tokens[t];
+      CHECK((t % 5 < 2 ? id < 10 : id >= 17 && id < 43));
+    }
+    // What a token is worth stays the model's.
+    const at::Tensor last = at::log_softmax(model.last_logits(requests[i].tokens), 0);
+    CHECK(crowded[i].log_probs[0] == doctest::Approx(last[crowded[i].tokens[0]].item<float>()).epsilon(1e-4));
+  }
+  SUBCASE("one that is refused fails its own call") {
+    GenerateRequest refused = requests[0];
+    refused.grammar = compiler.compile(R"({"regex": "(?=a)b"})");
+    const auto good = engine.submit({requests[1]}, {});
+    const auto bad = engine.submit({requests[2], refused}, {});
+    drain(engine, model.weights);
+    check_same(good->results[0], crowded[1]);
+    REQUIRE(bad->failure);
+    CHECK(code_of([&] { std::rethrow_exception(bad->failure); }) == "ERR_VALUE");
+  }
+  SUBCASE("an end, and no way on, are told apart") {
+    GenerateRequest request = requests[0];
+    request.grammar = compiler.compile(R"({"literal": "A1"})");
+    CHECK(model.fresh({request})[0].tokens == std::vector<int64_t>{17, 1});
+    CHECK(model.fresh({request})[0].finish_reason == FinishReason::stop);
+    request.forbidden = {1};
+    CHECK(model.fresh({request})[0].tokens == std::vector<int64_t>{17});
+    CHECK(model.fresh({request})[0].finish_reason == FinishReason::stuck);
+  }
+}
+
+TEST_CASE("forced ids come first, worth what the model gives them, and the text goes on from them") {
+  Model model;
+  GenerateRequest request = request_of(random_ids(9, 4), 12, 1, 7);
+  request.forced = random_ids(5, 8);
+  const GenerateResult result = model.fresh({request})[0];
+  REQUIRE(result.tokens.size() == 12);
+  std::vector<int64_t> ids = request.tokens;
+  for (size_t t = 0; t < 12; ++t) {
+    if (t < 5) CHECK(result.tokens[t] == request.forced[t]);
+    const at::Tensor row = model.last_logits(ids);
+    if (t >= 5)
+      CHECK(result.tokens[t] == sample_token(row.const_data_ptr<float>(), model.config.vocab_size, request,
+                                             static_cast<int64_t>(t), nullptr));
+    CHECK(result.log_probs[t] ==
+          doctest::Approx(at::log_softmax(row, 0)[result.tokens[t]].item<float>()).epsilon(1e-4));
+    ids.push_back(result.tokens[t]);
+  }
+}

@@ -1,8 +1,9 @@
 #!/usr/bin/env node
-// `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and closes
-// with one line that adds all of them up. `--ci` also runs the numeric tests under every instruction set that the
-// processor has, trains the quickstart with three seeds, compiles every CUDA kernel, links the CUDA addon, and runs the
-// torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+// `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and ends with one
+// line that adds all of them up. `--ts` and `--native` run one half. `--ci` also checks the format of native/, runs the
+// numeric tests under every instruction set that the processor has, trains the quickstart with three seeds, compiles
+// every CUDA kernel, links the CUDA addon, and runs the torch-free tests under AddressSanitizer and
+// UndefinedBehaviorSanitizer, and under ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,6 +13,9 @@ import { importLib, sanitizedBuild } from "./build-native.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 const ci = process.argv.includes("--ci");
+// Both halves, unless only one is asked for.
+const typescript = !process.argv.includes("--native");
+const native = !process.argv.includes("--ts");
 const totals = { passed: 0, failed: 0, skipped: 0 };
 const failures = [];
 
@@ -202,11 +206,13 @@ const { resolveModel } = await importLib("hub/resolve-model");
 const { stderrReporter } = await importLib("display/reporter");
 const report = stderrReporter();
 
-await check("type check", () => mustRun(tool("tsc"), ["-p", "tsconfig.test.json", "--noEmit"]));
+if (typescript)
+  await check("type check", () => mustRun(tool("tsc"), ["-p", "tsconfig.test.json", "--noEmit"]));
 await check("build", () => mustRun(process.execPath, ["scripts/build.mjs"]));
-await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
-await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));
-await check("native format", () => mustRun(process.execPath, ["scripts/format-native.mjs", "--check"]));
+if (typescript) await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
+if (typescript) await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));
+if (ci)
+  await check("native format", () => mustRun(process.execPath, ["scripts/format-native.mjs", "--check"]));
 
 let libtorch;
 const provided = await check("setup", async () => {
@@ -221,8 +227,8 @@ if (built) await check("binding", () => mustRun(process.execPath, ["scripts/chec
 // Parity with other implementations is tested on the default model; without it those tests are skipped.
 await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
 if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));
-if (built) await runNativeTests("C++", join(root, "build", "cpu"));
-await runVitest();
+if (built && native) await runNativeTests("C++", join(root, "build", "cpu"));
+if (typescript) await runVitest();
 
 if (ci) {
   if (built) await check("instruction sets", () => runEveryInstructionSet(libtorch));

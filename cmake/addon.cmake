@@ -1,10 +1,10 @@
-# The two Node addons, made in the build directory itself:
+# The two Node addons, built in the build directory itself:
 #   nlac_loader.node  opens libtorch by absolute path (native/loader, needs no torch)
 #   nlac.node         the core behind Node-API (native/binding)
 # Neither has an rpath: lib/native/load.ts runs the loader first, and the dynamic linker then finds
-# libtorch by its sonames among what is already loaded.
+# libtorch's sonames among the loaded libraries.
 
-# Node's headers come from npm packages, so nothing is fetched and no Node source tree is needed.
+# Node's headers come from npm packages, so no download and no Node source tree is needed.
 function(nlac_npm_include package out)
   execute_process(
     COMMAND node -p "path.resolve(require('${package}').include_dir)"
@@ -21,7 +21,7 @@ nlac_npm_include(node-addon-api nlac_node_addon_api)
 
 add_library(nlac_node INTERFACE)
 target_include_directories(nlac_node SYSTEM INTERFACE "${nlac_node_api_headers}" "${nlac_node_addon_api}")
-# The last one: a worker thread that is being terminated takes no exception, which must not end the process.
+# The last one: a terminating worker thread accepts no exception, which must not end the process.
 target_compile_definitions(nlac_node INTERFACE
   NAPI_VERSION=9 NODE_ADDON_API_CPP_EXCEPTIONS NODE_ADDON_API_DISABLE_DEPRECATED
   NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS)
@@ -43,7 +43,7 @@ target_link_libraries(nlac_loader PRIVATE ${CMAKE_DL_LIBS})
 nlac_node_addon(nlac_addon nlac ${nlac_binding_sources})
 target_link_libraries(nlac_addon PRIVATE nlac_learner)
 target_precompile_headers(nlac_addon REUSE_FROM nlac_pch)
-# The static libraries' symbols stay inside: only Node's registration functions are exported.
+# Hides the static libraries' symbols: only Node's registration functions are exported.
 target_link_options(nlac_addon PRIVATE "-Wl,--exclude-libs,ALL")
 # Node unloads an addon when the last Worker that loaded it ends; the exit handler of binding/worker.cc must stay.
 target_link_options(nlac_addon PRIVATE "-Wl,-z,nodelete")

@@ -1,12 +1,12 @@
 # The CUDA kernels: every source of nlac_cuda_sources becomes one object of the static library nlac_cuda.
 #
-# nvcc runs as a custom command, with flags of our own, instead of through CMake's CUDA language: the
-# compiler of the NVIDIA wheels lies beside torch (nvidia/cu13/bin/nvcc) without the rest of a toolkit,
-# which CMake's detection insists on. The kernels include no torch, so each compiles in seconds.
+# nvcc runs as a custom command and not through CMake's CUDA language, whose detection requires a full toolkit: the
+# NVIDIA wheels have only the compiler (nvidia/cu13/bin/nvcc, beside torch). The kernels include no torch, so each
+# compiles in seconds.
 #
 #   NLAC_NVCC                the compiler; default: the wheel's, then $CUDA_HOME/bin, then PATH
-#   NLAC_CUDA_ARCHITECTURES  machine code for these, e.g. "90a"; what nvcc does not know is left out.
-#                            PTX for the newest plain one is added, so that later chips can run it.
+#   NLAC_CUDA_ARCHITECTURES  machine code for these, e.g. "90a"; those unknown to nvcc are skipped. PTX for
+#                            the newest plain one is added, so that later chips can run it.
 
 set(NLAC_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "CUDA architectures")
 
@@ -17,7 +17,7 @@ find_program(NLAC_NVCC nvcc PATHS /usr/local/cuda/bin)
 if(NOT NLAC_NVCC)
   message(FATAL_ERROR "No nvcc beside torch, in CUDA_HOME or on PATH. Run `npx nlac setup --cuda`.")
 endif()
-# The runtime's headers lie beside torch, but those in crt/ that they include come with nvcc: all are taken from there.
+# The runtime's headers include those in crt/, which come with nvcc, so all headers are taken from there.
 get_filename_component(nlac_toolkit "${NLAC_NVCC}" REALPATH)
 get_filename_component(nlac_toolkit "${nlac_toolkit}" DIRECTORY)
 get_filename_component(nlac_toolkit "${nlac_toolkit}" DIRECTORY)
@@ -67,7 +67,7 @@ foreach(source IN LISTS nlac_cuda_sources)
 endforeach()
 add_custom_target(nlac_cuda_objects DEPENDS ${nlac_cuda_objects})
 
-# Who links nlac_cuda sees the runtime's headers and the macro NLAC_CUDA.
+# Targets that link nlac_cuda get the runtime's headers and the macro NLAC_CUDA.
 add_library(nlac_cudart SHARED IMPORTED)
 set_target_properties(nlac_cudart PROPERTIES IMPORTED_LOCATION "${NLAC_CUDART}")
 if(nlac_cuda_objects)
@@ -84,15 +84,15 @@ target_include_directories(nlac_cuda SYSTEM INTERFACE "${NLAC_CUDA_INCLUDE}")
 target_compile_definitions(nlac_cuda INTERFACE NLAC_CUDA=1)
 target_link_libraries(nlac_cuda ${nlac_cuda_scope} nlac_cudart)
 
-# libtorch_cuda's own dependencies (cuBLAS, cuDNN, NCCL …) need not be there to link against it. The linker
-# asks that of programs only, and the flag would make it ask addons for Node's own symbols.
+# Linking against libtorch_cuda does not need its dependencies (cuBLAS, cuDNN, NCCL …). For programs only: the linker
+# requires them there, and with the flag it would require Node's symbols of addons.
 nlac_import(c10_cuda)
 nlac_import(torch_cuda)
 add_library(nlac_torch_cuda INTERFACE)
 add_library(nlac::torch_cuda ALIAS nlac_torch_cuda)
 target_link_libraries(nlac_torch_cuda INTERFACE nlac_cuda torch_cuda c10_cuda)
-# torch_cuda registers its kernels as it loads: a program must load it though it calls nothing of it, as the
-# loader addon does for Node.
+# torch_cuda registers its kernels when it is loaded. A program must load it although it calls none of its functions;
+# the loader addon does so for Node.
 set(nlac_for_programs "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>")
 target_link_options(nlac_torch_cuda INTERFACE
   "$<${nlac_for_programs}:-Wl,--unresolved-symbols=ignore-in-shared-libs>"

@@ -6,8 +6,7 @@
 # Targets: nlac::torch      torch_cpu + c10 (a CPU build links nothing else)
 #          nlac::torch_cuda torch_cuda + c10_cuda, only when NLAC_CUDA is ON
 #
-# torch's own TorchConfig.cmake is not used: it insists on a full CUDA toolkit as soon as the wheel is
-# a CUDA build, even to link the CPU half.
+# torch's TorchConfig.cmake is not used: with a CUDA wheel it requires a full CUDA toolkit, even to link the CPU half.
 
 set(NLAC_LIBTORCH "$ENV{NLAC_LIBTORCH}" CACHE PATH "directory that holds torch/ 2.11.0")
 if(NOT NLAC_LIBTORCH)
@@ -20,7 +19,7 @@ elseif(EXISTS "${NLAC_LIBTORCH}/lib/libtorch_cpu.so")
 else()
   message(FATAL_ERROR "No torch/lib/libtorch_cpu.so under NLAC_LIBTORCH=${NLAC_LIBTORCH}.")
 endif()
-# A wheel says its version in version.py, the libtorch archive in build-version.
+# The version is in version.py of a wheel and in build-version of the libtorch archive.
 if(EXISTS "${NLAC_TORCH_DIR}/version.py")
   file(STRINGS "${NLAC_TORCH_DIR}/version.py" nlac_torch_version REGEX "^__version__ = ")
 elseif(EXISTS "${NLAC_TORCH_DIR}/build-version")
@@ -46,16 +45,16 @@ target_include_directories(nlac_torch SYSTEM INTERFACE
   "${NLAC_TORCH_DIR}/include" "${NLAC_TORCH_DIR}/include/torch/csrc/api/include")
 target_compile_definitions(nlac_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 target_link_libraries(nlac_torch INTERFACE torch_cpu c10)
-# The wheel's own libraries find cudart and cupti through their $ORIGIN rpaths; the linker needs telling.
+# The wheel's libraries find cudart and cupti by $ORIGIN rpaths; the linker needs the path.
 get_filename_component(nlac_site "${NLAC_TORCH_DIR}" DIRECTORY)
 target_link_options(nlac_torch INTERFACE
   "-Wl,-rpath-link,${NLAC_TORCH_DIR}/lib:${nlac_site}/nvidia/cu13/lib" "-Wl,--as-needed")
 
-# at::parallel_for is a template of torch's headers: compiled without OpenMP it is a plain loop. Only the
-# compiler is told, not the linker: an addon finds OpenMP's symbols in the runtime libtorch has loaded, so
-# there can be no second one, whose threads would fight the first for the cores.
+# at::parallel_for is a template in torch's headers: without OpenMP it is a plain loop. The flag is for the compiler
+# only: an addon uses the OpenMP runtime that libtorch has loaded. A second runtime's threads would compete for the
+# cores.
 target_compile_options(nlac_torch INTERFACE -fopenmp)
-# A program has to name the runtime: torch's own where it carries one.
+# A program must link a runtime: torch's if it has one.
 add_library(nlac_openmp INTERFACE)
 file(GLOB nlac_torch_gomp "${NLAC_TORCH_DIR}/lib/libgomp*.so*")
 if(nlac_torch_gomp)

@@ -1,5 +1,4 @@
-# Every source of native/, by the library it belongs to. A new file is added here: the configuration fails while a
-# source is listed nowhere.
+# Every source of native/, by library. Add new files here: the configuration fails for a source that is not listed.
 
 # The parsers, which the fuzzers exercise too.
 set(nlac_fuzzed_sources

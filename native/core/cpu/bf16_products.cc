@@ -1,6 +1,6 @@
-#include "core/cpu/bf16_products.h"
-
 #if defined(__x86_64__)
+
+#include "core/cpu/bf16_products.h"
 
 #include <ATen/Parallel.h>
 

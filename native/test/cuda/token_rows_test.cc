@@ -212,7 +212,7 @@ cuda::TokenRows told(const Rows& rows, const OnDevice& student, const OnDevice& 
   to.inverse_temperature = static_cast<float>(1 / temperature);
   to.student = student.as<float>();
   to.student_stride = rows.stride();
-  to.weights = weights.as<float>();
+  to.row_weights = weights.as<float>();
   to.losses = losses.as<float>();
   gradient.tell(to);
   return to;

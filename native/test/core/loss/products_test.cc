@@ -55,9 +55,9 @@ TEST_CASE("products of bfloat16 matrices have float32 results, by every route") 
         const at::Tensor back = at::empty({rows, width}), sum = at::ones({vocab, width});
         mixed::hidden_gradient(wide.const_data_ptr<at::BFloat16>(), 2 * stride, rows,
                                weight.const_data_ptr<at::BFloat16>(), vocab, width, back.data_ptr<float>());
-        mixed::weight_gradient(wide.const_data_ptr<at::BFloat16>(), 2 * stride, rows,
-                               padded.const_data_ptr<at::BFloat16>(), even, vocab, width,
-                               sum.data_ptr<float>());
+        mixed::head_gradient(wide.const_data_ptr<at::BFloat16>(), 2 * stride, rows,
+                             padded.const_data_ptr<at::BFloat16>(), even, vocab, width,
+                             sum.data_ptr<float>());
         REQUIRE(distance(back, grad_hidden) < 3e-6);
         REQUIRE(distance(sum, grad_weight) < 1e-6);
       }

@@ -33,7 +33,7 @@ RowChunk chunk_of(const at::Tensor& student, const at::Tensor& teacher, at::Scal
   chunk.student = student;
   chunk.teacher = teacher;
   chunk.gradient = at::full({rows, vocab}, 7, options.dtype(gradient));
-  chunk.weights = at::linspace(0.3, -1.2, rows, options);
+  chunk.row_weights = at::linspace(0.3, -1.2, rows, options);
   chunk.losses = at::empty({rows}, options);
   if (teacher.defined()) return chunk;
   chunk.targets = (at::arange(rows, options.dtype(at::kLong)) * 7919).remainder(vocab);
@@ -163,7 +163,7 @@ TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and i
             loss.temperature = temperature;
             loss.divergence = divergence;
             RowChunk expected = chunk_of(student.to(at::kDouble), teacher.to(at::kDouble), at::kDouble);
-            expected.weights.fill_(weight);
+            expected.row_weights.fill_(weight);
             token_rows_with_operators(loss, expected);
             const double exact = expected.losses.item<double>();
             for (const bool with_gradient : {false, true}) {

@@ -53,9 +53,9 @@ inline SoftQReference soft_q_reference(const SoftQSide& online, const SoftQSide&
       0.5 * (taken[0] - reference.targets).pow(2) + 0.5 * (taken[1] - reference.targets).pow(2);
   const at::Tensor best = (at::minimum(q[0], q[1]) / alpha).log_softmax(1).detach();
   const at::Tensor policy_losses = (log_policy.exp() * (log_policy - best)).sum(1);
-  const at::Tensor loss =
-      (wide(rows.weights) * (options.q_coefficient * q_losses + options.policy_coefficient * policy_losses))
-          .sum();
+  const at::Tensor loss = (wide(rows.row_weights) *
+                           (options.q_coefficient * q_losses + options.policy_coefficient * policy_losses))
+                              .sum();
   const auto gradients = torch::autograd::grad({loss}, leaves);
 
   reference.q_losses = q_losses.detach();

@@ -33,7 +33,7 @@ Problem problem_of(int64_t rows, int64_t vocab, int64_t hidden, at::ScalarType t
   const auto real = at::TensorOptions(type == at::kDouble ? at::kDouble : at::kFloat);
   problem.rows.actions = at::randint(vocab, {rows}, at::kLong);
   problem.rows.rewards = at::randn({rows}, real);
-  problem.rows.weights = at::randn({rows}, real);
+  problem.rows.row_weights = at::randn({rows}, real);
   problem.rows.terminal = at::rand({rows}) < 0.3;
   problem.rows.terminal[rows - 1] = true;
   return problem;
@@ -182,7 +182,7 @@ TEST_CASE("soft Q of no rows is nothing; what does not fit is refused") {
     return SoftQSide{side.hidden.narrow(0, 0, 0), side.head, side.q};
   };
   const SoftQRows none{problem.rows.actions.narrow(0, 0, 0), problem.rows.rewards.narrow(0, 0, 0),
-                       problem.rows.terminal.narrow(0, 0, 0), problem.rows.weights.narrow(0, 0, 0)};
+                       problem.rows.terminal.narrow(0, 0, 0), problem.rows.row_weights.narrow(0, 0, 0)};
   const SoftQGradients gradients = zeros_for(problem.online);
   CHECK(linear_soft_q(narrow(problem.online), narrow(problem.target), none, {}, gradients).q.numel() == 0);
 

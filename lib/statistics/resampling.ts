@@ -48,10 +48,10 @@ export function bootstrap<Run>(
 }
 
 /**
- * Most permutations that are all gone through; beyond, as many are drawn. C(20, 10) = 184,756 is
+ * Beyond as many permutations, as many are drawn instead of going through all. C(20, 10) = 184,756 is
  * below.
  */
-export const maxPermutations = 200_000;
+export const defaultMaxPermutations = 200_000;
 
 export interface PermutationTest {
   /** Mean of the first sample less the mean of the second; of pairs, the mean difference. */
@@ -69,7 +69,7 @@ export interface PermutationTest {
 /**
  * Tests whether `a` and `b` differ in their means by permuting labels (Fisher, 1935; Pitman, 1937).
  * Two samples: every choice of a.length of all values for the first. Pairs: every choice of signs
- * of the differences. All permutations count where there are at most `most`; else as many are
+ * of the differences. All permutations count where there are at most `maxPermutations`; else as many are
  * drawn, and the observed one counts among them (Phipson and Smyth, 2010), so that p is never 0.
  *
  * @param options.paired a[i] and b[i] are one pair; default false
@@ -78,16 +78,16 @@ export interface PermutationTest {
 export function permutationTest(
   a: readonly number[],
   b: readonly number[],
-  options: { paired?: boolean; seed?: number; most?: number } = {},
+  options: { paired?: boolean; seed?: number; maxPermutations?: number } = {},
 ): PermutationTest {
-  const { paired = false, seed = 0, most = maxPermutations } = options;
+  const { paired = false, seed = 0, maxPermutations = defaultMaxPermutations } = options;
   if (a.length === 0 || b.length === 0)
     throw new RangeError("A permutation test needs values on both sides.");
   if (paired && a.length !== b.length)
     throw new RangeError("A paired permutation test needs as many values on both sides.");
   const statistic = paired ? signedMean(a.map((x, i) => x - b[i]!)) : differenceOfMeans(a, b);
   const count = paired ? 2 ** a.length : binomial(a.length + b.length, a.length);
-  const exact = count <= most;
+  const exact = count <= maxPermutations;
   const difference = statistic.observed;
   // Sums in another order differ by rounding alone.
   const slack = 1e-12 * Math.max(...a.map(Math.abs), ...b.map(Math.abs), Number.MIN_VALUE);
@@ -97,7 +97,7 @@ export function permutationTest(
     if (value <= difference + slack) low++;
     if (value >= difference - slack) high++;
   };
-  const permutations = exact ? count : most;
+  const permutations = exact ? count : maxPermutations;
   if (exact) statistic.all(see);
   else {
     let counter = 0;

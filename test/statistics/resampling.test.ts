@@ -128,7 +128,11 @@ describe("a permutation test", () => {
     const far: number[] = [];
     for (const { a, b, paired, p, permutations } of tests) {
       if (permutations < 100) continue;
-      const drawn = permutationTest(a, b, { paired, most: Math.min(most, permutations - 1), seed: 3 });
+      const drawn = permutationTest(a, b, {
+        paired,
+        maxPermutations: Math.min(most, permutations - 1),
+        seed: 3,
+      });
       expect(drawn.exact).toBe(false);
       expect(drawn.p).toBeGreaterThan(0);
       // Twice the smaller tail cannot exceed 1, so that the error of a p near 1 has one side alone.

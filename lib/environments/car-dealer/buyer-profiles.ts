@@ -10,7 +10,7 @@ export interface BuyerKind {
   /** What of the ideal car a car must have. */
   needs: { brand: boolean; type: boolean; features: number };
   /** The most that is paid, in budgets. */
-  most: number;
+  maxBudgets: number;
   /** Wants a discount of at least 1 %. */
   bargains?: true;
   /** Never takes the first car that is offered. */
@@ -20,7 +20,7 @@ export interface BuyerKind {
   /** Leaves when more different cars than these were offered. */
   maxCars?: number;
   /** Takes no car below this share of the budget. */
-  least?: number;
+  minBudgets?: number;
 }
 
 /** The most that any buyer pays, in budgets. */
@@ -29,15 +29,21 @@ export const slightlyOverBudget = 1.05;
 const smallestDiscount = 0.01;
 
 const knownKinds: readonly BuyerKind[] = [
-  { needs: { brand: true, type: true, features: 0 }, most: slightlyOverBudget, bargains: true },
-  { needs: { brand: false, type: false, features: 1 }, most: 1, patience: 6 },
-  { needs: { brand: true, type: true, features: 0 }, most: maxOverBudget, distrustful: true },
+  { needs: { brand: true, type: true, features: 0 }, maxBudgets: slightlyOverBudget, bargains: true },
+  { needs: { brand: false, type: false, features: 1 }, maxBudgets: 1, patience: 6 },
+  { needs: { brand: true, type: true, features: 0 }, maxBudgets: maxOverBudget, distrustful: true },
 ];
 
 const testKinds: readonly BuyerKind[] = [
-  { needs: { brand: true, type: false, features: 0 }, most: maxOverBudget, patience: 6 },
-  { needs: { brand: false, type: false, features: 2 }, most: 1, distrustful: true },
-  { needs: { brand: false, type: true, features: 0 }, most: 1, least: 0.8, maxCars: 3, patience: 8 },
+  { needs: { brand: true, type: false, features: 0 }, maxBudgets: maxOverBudget, patience: 6 },
+  { needs: { brand: false, type: false, features: 2 }, maxBudgets: 1, distrustful: true },
+  {
+    needs: { brand: false, type: true, features: 0 },
+    maxBudgets: 1,
+    minBudgets: 0.8,
+    maxCars: 3,
+    patience: 8,
+  },
 ];
 
 export interface Buyer extends BuyerKind {
@@ -74,7 +80,7 @@ export function objection(buyer: Buyer, { car, price }: Offer, firstCar: number)
   if (needs.type && car.type !== ideal.type) return "type";
   const matching = car.features.filter((feature) => ideal.features.includes(feature)).length;
   if (matching < needs.features) return "features";
-  if (car.marketPrice < (buyer.least ?? 0) * buyer.budget) return "too cheap a car";
+  if (car.marketPrice < (buyer.minBudgets ?? 0) * buyer.budget) return "too cheap a car";
   if (buyer.distrustful && car.id === firstCar) return "first car";
   if (price > car.marketPrice) return "above market price";
   if (price > maxPrice(buyer)) return "over budget";
@@ -84,7 +90,7 @@ export function objection(buyer: Buyer, { car, price }: Offer, firstCar: number)
 
 /** Whole dollars. */
 export function maxPrice(buyer: Buyer): number {
-  return Math.round(buyer.most * buyer.budget);
+  return Math.round(buyer.maxBudgets * buyer.budget);
 }
 
 export function allowedDiscount({ car, price }: Offer): boolean {

@@ -67,13 +67,13 @@ export function openingText({ ideal }: Buyer): string {
 }
 
 /** What the buyer cannot do without. */
-export function needsText({ needs, ideal, least }: Buyer): string {
+export function needsText({ needs, ideal, minBudgets }: Buyer): string {
   if (needs.features > 0) {
     const number = needs.features === 1 ? "one" : "two";
     return `It must have at least ${number} of these: ${listed(ideal.features)}. The rest can be discussed.`;
   }
   const what = [...(needs.brand ? [ideal.brand] : []), ...(needs.type ? [ideal.type] : [])].join(" ");
-  const exclusive = least === undefined ? "" : " And I want an expensive one.";
+  const exclusive = minBudgets === undefined ? "" : " And I want an expensive one.";
   return `It must be ${article(what)} ${what}. The rest can be discussed.${exclusive}`;
 }
 
@@ -82,9 +82,11 @@ export function budgetText(buyer: Buyer): string {
 }
 
 /** How the buyer speaks of going over the budget; the dealer is not told how far. */
-function leeway({ most }: Buyer): string {
-  if (most === 1) return ", and I cannot pay a dollar more.";
-  return most <= slightlyOverBudget ? "; I could go slightly over it." : ", but I am flexible about it.";
+function leeway({ maxBudgets }: Buyer): string {
+  if (maxBudgets === 1) return ", and I cannot pay a dollar more.";
+  return maxBudgets <= slightlyOverBudget
+    ? "; I could go slightly over it."
+    : ", but I am flexible about it.";
 }
 
 // ------------------------------------------------------------------------------------------------ by rules
@@ -247,10 +249,10 @@ function buyerInstructions(buyer: Buyer): string {
     ...(buyer.maxCars === undefined
       ? []
       : [`When more than ${buyer.maxCars} different cars were offered to you, you leave.`]),
-    ...(buyer.least === undefined
+    ...(buyer.minBudgets === undefined
       ? []
       : [
-          `You want an expensive car: none with a market price below ${dollars(Math.ceil(buyer.least * buyer.budget))}.`,
+          `You want an expensive car: none with a market price below ${dollars(Math.ceil(buyer.minBudgets * buyer.budget))}.`,
         ]),
   ];
   return [

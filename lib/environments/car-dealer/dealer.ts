@@ -21,7 +21,7 @@ interface Knowledge {
   /** Dollars. Undefined until it is told. */
   budget?: number;
   /** The most that can be paid, in budgets. */
-  most: number;
+  maxBudgets: number;
   /** Whether the present turn's database call is made. */
   searched: boolean;
   /** Searches that were made, as JSON. */
@@ -55,7 +55,7 @@ function learn(opening: string): Knowledge {
     brand: inventory.brands.find((brand) => opening.includes(` ${brand} `)) ?? "",
     type: inventory.types.find((type) => opening.includes(` ${type} with`)) ?? "",
     features: features.filter((feature) => opening.includes(feature)),
-    most: 1,
+    maxBudgets: 1,
     searched: false,
     searches: new Set(),
     cars: new Map(),
@@ -81,8 +81,8 @@ function hear(known: Knowledge, { tool }: Action, { content }: Message): void {
   const [, budget, leeway] = /My budget is (\$[\d,]+)(.*)/.exec(content) ?? [];
   if (budget !== undefined) {
     known.budget = amount(budget);
-    if (leeway!.includes("slightly over")) known.most = slightlyOverBudget;
-    if (leeway!.includes("flexible")) known.most = maxOverBudget;
+    if (leeway!.includes("slightly over")) known.maxBudgets = slightlyOverBudget;
+    if (leeway!.includes("flexible")) known.maxBudgets = maxOverBudget;
   }
   const car = known.cars.get(Number(tool.arguments.car_id));
   if (car !== undefined) hearOpinion(known, car, content);
@@ -175,7 +175,7 @@ function bestOffer(
     if (known.refused.has(car.id) || matching < needs.features) continue;
     if ((needs.brand && car.brand !== known.brand) || (needs.type && car.type !== known.type)) continue;
     const asked = known.caps.get(car.id) ?? car.marketPrice;
-    const price = Math.floor(Math.min(asked, known.most * budget));
+    const price = Math.floor(Math.min(asked, known.maxBudgets * budget));
     if (price < (1 - maxDiscount) * car.marketPrice) continue;
     if (best === undefined || worth({ car, price }) > worth(best)) best = { car, price };
   }

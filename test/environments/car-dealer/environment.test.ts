@@ -94,7 +94,7 @@ describe("the cars", () => {
       createHash("sha256")
         .update(JSON.stringify([inventories, buyers]))
         .digest("hex"),
-    ).toBe("1cc191e86fe4c05260f12cf67f0e739e118e5b7ca51f0c82e747a49932d60e0a");
+    ).toBe("e0884f06d18d1d4143added1b30a644a94c337306b40de61253a3b763e15f00a");
   });
 
   it("differ between the splits in brands, types and numbers", () => {
@@ -152,8 +152,9 @@ describe("the buyers", () => {
 
   it("of validation are of the training's kinds, those of the test of others", () => {
     const kinds = (split: Split) => {
-      const all = buyers[split].map(({ needs, most, bargains, distrustful, patience, maxCars, least }) =>
-        JSON.stringify({ needs, most, bargains, distrustful, patience, maxCars, least }),
+      const all = buyers[split].map(
+        ({ needs, maxBudgets, bargains, distrustful, patience, maxCars, minBudgets }) =>
+          JSON.stringify({ needs, maxBudgets, bargains, distrustful, patience, maxCars, minBudgets }),
       );
       return [...new Set(all)];
     };
@@ -191,7 +192,7 @@ describe("rewards and objections", () => {
     id: "x",
     split: "train",
     needs: { brand: false, type: false, features: 0 },
-    most: 1,
+    maxBudgets: 1,
     ideal: { brand: "Audi", type: "sedan", features: ["sunroof", "heated seats"] },
     budget: 30_000,
     ...change,
@@ -207,14 +208,14 @@ describe("rewards and objections", () => {
   it.each([
     [{}, 30_000, undefined],
     [{}, 30_001, "over budget"],
-    [{ most: 1.05 }, 31_500, undefined],
-    [{ most: 1.05 }, 31_501, "over budget"],
+    [{ maxBudgets: 1.05 }, 31_500, undefined],
+    [{ maxBudgets: 1.05 }, 31_501, "over budget"],
     [{ budget: 50_000 }, 32_000, undefined],
     [{ budget: 50_000 }, 32_001, "above market price"],
     [{ budget: 50_000, bargains: true as const }, 31_681, "no discount"],
     [{ budget: 50_000, bargains: true as const }, 31_680, undefined],
-    [{ budget: 40_000, least: 0.8 }, 32_000, undefined],
-    [{ budget: 40_001, least: 0.8 }, 32_000, "too cheap a car"],
+    [{ budget: 40_000, minBudgets: 0.8 }, 32_000, undefined],
+    [{ budget: 40_001, minBudgets: 0.8 }, 32_000, "too cheap a car"],
     [{ distrustful: true as const }, 29_000, "first car"],
     [{ needs: { brand: true, type: true, features: 0 } }, 30_000, undefined],
     [{ needs: { brand: false, type: false, features: 1 } }, 30_000, undefined],
@@ -353,7 +354,7 @@ describe("carDealer", () => {
       const { buyer, cars } = buyerOf("train", 1);
       const best = bestSale(buyer, cars)!;
       const { offer } = await meet(buyer, revealAtEnd ? { revealAtEnd } : {});
-      const price = Math.floor(Math.min(best.price, 0.93 * buyer.most * buyer.budget));
+      const price = Math.floor(Math.min(best.price, 0.93 * buyer.maxBudgets * buyer.budget));
       const deal = price >= 0.9 * best.car.marketPrice ? price : best.price;
       let result = await offer(best.car, deal);
       for (let i = 0; !result.terminated && i < 8; i++) result = await offer(best.car, deal);
@@ -530,7 +531,7 @@ describe("the scripted buyer", () => {
 
   it("pays more from reply to reply, up to its limit and never above", async () => {
     const { buyer, cars } = buyerOf("train", 3);
-    const limit = buyer.most * buyer.budget;
+    const limit = buyer.maxBudgets * buyer.budget;
     const car = { ...cars[0]!, brand: buyer.ideal.brand, type: buyer.ideal.type, marketPrice: 1e6 };
     const least: number[] = [];
     for (let replies = 0; replies < 10; replies++) {
@@ -587,7 +588,7 @@ describe("the scripted buyer", () => {
             }
             if (result.info.decision !== "buy") expect(result.reward).toBe(0);
             else {
-              expect(price).toBeLessThanOrEqual(buyer.most * buyer.budget);
+              expect(price).toBeLessThanOrEqual(buyer.maxBudgets * buyer.budget);
               expect(price).toBeLessThanOrEqual(car!.marketPrice);
               const valid = price! >= 0.9 * car!.marketPrice;
               expect(result.reward).toBe(valid ? price! ** 2 / (buyer.budget * car!.marketPrice) : 0);

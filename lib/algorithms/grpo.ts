@@ -233,7 +233,7 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
   }
 }
 
-// ---------------------------------------------------------------------------------------- advantages
+// -------------------------------------------------------------------------------------- advantages
 
 /** The usable episodes, each with its advantage. */
 function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sample[] {
@@ -288,7 +288,7 @@ function groupMetrics(trajectories: readonly Trajectory[], size: number): Record
   };
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
 /** Scores the sequences of all samples, in the order of the samples. */
 function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {

@@ -311,7 +311,7 @@ function beginning(): State {
   return { ...newCounters(), recorded: 0, skipped: { critic: 0, policy: 0 } };
 }
 
-// ---------------------------------------------------------------------------------------- collecting
+// -------------------------------------------------------------------------------------- collecting
 
 /** Lines 3 to 6. Stores nothing until all episodes have ended. */
 async function collect<Task>(training: Training<Task>): Promise<void> {
@@ -348,7 +348,7 @@ function store<Task>({ replay, state, run }: Training<Task>, trajectory: Traject
   replay.add(transitionsOf(stored));
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
 /** Lines 8 to 10 for one batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {

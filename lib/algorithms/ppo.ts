@@ -234,7 +234,7 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
   }
 }
 
-// ---------------------------------------------------------------------------------------- advantages
+// -------------------------------------------------------------------------------------- advantages
 
 /** The usable episodes. */
 function samplesOf(
@@ -358,7 +358,7 @@ export function generalizedAdvantages(
   return { advantages, returns: advantages.map((advantage, t) => advantage + values[t]!) };
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
 /** One step on a batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(

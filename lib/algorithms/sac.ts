@@ -264,7 +264,7 @@ class Replay {
   }
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
 /** One step on both losses. Its random choices depend on (seed, update number) only. */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {

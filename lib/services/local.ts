@@ -113,7 +113,7 @@ function seedOf(request: unknown): bigint {
   return createHash("sha256").update(JSON.stringify(request)).digest().readBigUInt64LE();
 }
 
-// ----------------------------------------------------------------------------------------------------- models
+// ------------------------------------------------------------------------------------------ models
 
 /** Source of a service's model. */
 interface ModelSource {

@@ -1,30 +1,32 @@
 /**
- * Group Relative Policy Optimization (Shao et al., "DeepSeekMath", 2024) on whole episodes, readable top to bottom.
- * Each iteration plays groups of G episodes on a task under θ_old; an episode's reward, seen beside its group's, is the
- * advantage of every token that the policy wrote in it:
+ * Group Relative Policy Optimization (Shao et al., "DeepSeekMath", 2024) on whole episodes,
+ * readable top to bottom. Each iteration plays groups of G episodes per task under θ_old. The
+ * advantage of an episode, its reward relative to its group, applies to every token that the policy
+ * generated in it:
  *
- *   A_i = (R_i - mean R) / (std R + 1e-4)                                         "std": GRPO
- *   A_i = R_i - mean R                                                            "mean-only": Dr. GRPO (Liu et al., 2025)
- *   A_i = R_i - mean of the others' R                                             "leave-one-out": RLOO (Ahmadian et al., 2024)
+ *   A_i = (R_i - mean R) / (std R + 1e-4)      "std": GRPO
+ *   A_i = R_i - mean R                         "mean-only": Dr. GRPO (Liu et al., 2025)
+ *   A_i = R_i - mean of the others' R          "leave-one-out": RLOO (Ahmadian et al., 2024)
  *
  *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t),  k_t = π_ref/π_θ - log(π_ref/π_θ) - 1
  *   L = -Σ_i Σ_t w_it ( min(ρ_t A_i, clip(ρ_t, 1 - clipLow, 1 + clipHigh) A_i) - β k_t )
  *
- *   w_it = 1 / (N |y_i|)                                                          "sequence": GRPO
- *   w_it = 1 / Σ_j |y_j|                                                          "token": DAPO (Yu et al., 2025)
- *   w_it = 1 / (N · most tokens an episode may have)                              "constant": Dr. GRPO
+ *   w_it = 1 / (N |y_i|)                       "sequence": GRPO
+ *   w_it = 1 / Σ_j |y_j|                       "token": DAPO (Yu et al., 2025)
+ *   w_it = 1 / (N · max tokens per episode)    "constant": Dr. GRPO
  *
- * N episodes a step; t runs over the tokens that the policy wrote, so |y| counts those alone. clipHigh above clipLow is
- * DAPO's clip-higher.
+ * N is the number of episodes per step. t runs over the tokens that the policy generated, and |y|
+ * counts only those. clipHigh > clipLow is DAPO's clip-higher.
  *
- * Departures from the papers, all of them choices where they are silent:
- * - An episode has many turns; it is scored as one text, and what the environment said in it has no
- *   weight. Where the history leaves out the reasoning of earlier turns, it is as many texts as
- *   turns, each after the state it was written at.
+ * Departures from the papers, all on points that the papers leave open:
+ * - An episode has many turns. It is scored as one sequence in which observation tokens have weight
+ *   0. If the chat history drops the reasoning of earlier turns, each turn is a sequence of its
+ *   own, after the state in which it was generated.
  * - The standard deviation is the sample's (n - 1), and 1e-4 keeps it from 0, as in TRL.
- * - An episode that an environment or a service broke has no reward: it is left out, of its group too.
- * - Nothing is bootstrapped: without values, an episode that a limit cut counts with the reward it
- *   has brought.
+ * - An episode that failed by a fault of the environment or a service has no reward. It is left
+ *   out, also of its group's statistics.
+ * - Nothing is bootstrapped, because there are no values: a truncated episode counts with the
+ *   reward received so far.
  */
 
 import { z } from "zod";
@@ -74,38 +76,49 @@ import {
 
 const count = z.int().min(1);
 
-/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's, where GRPO is a baseline. */
+/**
+ * Each field: meaning, unit, default and, if there is one, the source. "Paper" is NLAC's, where
+ * GRPO is a baseline.
+ */
 export const grpoConfig = z
   .strictObject({
     ...trainingConfig.shape,
-    /** Episodes collected a round, a multiple of `groupSize`. Paper: not given. */
+    /**
+     * Episodes collected per iteration, a multiple of `groupSize`. Default 64. Paper: not given.
+     */
     episodesPerIteration: count.default(64),
-    /** G: episodes on one task. Paper: 4; Shao et al.: 64. */
+    /** G: episodes per task. Default and paper: 4; Shao et al.: 64. */
     groupSize: z.int().min(2).default(4),
-    /** How often a round's episodes are gone through. Shao et al.: 1. */
+    /** Passes over an iteration's episodes. Default and Shao et al.: 1. */
     epochs: count.default(1),
     /**
-     * Episodes a step. Default 64: one step a round, as Shao et al.; verl has four
+     * Episodes per step. Default 64: one step per iteration, as in Shao et al.; verl takes four
      * (docs/decisions/0016).
      */
     batchSize: count.default(64),
-    /** What an episode's reward is measured by; see above. Default: GRPO's. */
+    /** How advantages are computed from a group's rewards; see above. Default "std": GRPO's. */
     advantage: z.enum(["std", "mean-only", "leave-one-out"]).default("std"),
-    /** What a token's loss is divided by; see above. Default: GRPO's. */
+    /** How token losses are averaged; see above. Default "sequence": GRPO's. */
     normalization: z.enum(["sequence", "token", "constant"]).default("sequence"),
-    /** The ratio counts from 1 - clipLow. Schulman et al., 2017: 0.2. */
+    /** The ratio is clipped below at 1 - clipLow. Default and Schulman et al., 2017: 0.2. */
     clipLow: z.number().min(0).max(1).default(0.2),
-    /** The ratio counts up to 1 + clipHigh. Schulman et al.: 0.2; Yu et al.: 0.28. */
+    /**
+     * The ratio is clipped above at 1 + clipHigh. Default and Schulman et al.: 0.2; Yu et al.:
+     * 0.28.
+     */
     clipHigh: z.number().min(0).default(0.2),
-    /** β: weight of the KL to the reference, θ as training began; 0 needs no reference. Shao et al.: 0.04. */
+    /**
+     * β: weight of the KL to the reference model, θ at the start of training. 0 needs no reference.
+     * Shao et al.: 0.04.
+     */
     klCoefficient: z.number().min(0).default(0.04),
-    /** Weight of the entropy that is added to the objective. Shao et al.: 0. */
+    /** Weight of the entropy bonus in the objective. Default and Shao et al.: 0. */
     entropyCoefficient: z.number().min(0).default(0),
     ...optimizerConfig.shape,
-    /** Learning rate at its peak. Shao et al.: 1e-6; paper: 5e-6. */
+    /** Peak learning rate. Shao et al.: 1e-6; paper: 5e-6. */
     learningRate: optimizerConfig.shape.learningRate,
     ...sampledConfig.shape,
-    /** Softmax temperature at which actions are written and scored. Paper: not given. */
+    /** Softmax temperature at which actions are sampled and scored. Default 1. Paper: not given. */
     actionTemperature: z.number().gt(0).default(1),
   })
   .refine(({ episodesPerIteration, groupSize }) => episodesPerIteration % groupSize === 0, {
@@ -120,26 +133,26 @@ export interface GrpoOptions<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;
   config?: GrpoConfigInput;
-  /** Where metrics, texts and checkpoints go. Default: memory. */
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
   run?: TrainingRun;
 }
 
-/** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
+/** Checkpoint state besides the weights. The iteration's episodes are the last ones of the run. */
 const stateSchema = countersSchema.extend({
-  /** Of the iteration's usable episodes, under θ before its first step. */
+  /** Scores of the iteration's usable episodes, under θ before the iteration's first step. */
   scores: z.array(savedScores).optional(),
 });
 
 type State = z.infer<typeof stateSchema>;
 
-/** An episode to learn from. */
+/** One training episode. */
 interface Sample {
   trajectory: Trajectory;
   texts: EpisodeText[];
   advantage: number;
 }
 
-/** What the parts of a training work on. */
+/** State shared by the functions below. */
 interface Training<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;
@@ -150,9 +163,10 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
- * boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ * Trains `model` in place. Returns after `iterations`, or when the run's signal fires: the state
+ * after the last complete collection or update is then checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration, ERR_NOT_FINITE after `maxSkippedSteps`
+ *   skipped steps.
  */
 export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<TrainingResult> {
   const config = checkConfig(grpoConfig, options.config);
@@ -170,7 +184,8 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
     showOverall();
     if (state.episodes === 0) {
       if (config.klCoefficient > 0) await model.keepReference();
-      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      // Saves what happened before training, such as a warm-up, in case the first rollouts are
+      // stopped.
       await checkpoint(true);
     }
     while (!isOver(state, config)) {
@@ -218,9 +233,9 @@ export async function trainGrpo<Task>(options: GrpoOptions<Task>): Promise<Train
   }
 }
 
-// ---------------------------------------------------------------------------------------- advantages
+// -------------------------------------------------------------------------------------- advantages
 
-/** The episodes that can be learned from, each with its advantage. */
+/** The usable episodes, each with its advantage. */
 function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sample[] {
   return groupsOf(trajectories, config.groupSize).flatMap((group) => {
     const advantages = groupAdvantages(
@@ -235,7 +250,7 @@ function samplesOf(trajectories: readonly Trajectory[], config: GrpoConfig): Sam
   });
 }
 
-/** The groups, less the episodes that have no reward or nothing that the policy wrote. */
+/** The groups, without episodes that have no reward or no policy tokens. */
 function groupsOf(trajectories: readonly Trajectory[], size: number): Trajectory[][] {
   const groups: Trajectory[][] = [];
   for (let start = 0; start < trajectories.length; start += size) {
@@ -245,15 +260,15 @@ function groupsOf(trajectories: readonly Trajectory[], size: number): Trajectory
   return groups;
 }
 
-/** What keeps a group of equal rewards from a division by 0. */
+/** Keeps a group of equal rewards from a division by 0. */
 const minDeviation = 1e-4;
 
-/** Advantages of a group's rewards; 0 where there is nothing to compare with. */
+/** Advantages of a group's rewards; 0 for a group of one. */
 export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["advantage"]): number[] {
   const n = rewards.length;
   if (n < 2) return rewards.map(() => 0);
   const average = mean(rewards);
-  // The others' mean is (n · average - R) / (n - 1).
+  // The mean of the others is (n · average - R) / (n - 1).
   const scale = {
     std: 1 / (deviation(rewards) + minDeviation),
     "mean-only": 1,
@@ -262,7 +277,7 @@ export function groupAdvantages(rewards: readonly number[], kind: GrpoConfig["ad
   return rewards.map((reward) => (reward - average) * scale[kind]);
 }
 
-/** The names are TRL's. */
+/** Names as in TRL. */
 function groupMetrics(trajectories: readonly Trajectory[], size: number): Record<string, number> {
   const deviations = groupsOf(trajectories, size)
     .map((group) => deviation(group.map(({ reward }) => reward)))
@@ -273,9 +288,9 @@ function groupMetrics(trajectories: readonly Trajectory[], size: number): Record
   };
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
-/** Of all texts of the samples, one sample after another. */
+/** Scores the sequences of all samples, in the order of the samples. */
 function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
   return scoreEpisodes(
     model,
@@ -289,7 +304,7 @@ function score<Task>({ model, config, run }: Training<Task>, samples: readonly S
   );
 }
 
-/** A step on a batch. What is random in it depends on (seed, update number) alone. */
+/** One step on a batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(
   training: Training<Task>,
   samples: readonly Sample[],
@@ -298,7 +313,7 @@ async function update<Task>(
   const { model, environment, state, config, run } = training;
   const started = performance.now();
   const drawn = minibatch(config, state, samples.length);
-  // Faults may leave nothing for an epoch's last batch.
+  // If episodes failed by faults, the last batch of an epoch can be empty.
   if (drawn.length === 0) return {};
 
   const batch = drawn.map((i) => samples[i]!);
@@ -344,8 +359,8 @@ async function update<Task>(
 }
 
 /**
- * The weights of a batch's tokens from their masks, 1 where the policy wrote.
- * @param most tokens that the policy can write in an episode
+ * Loss weights of a batch's tokens, from their masks (1 for policy tokens).
+ * @param most tokens that the policy can generate in an episode
  */
 export function tokenWeights(
   masks: readonly (readonly number[])[],

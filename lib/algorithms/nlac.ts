@@ -5,26 +5,26 @@
  *   L2(s)           = -log π_θ(a^r | s)                              (eq. 6)  the policy
  *   θ̄ ← τ θ + (1 - τ) θ̄                                             (line 10)
  *
- * One model plays every role. For a sampled transition, two conversations grow by appending only:
+ * One model plays every role. For a sampled transition, two append-only conversations are
+ * generated:
  *
- *   under θ̄:  (s, a) + what came of it → future d' → target y          the teacher's context of y
- *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s alone
+ *   under θ̄:  (s, a) + observation → future d' → target y              the teacher's context of y
+ *   under θ:  s → attempt ã → critique Q → refinement a^r               a^r is scored after s only
  *
- * Where the episode terminated, its outcome stands in the place of d'; where a limit truncated it,
- * d' is written as before. The student reads (s, a) and the critic's request, and must give y the
- * probability that the teacher, who saw s', gives it.
+ * If the episode terminated, its outcome replaces d'; if a limit truncated it, d' is generated as
+ * usual. The student reads (s, a) and the critic's request, and learns to give y the same
+ * probability as the teacher, which saw s'.
  *
- * Departures from the paper, all of them choices where it is silent or a batch needs one:
- * - The texts of a batch are generated together, before the batch's two steps: a^r is one step older than it
- *   would be if every sample were finished before the next one began.
- * - The losses are averaged over the tokens of a text and then over the batch, so that a long text weighs as
- *   much as a short one.
- * - With k > 1 the futures alone are trained by L1; the evaluator only reads them (the paper: evaluation
+ * Departures from the paper, on points that it leaves open or that batching requires:
+ * - All completions of a batch are generated before the batch's two steps. So a^r is one step older
+ *   than if samples were processed one by one.
+ * - The losses are averaged over the tokens of a completion and then over the batch: short and long
+ *   completions have equal weight.
+ * - With k > 1, L1 trains only the futures; the evaluator only reads them (the paper: evaluation
  *   needs no training of its own).
- * - A sample whose texts do not fit into the model's context, or cannot be read, is left out and
- *   counted by its cause.
- * Options that the paper does not have, its ablations among them, are off by default and say so
- * where they stand.
+ * - A sample is dropped, and counted by its cause, if a completion does not fit into the model's
+ *   context or cannot be parsed.
+ * Options that the paper does not have, including its ablations, are off by default and marked.
  */
 
 import { z } from "zod";
@@ -67,68 +67,94 @@ import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
 
-/** Every field: meaning, unit, default; the paper's value where it gives one. */
+/** Each field: meaning, unit, default and, if given, the paper's value. */
 const fields = z.strictObject({
   ...trainingConfig.shape,
   /**
-   * Episodes collected a round; 0 learns from `recorded` alone. Paper: not given; its recipes here:
-   * 1,024.
+   * Episodes collected per iteration; 0 trains on `recorded` only. Default 64. Paper: not given;
+   * its recipes here use 1,024.
    */
   episodesPerIteration: z.int().min(0).default(64),
-  /** Files of episodes that the buffer starts with: of `nlac eval --record`, or a run's. Default: none, as the paper. */
+  /**
+   * Episode files, from `nlac eval --record` or a run, that fill the buffer at the start. Default
+   * and paper: none.
+   */
   recorded: z.array(z.string().min(1)).default([]),
-  /** Updates a round, each a step on L1 and a step on L2. Paper: 30,720 in all, 1,024 a round. */
+  /**
+   * Updates per iteration, each a step on L1 and a step on L2. Default 1,024. Paper: 30,720 in all,
+   * 1,024 per iteration.
+   */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Transitions an update. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  /**
+   * Transitions per update. Default 1. Paper: 1, of a batch of 1,024 per iteration
+   * (docs/decisions/0016).
+   */
   batchSize: count.default(1),
   /**
-   * Holds the actions of episodes, of the format "tool", to their form and their tools' schemas; attempts and refinements are
-   * written freely. Default false. Paper: not mentioned.
+   * Constrains the rollouts' actions of the format "tool" to the form and the tools' schemas.
+   * Attempts and refinements stay unconstrained. Default false. Paper: not mentioned.
    */
   constrainActions: z.boolean().default(false),
-  /** k, m, how the texts of each role are written, and which of them are trained on: roles/role-writer.ts. */
+  /** k, m, how each role generates, and which completions are trained on: roles/role-writer.ts. */
   ...rolesConfig.shape,
-  /** τ: the share of θ that θ̄ takes over when it moves; 1 copies θ, 0 never moves. Paper: 0.005. */
+  /**
+   * τ: the step of the EMA θ̄ towards θ; 1 copies θ, 0 leaves θ̄ unchanged. Default and paper:
+   * 0.005.
+   */
   targetRate: z.number().min(0).max(1).default(0.005),
-  /** Updates from one move of θ̄ to the next; with a rate of 1, how long a copy of θ stays fixed. Paper: 1. */
+  /**
+   * Updates between moves of θ̄; with a rate of 1, the lifetime of a copy of θ. Default and paper:
+   * 1.
+   */
   targetEvery: count.default(1),
-  /** Transitions kept. Paper: not given. */
+  /** Capacity of the replay buffer, in transitions. Default 100,000. Paper: not given. */
   replayCapacity: count.max(2 ** 27).default(100_000),
-  /** Latest iterations whose episodes are drawn from, all or their number; 1 learns on-policy. Paper: all. */
+  /**
+   * Samples only episodes of this many latest iterations, or of all; 1 is on-policy. Default and
+   * paper: all.
+   */
   replayIterations: z.union([z.literal("all"), count]).default("all"),
-  /** α: P(i) ∝ L1(i)^α; 0 samples uniformly. Paper: 0.1. */
+  /** α: P(i) ∝ L1(i)^α; 0 samples uniformly. Default and paper: 0.1. */
   priorityExponent: z.number().min(0).default(0.1),
-  /** β: importance weights (n P(i))^-β; 0 is off. Paper: not mentioned. */
+  /** β: importance weights (n P(i))^-β. Default 0: off. Paper: not mentioned. */
   importanceExponent: z.number().min(0).max(1).default(0),
-  /** λ1: learning rate of the critic's steps. Paper: 5e-6. */
+  /** λ1: learning rate of the critic's steps. Default and paper: 5e-6. */
   criticLearningRate: z.number().min(0).default(5e-6),
-  /** λ2: learning rate of the policy's steps. Paper: 5e-6. */
+  /** λ2: learning rate of the policy's steps. Default and paper: 5e-6. */
   policyLearningRate: z.number().min(0).default(5e-6),
   ...adamWConfig.shape,
-  /** AdamW's moments: one set for both losses, or one for each. Paper: not given. */
+  /**
+   * AdamW's moments: one set for both losses, or one per loss. Default "shared". Paper: not given.
+   */
   optimizerState: z.enum(["shared", "separate"]).default("shared"),
   /**
-   * Where L1 is taken: over all tokens of the vocabulary, the teacher's best with a tail bucket, or
-   * the sampled one. Paper: eq. 5 is the KL, of which section 5.2 trains the cross entropy
-   * component, on the text of the target: that is "sampled". "full", the default, has the same
-   * expected gradient where targets are written at temperature 1, with less variance. As a priority
-   * they differ: the KL leaves out the teacher's own entropy, which the cross entropy counts, so
-   * that a target of which the teacher is unsure does not come first for that.
+   * Tokens over which L1 is summed: all of the vocabulary ("full", the default), the teacher's top
+   * k with a tail bucket (`topK`), or the sampled token ("sampled"). Paper: "sampled": eq. 5 is the
+   * KL, and section 5.2 trains its cross entropy component on the target's tokens. "full" has the
+   * same expected gradient if targets are sampled at temperature 1, with less variance. As
+   * priorities they differ: the cross entropy includes the teacher's own entropy and the KL does
+   * not, so the KL gives no priority to targets just because the teacher is unsure.
    */
   support: z.union([z.enum(["full", "sampled"]), z.strictObject({ topK: count })]).default("full"),
-  /** Weight of L1 in a critic step; 0 leaves rehearsal alone, an ablation. Default and paper: 1. */
+  /**
+   * Weight of L1 in a critic step; 0 trains on rehearsal only, an ablation. Default and paper: 1.
+   */
   criticWeight: z.number().min(0).default(1),
   /**
-   * Writes each target from the outcome of another transition of the batch: an ablation that breaks the link between
-   * action and outcome. Default false. Paper: none.
+   * Generates each target from the outcome of another transition of the batch: an ablation that
+   * breaks the link between action and outcome. Default false. Paper: none.
    */
   shuffleOutcomes: z.boolean().default(false),
   /**
-   * Demonstrated targets and refinements, made up afresh, whose likelihood joins the loss of every critic step: they
-   * keep a small model from forgetting these roles. 0 is off. Paper: none.
+   * Demonstrated targets and refinements per critic step, freshly generated from scripted episodes.
+   * Their negative log-likelihood is added to the loss, so that a small model does not forget these
+   * roles. Default 0: off. Paper: none.
    */
   rehearsal: z.int().min(0).default(0),
-  /** When critic, bootstrapped futures and refinements are held against what happened. Default never. */
+  /**
+   * When critic, bootstrapped futures and refinements are compared with what happened. Default
+   * never.
+   */
   diagnostics: diagnosticsConfig.prefault({}),
 });
 
@@ -158,19 +184,21 @@ export interface NlacOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
   config?: NlacConfigInput;
-  /** Where metrics, texts and checkpoints go. Default: memory. */
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
   run?: TrainingRun;
 }
 
-/** What a checkpoint says beside weights and replay. */
+/** Checkpoint state besides weights and replay. */
 const stateSchema = countersSchema.extend({
-  /** Of the episodes, those that were recorded before the run; they come first. */
+  /** Number of episodes that were recorded before the run; they come first. */
   recorded: z.int().min(0),
-  /** Steps on each loss skipped in a row. */
+  /** Consecutive skipped steps, per loss. */
   skipped: z.object({ critic: z.int(), policy: z.int() }),
-  /** The transitions drawn for the update in progress: drawn once, also when it is interrupted and done again. */
+  /**
+   * The transitions of the update in progress. Saved so that a resumed update uses the same draw.
+   */
   drawn: replaySample.optional(),
-  /** An update whose critic step was taken and whose policy step was not. */
+  /** Set between the critic step and the policy step of an update. */
   pending: z
     .object({
       texts: z.array(
@@ -187,7 +215,7 @@ const stateSchema = countersSchema.extend({
 
 type State = z.infer<typeof stateSchema>;
 
-/** What the parts of a training work on. */
+/** State shared by the functions below. */
 interface Training<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
@@ -199,10 +227,10 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
- * boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration, or one whose requests the model cannot read; ERR_NOT_FINITE after
- *   `maxSkippedSteps` skipped steps.
+ * Trains `model` in place. Returns after `iterations`, or when the run's signal fires: the state
+ * after the last complete collection or update is then checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration, or one that needs requests which the
+ *   model cannot read; ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<TrainingResult> {
   const config = parseConfig(options.config);
@@ -235,23 +263,24 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
     } else {
       for (const trajectory of readRecorded(config.recorded, model)) store(training, trajectory);
       state.recorded = state.episodes;
-      await model.updateTarget(1); // line 1: θ̄ begins at θ, which a warm-up may have moved
-      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      await model.updateTarget(1); // line 1: θ̄ starts as θ, which a warm-up may have changed
+      // Saves what happened before training, such as a warm-up, in case the first rollouts are
+      // stopped.
       await checkpoint(true);
     }
     while (!isOver(state, config)) {
       await evaluatePeriodically(training);
-      // Lines 3-6: act under θ and store what happened.
+      // Lines 3-6: act under θ and store the transitions.
       if (!state.collected) {
         await collect(training);
         await checkpoint(false);
       }
-      // Lines 7-11: two steps and a move of θ̄ an update.
+      // Lines 7-11: each update takes two steps and moves θ̄.
       run.progress.phase("update", config.updatesPerIteration);
       run.progress.advance(state.updatesDone);
       while (state.updatesDone < config.updatesPerIteration && replay.drawable) {
         const metrics = await update(training);
-        await model.dropCaches(); // where no step was taken, they would still be warm
+        await model.dropCaches(); // without a step in between, the KV caches would still be warm
         state.updates++;
         state.updatesDone++;
         run.metrics(state.updates, metrics);
@@ -273,7 +302,7 @@ export async function trainNlac<Task>(options: NlacOptions<Task>): Promise<Train
   }
 }
 
-/** Throws ERR_CONFIG that names every bad field. */
+/** Throws ERR_CONFIG that names every invalid field. */
 export function parseConfig(input: NlacConfigInput | undefined): NlacConfig {
   return checkConfig(nlacConfig, input);
 }
@@ -282,9 +311,9 @@ function beginning(): State {
   return { ...newCounters(), recorded: 0, skipped: { critic: 0, policy: 0 } };
 }
 
-// ---------------------------------------------------------------------------------------- collecting
+// -------------------------------------------------------------------------------------- collecting
 
-/** Lines 3 to 6. Nothing is stored before all of it is over. */
+/** Lines 3 to 6. Stores nothing until all episodes have ended. */
 async function collect<Task>(training: Training<Task>): Promise<void> {
   const { model, replay, state, config, run } = training;
   const { episodesPerIteration, replayIterations, diagnostics } = config;
@@ -298,7 +327,7 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
   if (diagnostics.every > 0 && state.iteration % diagnostics.every === 0) {
     const playing = { concurrency: episodesPerIteration, constrainActions: config.constrainActions };
     const figures = await diagnose({ ...training, trajectories, playing, number: state.iteration });
-    await model.dropCaches(); // a resumed run has none here
+    await model.dropCaches(); // a resumed run starts with empty caches too
     Object.assign(metrics, figures, { "time/diagnose": (performance.now() - played) / 1000 });
   }
   for (const trajectory of trajectories) store(training, trajectory);
@@ -312,22 +341,22 @@ async function collect<Task>(training: Training<Task>): Promise<void> {
   });
 }
 
-/** Gives an episode its number within the run and keeps it. */
+/** Assigns the episode its number within the run and stores it. */
 function store<Task>({ replay, state, run }: Training<Task>, trajectory: Trajectory): void {
   const stored = { ...trajectory, id: state.episodes++ };
   run.trajectory(stored);
   replay.add(transitionsOf(stored));
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
-/** Lines 8 to 10 for one batch. What is random in it depends on (seed, update number) alone. */
+/** Lines 8 to 10 for one batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, state, config, run } = training;
   state.pending ??= await critic(training);
   const { texts, metrics } = state.pending;
 
-  // Line 9: θ ← θ - λ2 ∇L2. Line 10: θ̄ follows, in the same pass where there is a step.
+  // Line 9: θ ← θ - λ2 ∇L2. Line 10: moves θ̄, in the same pass as the step if one is taken.
   const started = performance.now();
   const targetRate = (state.updates + 1) % config.targetEvery === 0 ? config.targetRate : undefined;
   if (texts.length > 0) {
@@ -344,7 +373,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
   return metrics;
 }
 
-/** Line 8, and the texts that line 9 needs: all of them are written under the same θ and θ̄. */
+/** Line 8, and the generations that line 9 needs: all are sampled under the same θ and θ̄. */
 async function critic<Task>(training: Training<Task>): Promise<NonNullable<State["pending"]>> {
   const { model, environment, replay, state, config, run } = training;
   state.drawn ??= replay.sample(config.batchSize);
@@ -390,9 +419,9 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   throwIfAborted(run.signal);
   if (texts.length > 0 || config.rehearsal > 0) await step(training, "critic", metrics);
   metrics["time/critic"] = (performance.now() - generated) / 1000;
-  // The priority of a transition becomes its L1. One without a target teaches the critic nothing:
-  // left at the largest priority, with which it came, it would be drawn for ever. Its refinement is
-  // trained on all the same.
+  // L1 becomes the priority of its transition. A transition without a target gets the least
+  // priority: at the initial, largest one it would be drawn again and again although the critic
+  // learns nothing from it. Its refinement is trained on all the same.
   const learned = new Set(usable.map(({ i }) => indices[i]!));
   const untaught = new Set(indices.filter((index) => !learned.has(index)));
   for (const index of untaught) replay.setPriority(index, 0);
@@ -412,7 +441,7 @@ async function critic<Task>(training: Training<Task>): Promise<NonNullable<State
   };
 }
 
-/** Every transition with the outcome of the next one in a random order, so that none but a single one keeps its own. */
+/** Permutes the outcomes so that no transition keeps its own, unless there is only one. */
 function withShuffledOutcomes(transitions: readonly Transition[], seed: number): Transition[] {
   const order = permutation(transitions.length, seed, streams.shuffle);
   const shuffled = [...transitions];
@@ -424,7 +453,7 @@ function withShuffledOutcomes(transitions: readonly Transition[], seed: number):
   return shuffled;
 }
 
-/** A step on the gradients of one of the two losses. */
+/** One optimizer step on the gradients of one of the two losses. */
 async function step<Task>(
   { model, config, state }: Training<Task>,
   loss: "critic" | "policy",
@@ -433,7 +462,8 @@ async function step<Task>(
 ): Promise<void> {
   const learningRate = loss === "critic" ? config.criticLearningRate : config.policyLearningRate;
   const moments = config.optimizerState === "separate" ? loss : "";
-  // Each loss counts its own skipped steps: good ones of the other do not make up for them.
+  // Skipped steps are counted per loss, so that good steps of one loss do not hide failures of the
+  // other.
   const counters = { skippedInARow: state.skipped[loss] };
   const place = stepPlace(state, config, config.updatesPerIteration);
   const taken = await scheduledStep(model, { ...config, learningRate }, place, counters, {
@@ -444,7 +474,7 @@ async function step<Task>(
   for (const [name, value] of Object.entries(taken)) metrics[`${name}/${loss}`] = value;
 }
 
-/** Episodes are those that were played. */
+/** `episodes` counts the episodes played by this run, without recorded ones. */
 function result(state: State, stopped: boolean): TrainingResult {
   return trainingResult({ ...state, episodes: state.episodes - state.recorded }, stopped);
 }

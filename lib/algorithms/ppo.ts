@@ -1,24 +1,28 @@
 /**
- * Proximal Policy Optimization (Schulman et al., 2017) on whole episodes with a value for every token, readable top to
- * bottom. Each iteration plays episodes under θ_old and goes through them a few times:
+ * Proximal Policy Optimization (Schulman et al., 2017) on whole episodes with a value for every
+ * token, readable top to bottom. Each iteration plays episodes under θ_old and trains on them for a
+ * few epochs:
  *
  *   r_t = [t ends its turn] R_turn - β (log π_old(y_t | y_<t) - log π_ref(y_t | y_<t))
  *   δ_t = r_t + γ V_old(y_<t') - V_old(y_<t),   A_t = Σ_l (γλ)^l δ_{t+l},   R_t = A_t + V_old(y_<t)
  *   ρ_t = π_θ(y_t | y_<t) / π_old(y_t | y_<t)
- *   L = mean_t ( -min(ρ_t A_t, clip(ρ_t, 1 - clip, 1 + clip) A_t) + c_V ½ max((V - R_t)², (V' - R_t)²) - c_H H_t )
+ *   L = mean_t ( -min(ρ_t A_t, clip(ρ_t, 1 - clip, 1 + clip) A_t)
+ *                + c_V ½ max((V - R_t)², (V' - R_t)²) - c_H H_t )
  *
- * t runs over the tokens that the policy wrote and t' is the next of them: across turns, what the
- * environment said is passed over. Behind the last one the value is 0 where the episode terminated,
- * and that of the state at which it was cut where a limit truncated it. V' is V held within
- * valueClip of V_old. The first line's penalty is Ziegler et al.'s (2019), A_t is Schulman et al.'s
- * (2016). With γ = λ = 1 and β = 0, R_t is what the episode still brings: the values are learned
- * from Monte-Carlo rollouts, as the NLAC paper says of its baseline.
+ * t runs over the tokens that the policy generated and t' is the next of them; observation tokens
+ * in between are skipped. After the last token the value is 0 if the episode terminated, and that
+ * of the final state if a limit truncated it. V' is V clipped to within valueClip of V_old. The
+ * penalty in the first line is that of Ziegler et al. (2019), A_t that of Schulman et al. (2016).
+ * With γ = λ = 1 and β = 0, R_t is the sum of the rewards still to come: the values are learned
+ * from Monte-Carlo rollouts, as for the baseline in the NLAC paper.
  *
- * Departures from the papers, all of them choices where they are silent:
- * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as
- *   turns, each after the state it was written at; the sum over t goes on across them.
- * - The value is a head on the policy's own network, so that c_V decides how much it shapes what both share.
- * - An episode that an environment or a service broke has no known reward and is left out.
+ * Departures from the papers, all on points that the papers leave open:
+ * - If the chat history drops the reasoning of earlier turns, each turn is a sequence of its own,
+ *   after the state in which it was generated. The sum over t continues across them.
+ * - The value is a head on the policy's own network, so c_V sets how much it shapes the shared
+ *   layers.
+ * - An episode that failed by a fault of the environment or a service has no known reward and is
+ *   left out.
  */
 
 import { z } from "zod";
@@ -70,37 +74,49 @@ import {
 const count = z.int().min(1);
 const share = z.number().min(0).max(1);
 
-/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's, where PPO is a baseline. */
+/**
+ * Each field: meaning, unit, default and, if there is one, the source. "Paper" is NLAC's, where PPO
+ * is a baseline.
+ */
 export const ppoConfig = z.strictObject({
   ...trainingConfig.shape,
-  /** Episodes collected a round. Paper: not given. */
+  /** Episodes collected per iteration. Default 64. Paper: not given. */
   episodesPerIteration: count.default(64),
-  /** How often a round's episodes are gone through. Schulman et al.: 3 to 15; TRL: 4. */
+  /** Passes over an iteration's episodes. Default 4. Schulman et al.: 3 to 15; TRL: 4. */
   epochs: count.default(4),
   /**
-   * Episodes a step. Default 16 of 64: four steps an epoch, as verl, which has 256 of 1,024
+   * Episodes per step. Default 16 of 64: four steps per epoch, as in verl with 256 of 1,024
    * (docs/decisions/0016).
    */
   batchSize: count.default(16),
-  /** γ, a token's. Paper: not given; default 1, a turn's reward counts the same however long its text is. */
+  /**
+   * γ per token. Default 1: a turn's reward counts the same however many tokens the turn has.
+   * Paper: not given.
+   */
   discount: share.default(1),
-  /** λ: 1 is Monte-Carlo returns, 0 is one step. Paper: Monte-Carlo. */
+  /** λ: 1 is Monte-Carlo returns, 0 is one-step TD. Default 1. Paper: Monte-Carlo. */
   lambda: share.default(1),
-  /** Bring a round's advantages to mean 0 and deviation 1. Default true, as in TRL. */
+  /** Normalizes an iteration's advantages to mean 0 and deviation 1. Default true, as in TRL. */
   whiten: z.boolean().default(true),
-  /** The ratio counts from 1 - clip to 1 + clip. Schulman et al.: 0.2. */
+  /** The ratio is clipped to [1 - clip, 1 + clip]. Default and Schulman et al.: 0.2. */
   clip: share.default(0.2),
-  /** How far from its old prediction a value counts; 0 is any. TRL: 0.2. */
+  /**
+   * Values are clipped to this distance from their old predictions; 0 is no clipping. Default and
+   * TRL: 0.2.
+   */
   valueClip: z.number().min(0).default(0.2),
-  /** c_V: weight of the value head's loss. TRL: 0.1. */
+  /** c_V: weight of the value head's loss. Default and TRL: 0.1. */
   valueCoefficient: z.number().min(0).default(0.1),
-  /** c_H: weight of the entropy that is added to the objective. Schulman et al.: 0.01; default 0. */
+  /** c_H: weight of the entropy bonus in the objective. Default 0. Schulman et al.: 0.01. */
   entropyCoefficient: z.number().min(0).default(0),
-  /** β: penalty a nat of log π_old - log π_ref, the reference being θ as training began; 0 needs none. TRL: 0.05. */
+  /**
+   * β: penalty per nat of log π_old - log π_ref. The reference is θ at the start of training; 0
+   * needs none. Default and TRL: 0.05.
+   */
   klCoefficient: z.number().min(0).default(0.05),
   ...optimizerConfig.shape,
   ...sampledConfig.shape,
-  /** Softmax temperature at which actions are written and scored. Paper: not given. */
+  /** Softmax temperature at which actions are sampled and scored. Default 1. Paper: not given. */
   actionTemperature: z.number().gt(0).default(1),
 });
 
@@ -111,27 +127,30 @@ export interface PpoOptions<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;
   config?: PpoConfigInput;
-  /** Where metrics, texts and checkpoints go. Default: memory. */
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
   run?: TrainingRun;
 }
 
-/** What a checkpoint says beside the weights; the iteration's episodes are the run's last. */
+/** Checkpoint state besides the weights. The iteration's episodes are the last ones of the run. */
 const stateSchema = countersSchema.extend({
-  /** Of the texts of the iteration's usable episodes, under θ before its first step. */
+  /**
+   * Scores of the sequences of the iteration's usable episodes, under θ before the iteration's
+   * first step.
+   */
   scores: z.array(savedScores).optional(),
-  /** Of these episodes, V_old of the state at which a limit cut it; 0 for one that terminated. */
+  /** Per episode, V_old of the state at which a limit truncated it; 0 if it terminated. */
   bootstraps: z.array(savedNumber).optional(),
 });
 
 type State = z.infer<typeof stateSchema>;
 
-/** An episode to learn from. */
+/** One training episode. */
 interface Sample {
   trajectory: Trajectory;
   texts: EpisodeText[];
 }
 
-/** What the parts of a training work on. */
+/** State shared by the functions below. */
 interface Training<Task> {
   model: PolicyGradientModel;
   environment: Environment<Task>;
@@ -142,9 +161,11 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model`, which has a value head, in place. Ends after `iterations`, or when the run's signal fires: then the
- * state at the last boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ * Trains `model`, which has a value head, in place. Returns after `iterations`, or when the run's
+ * signal fires: the state after the last complete collection or update is then checkpointed and
+ * `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration, ERR_NOT_FINITE after `maxSkippedSteps`
+ *   skipped steps.
  */
 export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<TrainingResult> {
   const config = checkConfig(ppoConfig, options.config);
@@ -162,7 +183,8 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
     showOverall();
     if (state.episodes === 0) {
       if (config.klCoefficient > 0) await model.keepReference();
-      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      // Saves what happened before training, such as a warm-up, in case the first rollouts are
+      // stopped.
       await checkpoint(true);
     }
     while (!isOver(state, config)) {
@@ -212,9 +234,9 @@ export async function trainPpo<Task>(options: PpoOptions<Task>): Promise<Trainin
   }
 }
 
-// ---------------------------------------------------------------------------------------- advantages
+// -------------------------------------------------------------------------------------- advantages
 
-/** The episodes that can be learned from. */
+/** The usable episodes. */
 function samplesOf(
   trajectories: readonly Trajectory[],
   { maxPositions }: Pick<PolicyGradientModel, "maxPositions">,
@@ -225,7 +247,7 @@ function samplesOf(
   });
 }
 
-/** Of all texts of the samples, one sample after another. */
+/** Scores the sequences of all samples, in the order of the samples. */
 function score<Task>({ model, config, run }: Training<Task>, samples: readonly Sample[]): Promise<Scores[]> {
   return scoreEpisodes(
     model,
@@ -239,7 +261,10 @@ function score<Task>({ model, config, run }: Training<Task>, samples: readonly S
   );
 }
 
-/** V_old behind the last action of each sample: what a truncated episode is bootstrapped from. */
+/**
+ * Per sample, V_old of the state after the last action, from which a truncated episode is
+ * bootstrapped.
+ */
 async function bootstrap<Task>(
   { model, run }: Training<Task>,
   samples: readonly Sample[],
@@ -248,7 +273,7 @@ async function bootstrap<Task>(
     const next = texts.at(-1)!.next;
     return next === undefined ? [] : [{ next, i }];
   });
-  // The value is that of the state before the token, whatever the token is.
+  // The value belongs to the state before the token, so any token will do.
   const texts = cut.map(({ next }) => ({ prompt: next, response: [model.endOfTurn] }));
   const read = await inGroups(texts, run.signal, (group) => model.values(group));
   const values = new Array<number>(samples.length).fill(0);
@@ -256,13 +281,13 @@ async function bootstrap<Task>(
   return values;
 }
 
-/** Of one text, [response tokens]; 0 where the policy did not write. */
+/** Of one sequence, [response tokens]; 0 where the token is not the policy's. */
 interface Estimates {
   advantages: number[];
   returns: number[];
 }
 
-/** Advantages and returns of the texts of a round's episodes. */
+/** Advantages and returns of the sequences of an iteration's episodes. */
 function estimate(
   samples: readonly Sample[],
   scores: readonly Scores[],
@@ -271,7 +296,7 @@ function estimate(
 ): Estimates[][] {
   const scored = perSample(samples, scores);
   const all = samples.map(({ texts }, i) => {
-    // The chain of the policy's own tokens, across all texts of the episode.
+    // The chain of the policy's tokens, across all sequences of the episode.
     const [rewards, values]: [number[], number[]] = [[], []];
     for (const [j, { weight, turns }] of texts.entries()) {
       const { oldLogProbs, referenceLogProbs, oldValues } = scored[i]![j]!;
@@ -287,7 +312,7 @@ function estimate(
     return { texts, chain: generalizedAdvantages(rewards, values, discount, lambda, bootstraps[i]!) };
   });
   const advantages = all.flatMap(({ chain }) => chain.advantages);
-  // One advantage alone has no deviation.
+  // A single advantage has no deviation.
   const [centre, scale] =
     whiten && advantages.length > 1 ? [mean(advantages), 1 / (deviation(advantages) + minDeviation)] : [0, 1];
   return all.map(({ texts, chain }) => {
@@ -304,16 +329,17 @@ function estimate(
   });
 }
 
-/** What keeps advantages that are all the same from a division by 0. */
+/** Keeps equal advantages from a division by 0. */
 const minDeviation = 1e-8;
 
 /**
- * A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions
- * (Schulman et al., "High-dimensional continuous control using generalized advantage estimation", 2016, eq. 16).
+ * Returns A_t = Σ_l (γλ)^l (r_{t+l} + γ V_{t+l+1} - V_{t+l}) and A_t + V_t of one chain of actions
+ * (Schulman et al., "High-dimensional continuous control using generalized advantage estimation",
+ * 2016, eq. 16).
  *
  * @param rewards received after each action
  * @param values of the state before each action
- * @param after of the state behind the last action; 0, the default, where it is terminal
+ * @param after value of the state after the last action; 0, the default, if it is terminal
  */
 export function generalizedAdvantages(
   rewards: readonly number[],
@@ -332,9 +358,9 @@ export function generalizedAdvantages(
   return { advantages, returns: advantages.map((advantage, t) => advantage + values[t]!) };
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
-/** A step on a batch. What is random in it depends on (seed, update number) alone. */
+/** One step on a batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(
   training: Training<Task>,
   samples: readonly Sample[],
@@ -344,7 +370,7 @@ async function update<Task>(
   const { model, state, config, run } = training;
   const started = performance.now();
   const drawn = minibatch(config, state, samples.length);
-  // Faults may leave nothing for an epoch's last batch.
+  // If episodes failed by faults, the last batch of an epoch can be empty.
   if (drawn.length === 0) return {};
 
   const batch = drawn.map((i) => samples[i]!);
@@ -392,7 +418,10 @@ async function update<Task>(
   };
 }
 
-/** The value head's loss, its mean prediction, and how much of the returns' variance it explains. */
+/**
+ * The value head's loss, its mean prediction, and the share of the returns' variance that it
+ * explains.
+ */
 function valueMetrics(
   texts: readonly SurrogateText[],
   results: readonly SurrogateResult[],

@@ -1,14 +1,17 @@
 /**
- * ReAct prompting (Yao et al., "ReAct: synergizing reasoning and acting in language models", 2022): the first rows of the
- * paper's table. Nothing is trained; a model plays under the acting prompt that all methods share (lib/prompts/policy.ts),
+ * ReAct prompting (Yao et al., "ReAct: synergizing reasoning and acting in language models", 2022):
+ * the first rows of the paper's table. Nothing is trained. A model plays under the acting prompt
+ * that all methods share (lib/prompts/policy.ts),
  *
  *   thought, action ~ π(· | task, thought_1, action_1, observation_1, …)
  *
- * and is measured. It may be a learner, before or after training, or a service behind OpenAI's API.
+ * and its success is measured. The model is a learner, before or after training, or a service
+ * behind OpenAI's API.
  *
  * Departures from the papers:
- * - No worked examples are shown; the form is described.
- * - A tool's call is written as text, not through a service's own function calling: every model reads the same prompt.
+ * - The prompt describes the form and has no worked examples.
+ * - A tool call is generated as text, not through a service's function calling API, so that every
+ *   model reads the same prompt.
  */
 
 import { z } from "zod";
@@ -24,30 +27,38 @@ import { type Evaluation, evaluate } from "../playing/evaluate.ts";
 
 const count = z.int().min(1);
 
-/** Tasks played when no number is given. */
+/** Tasks to play if `episodes` is not given. */
 const defaultTasks = 32;
 
-/** Every field: meaning, unit, default. */
+/** Each field: meaning, unit, default. */
 export const reactConfig = z.strictObject({
-  /** Whose tasks. Default "test". */
+  /** Split the tasks are taken from. Default "test". */
   split: z.enum(["train", "test"]).default("test"),
-  /** Episodes in all. Default: `trials` of each of 32 tasks, or of all where there are fewer. */
+  /**
+   * Number of episodes. Default: `trials` of each of 32 tasks, or of every task if there are fewer.
+   */
   episodes: count.optional(),
-  /** Most episodes a task, each with a seed of its own. Default 1. */
+  /** Most episodes per task, each with its own seed. Default 1. */
   trials: count.default(1),
   /** Most episodes at once. Default 16. */
   concurrency: count.default(16),
-  /** Softmax temperature at which actions are written; 0 is greedy. Default 0. */
+  /** Softmax temperature at which actions are sampled; 0 is greedy. Default 0. */
   temperature: z.number().min(0).default(0),
-  /** Holds a learner's actions of the format "tool" to their form and their tools' schemas. Default false. */
+  /**
+   * Constrains a learner's actions of the format "tool" to the form and the tools' schemas. Default
+   * false.
+   */
   constrainActions: z.boolean().default(false),
-  /** Longest prompt, tokens. Default: the player's context. */
+  /** Longest prompt, in tokens. Default: the player's context. */
   maxPromptTokens: count.optional(),
-  /** Longest action, tokens. Default 128. */
+  /** Longest action, in tokens. Default 128. */
   maxActionTokens: count.default(128),
-  /** Milliseconds the environment may take to begin an episode or to answer an action. Default: no limit. */
+  /**
+   * Timeout of the environment for starting an episode or answering an action, in milliseconds.
+   * Default: none.
+   */
   stepTimeout: count.optional(),
-  /** Seed of every random choice; a service makes its own. */
+  /** Seed of every random choice, except those that a service makes itself. Default 0. */
   seed: z.int().min(0).default(0),
 });
 
@@ -59,21 +70,24 @@ export interface ReactOptions<Task> {
   model: Player;
   environment: Environment<Task>;
   config?: ReactConfigInput;
-  /** Of a learner's. Default "online". */
+  /** Weights that a learner plays with. Default "online". */
   weights?: WeightSet;
-  /** Episodes that were played before under the same configuration; they are not played again. */
+  /** Episodes already played under the same configuration; they are not played again. */
   played?: readonly EpisodeFigures[];
   signal?: AbortSignal;
-  /** Called at the beginning and after every turn, with the episodes over, those in all, and the tokens written. */
+  /**
+   * Called at the beginning and after every turn with the finished episodes, all episodes, and the
+   * tokens generated.
+   */
   onProgress?: (finished: number, total: number, tokens: number) => void;
-  /** Called with each episode as it ends: what a stop leaves. */
+  /** Called with each episode when it ends, so that a stopped evaluation keeps them. */
   onEpisode?: (trajectory: Trajectory) => void;
 }
 
 /**
  * Plays tasks in random order, spread evenly over the episodes.
- * @throws NlacError ERR_CONFIG for a bad configuration, for more episodes than `trials` of every task, or for
- *   played ones of another evaluation; ERR_ABORTED
+ * @throws NlacError ERR_CONFIG for an invalid configuration, for more episodes than `trials` of
+ *   every task, or for `played` episodes of another evaluation; ERR_ABORTED
  */
 export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<Evaluation> {
   const { model, environment, weights, played = [], signal, onProgress, onEpisode } = options;
@@ -101,7 +115,10 @@ export async function evaluateReact<Task>(options: ReactOptions<Task>): Promise<
   });
 }
 
-/** One task an episode, none more than `trials` times nor more than once oftener than another. */
+/**
+ * One task per episode: none more than `trials` times, and the counts of two tasks differ by at
+ * most one.
+ */
 function chooseTasks<Task>(all: readonly Task[], source: string, config: ReactConfig): Task[] {
   const { trials, seed } = config;
   if (all.length === 0) throw new NlacError("ERR_CONFIG", `${source}: there are no tasks.`);

@@ -1,22 +1,26 @@
 /**
- * Rejection fine-tuning (the NLAC paper, section 6.2; Yuan et al., "Scaling relationship on learning mathematical
- * reasoning with large language models", 2023), readable top to bottom. Each iteration plays episodes under θ, keeps
- * those that succeed, and imitates what the buffer holds:
+ * Rejection fine-tuning (the NLAC paper, section 6.2; Yuan et al., "Scaling relationship on
+ * learning mathematical reasoning with large language models", 2023), readable top to bottom. Each
+ * iteration plays episodes under θ, stores those that succeed, and imitates actions drawn from the
+ * buffer:
  *
  *   D ← D ∪ { (s, a) of τ ~ π_θ : τ succeeded }
  *   L(s, a) = -log π_θ(a | s),  (s, a) ~ D
  *
- * Departures from the papers, all of them choices where they are silent:
- * - θ goes on from iteration to iteration. Yuan et al. fine-tune the base model anew, on one set of its own samples.
- * - A sample is one action after its state, not an episode: a batch counts what NLAC's batch counts.
- * - Nothing is bootstrapped: an episode that a limit cut is imitated if it succeeded by then, which
- *   it rarely has.
- * - An action that could not be read is not imitated, even of an episode that succeeds.
- * - The loss is averaged over the tokens of an action and then over the batch, as NLAC's is.
- * - As long as nothing has succeeded there is nothing to learn from: an iteration's updates are left out then, and the
- *   learning rate's schedule goes on as if they had been taken.
- * With `imitate: "hindsight"` it is another method, a rival for NLAC where observations say what
- * would have been right: an environment's own code reads them, where NLAC's model does.
+ * Departures from the papers, all on points that the papers leave open:
+ * - θ is trained on from iteration to iteration. Yuan et al. fine-tune the base model anew, on one
+ *   set of its own samples.
+ * - A sample is one action after its state, not an episode, so that batch sizes compare with
+ *   NLAC's.
+ * - Nothing is bootstrapped: a truncated episode is imitated only if it had succeeded by then,
+ *   which is rare.
+ * - An action that could not be parsed is never imitated, even if its episode succeeds.
+ * - The loss is averaged over the tokens of an action and then over the batch, as in NLAC.
+ * - While the buffer is empty, an iteration's updates are skipped, and the learning rate's schedule
+ *   advances as if they had been taken.
+ * With `imitate: "hindsight"` it is a different method, for comparison with NLAC in environments
+ * whose observations show what would have been right. There the environment's code reads the
+ * observations; in NLAC the model does.
  */
 
 import { z } from "zod";
@@ -61,31 +65,43 @@ import { scheduledStep, stepPlace } from "../training/step.ts";
 
 const count = z.int().min(1);
 
-/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's. */
+/** Each field: meaning, unit, default and, if there is one, the source. "Paper" is NLAC's. */
 export const rftConfig = z.strictObject({
   ...trainingConfig.shape,
-  /** Episodes collected a round. Paper: not given. */
+  /** Episodes collected per iteration. Default 64. Paper: not given. */
   episodesPerIteration: count.default(64),
-  /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
+  /** Steps per iteration. Default 1,024. Paper: 30,720 in all, 1,024 per iteration. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Actions a step. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  /**
+   * Actions per step. Default 1. Paper: 1, of a batch of 1,024 per iteration (docs/decisions/0016).
+   */
   batchSize: count.default(1),
-  /** An episode's reward from which on it is imitated. Default and paper: where it succeeded, as the environment says. */
+  /**
+   * Least reward of an episode that is imitated. Default and paper: episodes that the environment
+   * calls a success.
+   */
   successReward: z.number().optional(),
   /**
-   * What is imitated: the actions of episodes that succeed, or of all episodes the actions that their observations, read
-   * in hindsight, say should have been taken (`hindsight` of the environment): each by the observation that follows it,
-   * or ("hindsight-episode") by all that follow. Paper: successes.
+   * What is imitated: "successes", the actions of successful episodes; or, from all episodes, the
+   * actions that should have been taken according to the environment's `hindsight`, which reads
+   * either the next observation ("hindsight") or all later ones ("hindsight-episode"). Default and
+   * paper: successes.
    */
   imitate: z.enum(["successes", "hindsight", "hindsight-episode"]).default("successes"),
   /**
-   * Demonstrated targets and refinements whose likelihood joins the loss of every step, as in NLAC: for comparisons that
-   * give both methods the same labelled texts. 0 is off. Paper: none.
+   * Demonstrated targets and refinements per step whose negative log-likelihood is added to the
+   * loss, as in NLAC: for comparisons that give both methods the same labelled data. Default 0:
+   * off. Paper: none.
    */
   rehearsal: z.int().min(0).default(0),
-  /** Actions kept, the newest. Paper: not given. */
+  /**
+   * Capacity of the buffer, in actions; the oldest are dropped. Default 100,000. Paper: not given.
+   */
   capacity: count.default(100_000),
-  /** Draw each solved task equally often, or each kept action: easy tasks fill the buffer. Paper: not given. */
+  /**
+   * Draws each stored action, or each solved task, with equal probability. With "actions" easy
+   * tasks dominate. Default "actions". Paper: not given.
+   */
   balance: z.enum(["actions", "tasks"]).default("actions"),
   ...optimizerConfig.shape,
   ...imitatedConfig.shape,
@@ -98,11 +114,11 @@ export interface RftOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
   config?: RftConfigInput;
-  /** Where metrics, texts and checkpoints go. Default: memory. */
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
   run?: TrainingRun;
 }
 
-/** What the parts of a training work on. */
+/** State shared by the functions below. */
 interface Training<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
@@ -114,9 +130,10 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
- * boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration, ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
+ * Trains `model` in place. Returns after `iterations`, or when the run's signal fires: the state
+ * after the last complete collection or update is then checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration, ERR_NOT_FINITE after `maxSkippedSteps`
+ *   skipped steps.
  */
 export async function trainRft<Task>(options: RftOptions<Task>): Promise<TrainingResult> {
   const config = checkConfig(rftConfig, options.config);
@@ -136,7 +153,8 @@ export async function trainRft<Task>(options: RftOptions<Task>): Promise<Trainin
 
   try {
     showOverall();
-    // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+    // Saves what happened before training, such as a warm-up, in case the first rollouts are
+    // stopped.
     if (state.episodes === 0) await checkpoint(true);
     while (!isOver(state, config)) {
       await evaluatePeriodically(training);
@@ -188,7 +206,10 @@ async function restore(run: TrainingRun, successes: Successes): Promise<Counters
   return parseState(countersSchema, saved.state);
 }
 
-/** Of an episode, the actions to imitate, each after its own state; undefined where it is not imitated. */
+/**
+ * The actions of an episode to imitate, each after its own state; undefined if the episode is not
+ * imitated.
+ */
 function imitable<Task>(
   model: LanguageModel,
   environment: Environment<Task>,
@@ -214,35 +235,35 @@ function imitable<Task>(
     if (better === undefined) return [];
     if (better.text === action!.text) return [{ ...transition, action: tokens }];
     const written = actionTokens(model, transition.state, better, environment.actionFormat);
-    // The state had room for an action, which need not be room for this one.
+    // The context had room for the action taken; the imitated one may be longer.
     if (transition.state.prompt().length + written.length >= model.maxPositions) return [];
     return [{ ...transition, action: [...written, model.endOfTurn] }];
   });
 }
 
-/** The actions that are imitated, the newest `capacity` of them. */
+/** The latest `capacity` actions to imitate. */
 class Successes {
   readonly #config: RftConfig;
   readonly #imitable: (trajectory: Trajectory) => Transition[] | undefined;
   readonly #actions: Transition[] = [];
-  readonly #tasks: string[] = []; // of each action
+  readonly #tasks: string[] = []; // the task of each action
 
   constructor(config: RftConfig, imitable: (trajectory: Trajectory) => Transition[] | undefined) {
     this.#config = config;
     this.#imitable = imitable;
   }
 
-  /** Actions held now. */
+  /** Number of actions stored. */
   get size(): number {
     return this.#actions.length;
   }
 
-  /** Different tasks among them. */
+  /** Number of different tasks among them. */
   get tasks(): number {
     return new Set(this.#tasks).size;
   }
 
-  /** Keeps what is to be imitated of the episode, and says whether it is imitated. */
+  /** Stores the episode's actions to imitate. Returns whether there are any. */
   add(trajectory: Trajectory): boolean {
     const actions = this.#imitable(trajectory);
     if (actions === undefined) return false;
@@ -256,7 +277,7 @@ class Successes {
     return true;
   }
 
-  /** Draws `size` actions with replacement; the same for the same seed and content. */
+  /** Draws `size` actions with replacement; a function of the seed and the content. */
   draw(size: number, seed: number): Transition[] {
     const all = this.#actions.map((_, i) => i);
     const groups = this.#config.balance === "tasks" ? this.#byTask() : [all];
@@ -279,7 +300,7 @@ class Successes {
   }
 }
 
-/** A step on a batch. What is random in it depends on (seed, update number) alone. */
+/** One step on a batch. Its random choices depend on (seed, update number) only. */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, successes, state, config, run } = training;
   const started = performance.now();

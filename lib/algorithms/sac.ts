@@ -1,29 +1,34 @@
 /**
- * Soft actor-critic on tokens, the NLAC paper's ablation (section 6.2; Haarnoja et al., "Soft actor-critic algorithms
- * and applications", 2018), readable top to bottom. An action is one token, its state all that stands before it; an
- * action's successor is the state of the next token that the policy wrote, beyond the environment's answer where a turn
- * ends. Episodes of any age are replayed:
+ * Soft actor-critic on tokens, the NLAC paper's ablation (section 6.2; Haarnoja et al., "Soft
+ * actor-critic algorithms and applications", 2018), readable top to bottom. An action is one token;
+ * its state is everything before it. The successor state is that of the next token that the policy
+ * generates, which at the end of a turn comes after the observation. Episodes of any age are
+ * replayed:
  *
- *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];  y = r where an episode terminates
+ *   y     = r + γ V̄(s'),  V̄(s) = E_{a~π}[ min(Q̄1, Q̄2)(s, a) - α log π(a|s) ];
+ *           y = r if the episode terminates
  *   L_Q   = ½ (Q1(s, a) - y)² + ½ (Q2(s, a) - y)²
  *   L_π   = KL( π(· | s) ‖ softmax(min(Q1, Q2)(s, ·) / α) )
  *   θ     ← θ - λ ∇(qCoefficient · L_Q + policyCoefficient · L_π),  then  θ̄ ← τ θ + (1 - τ) θ̄
- *   log α ← log α + λ_α (targetEntropy - H(π)),  where a target is set
+ *   log α ← log α + λ_α (targetEntropy - H(π)),  if a target is set
  *
- * Q1 and Q2 are heads on the model's last hidden state, Q = V + α log softmax; a bar stands for θ̄, the moving average
- * of model and heads. At first they hold the policy itself: before the first step softmax(min Q / α) is π.
+ * Q1 and Q2 are heads on the model's last hidden state, Q = V + α log softmax. A bar marks θ̄, the
+ * EMA of model and heads. The heads start as the policy: before the first step softmax(min Q / α)
+ * is π.
  *
- * Departures from the papers, all of them choices where they are silent or a language model needs one:
- * - Policy and critics share the model below their heads and one optimizer. Haarnoja et al. have separate networks.
- * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α times it.
- * - Losses are averaged over all the tokens that the policy wrote in a batch of whole episodes.
- * - Where the history leaves out the reasoning of earlier turns, an episode is as many texts as
- *   turns; a turn's last token then leads to the state of the next turn, whose V̄ is read in a pass
- *   of its own.
- * - The first updates may leave out L_π, so that the policy is not fitted to values that nothing has taught yet. It moves
- *   all the same, by what it shares with Q.
- * - An episode that a limit cut is bootstrapped from the state at which it was cut: y = r + γ
- *   V̄(s') there too. One that an environment or a service broke has no known outcome and is not
+ * Departures from the papers, on points that they leave open or that a language model requires:
+ * - Policy and critics share the model below their heads and one optimizer. Haarnoja et al. have
+ *   separate networks.
+ * - L_π is summed over the vocabulary, not sampled, and is the KL itself: Haarnoja et al.'s is α
+ *   times it.
+ * - Losses are averaged over all policy tokens in a batch of whole episodes.
+ * - If the chat history drops the reasoning of earlier turns, each turn is a sequence of its own.
+ *   The successor of a turn's last token is then the state of the next turn, whose V̄ is computed
+ *   in a separate pass.
+ * - The first updates may leave out L_π, so that the policy is not fitted to untrained values. The
+ *   policy still changes through the layers it shares with Q.
+ * - A truncated episode is bootstrapped from its final state: y = r + γ V̄(s') there too. An
+ *   episode that failed by a fault of the environment or a service has no known outcome and is not
  *   replayed.
  */
 
@@ -61,35 +66,48 @@ import { scheduledStep, stepPlace } from "../training/step.ts";
 const count = z.int().min(1);
 const coefficient = z.number().min(0);
 
-/** Every field: meaning, unit, default; the source where there is one. "Paper" is NLAC's. */
+/** Each field: meaning, unit, default and, if there is one, the source. "Paper" is NLAC's. */
 export const sacConfig = z.strictObject({
   ...trainingConfig.shape,
-  /** Episodes collected a round. Paper: not given. */
+  /** Episodes collected per iteration. Default 64. Paper: not given. */
   episodesPerIteration: count.default(64),
-  /** Steps a round. Paper: 30,720 in all, 1,024 a round. */
+  /** Steps per iteration. Default 1,024. Paper: 30,720 in all, 1,024 per iteration. */
   updatesPerIteration: z.int().min(0).default(1024),
-  /** Episodes a step. Paper: 1, of a batch of 1,024 a round (docs/decisions/0016). */
+  /**
+   * Episodes per step. Default 1. Paper: 1, of a batch of 1,024 per iteration
+   * (docs/decisions/0016).
+   */
   batchSize: count.default(1),
-  /** Episodes kept, the newest. Paper: not given. */
+  /**
+   * Capacity of the replay buffer, in episodes; the oldest are dropped. Default 10,000. Paper: not
+   * given.
+   */
   replayCapacity: count.default(10_000),
-  /** First updates of the run that leave out L_π. Paper: not given. */
+  /** Number of first updates of the run that leave out L_π. Default 100. Paper: not given. */
   criticUpdatesFirst: z.int().min(0).default(100),
-  /** τ: the share of θ that θ̄ takes over after each update. Paper: 0.005, as Haarnoja et al. */
+  /**
+   * τ: the step of the EMA θ̄ towards θ after each update. Default and paper: 0.005, as in Haarnoja
+   * et al.
+   */
   targetRate: z.number().min(0).max(1).default(0.005),
   /**
-   * α: what a nat of entropy is worth, in units of reward. It is paid for every token: at 0.01, the entropy of an
-   * action of a hundred tokens is worth about as much as a success. Paper: not given.
+   * α: value of a nat of entropy, in units of reward. Every token earns it: at 0.01, the entropy of
+   * an action of a hundred tokens is worth about as much as a success. Default 0.01. Paper: not
+   * given.
    */
   temperature: z.number().gt(0).default(0.01),
-  /** Entropy, nats a token, that α is tuned to, from `temperature` on. Default: α stays. Haarnoja et al. tune it. */
+  /**
+   * Target entropy, in nats per token, to which α is tuned, starting at `temperature`. Default: α
+   * is constant. Haarnoja et al. tune it.
+   */
   targetEntropy: z.number().min(0).optional(),
-  /** λ_α: learning rate of log α. Haarnoja et al.: 3e-4. */
+  /** λ_α: learning rate of log α. Default and Haarnoja et al.: 3e-4. */
   temperatureLearningRate: z.number().min(0).default(3e-4),
-  /** γ, a token's. Haarnoja et al.: 0.99, a step's; default 1, since an action has many tokens. */
+  /** γ per token. Default 1, since an action has many tokens. Haarnoja et al.: 0.99 per step. */
   discount: z.number().min(0).max(1).default(1),
-  /** Weight of L_Q. Haarnoja et al.: 1. */
+  /** Weight of L_Q. Default and Haarnoja et al.: 1. */
   qCoefficient: coefficient.default(1),
-  /** Weight of L_π. Haarnoja et al.: α. */
+  /** Weight of L_π. Default 1. Haarnoja et al.: α. */
   policyCoefficient: coefficient.default(1),
   ...optimizerConfig.shape,
   ...sampledConfig.shape,
@@ -99,15 +117,15 @@ export type SacConfig = z.infer<typeof sacConfig>;
 export type SacConfigInput = z.input<typeof sacConfig>;
 
 export interface SacOptions<Task> {
-  /** With Q heads: a learner made with `heads: "q"`. */
+  /** A learner made with `heads: "q"`. */
   model: SoftQModel;
   environment: Environment<Task>;
   config?: SacConfigInput;
-  /** Where metrics, texts and checkpoints go. Default: memory. */
+  /** Where metrics, sample records and checkpoints are written. Default: memory. */
   run?: TrainingRun;
 }
 
-/** What a checkpoint says beside the weights; the replayed episodes are the run's newest. */
+/** Checkpoint state besides the weights. The replayed episodes are the newest ones of the run. */
 const stateSchema = countersSchema.extend({
   /** α. */
   temperature: z.number(),
@@ -115,7 +133,7 @@ const stateSchema = countersSchema.extend({
 
 type State = z.infer<typeof stateSchema>;
 
-/** What the parts of a training work on. */
+/** State shared by the functions below. */
 interface Training<Task> {
   model: SoftQModel;
   environment: Environment<Task>;
@@ -127,10 +145,10 @@ interface Training<Task> {
 }
 
 /**
- * Trains `model` in place. Ends after `iterations`, or when the run's signal fires: then the state at the last
- * boundary is checkpointed and `stopped` is true.
- * @throws NlacError ERR_CONFIG for a bad configuration or a learner without Q heads, ERR_NOT_FINITE after
- *   `maxSkippedSteps` skipped steps.
+ * Trains `model` in place. Returns after `iterations`, or when the run's signal fires: the state
+ * after the last complete collection or update is then checkpointed and `stopped` is true.
+ * @throws NlacError ERR_CONFIG for an invalid configuration or a learner without Q heads,
+ *   ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */
 export async function trainSac<Task>(options: SacOptions<Task>): Promise<TrainingResult> {
   const config = checkConfig(sacConfig, options.config);
@@ -149,10 +167,11 @@ export async function trainSac<Task>(options: SacOptions<Task>): Promise<Trainin
   try {
     showOverall();
     if (state.episodes === 0) {
-      // Both begin at θ, which a warm-up may have moved.
+      // Heads and θ̄ start from θ, which a warm-up may have changed.
       await model.resetQHeads();
       await model.updateTarget(1);
-      // What came before training, a warm-up say, is not lost to a stop during the first episodes.
+      // Saves what happened before training, such as a warm-up, in case the first rollouts are
+      // stopped.
       await checkpoint(true);
     }
     while (!isOver(state, config)) {
@@ -203,14 +222,17 @@ async function restore(run: TrainingRun, replay: Replay, config: SacConfig): Pro
   return parseState(stateSchema, saved.state);
 }
 
-/** An episode as it is replayed. */
+/** A replayed episode. */
 interface Episode {
   id: number;
   reward: number;
   texts: EpisodeText[];
 }
 
-/** The newest `replayCapacity` episodes. A draw depends on its seed and on them alone, so none of it is checkpointed. */
+/**
+ * The newest `replayCapacity` episodes. A draw depends only on its seed and these episodes, so no
+ * sampler state is checkpointed.
+ */
 class Replay {
   readonly #capacity: number;
   readonly #maxPositions: number;
@@ -221,12 +243,12 @@ class Replay {
     this.#maxPositions = maxPositions;
   }
 
-  /** Episodes held now. */
+  /** Number of episodes stored. */
   get size(): number {
     return this.#episodes.length;
   }
 
-  /** Keeps the episode if its outcome is known and the policy wrote something in it. */
+  /** Stores the episode if its outcome is known and it has policy tokens. */
   add(trajectory: Trajectory): void {
     const texts = isFaulty(trajectory) ? [] : episodeTexts(trajectory, this.#maxPositions);
     if (texts.length === 0) return;
@@ -234,7 +256,7 @@ class Replay {
     if (this.#episodes.length > this.#capacity) this.#episodes.shift();
   }
 
-  /** Draws `size` episodes with replacement, each as likely. */
+  /** Draws `size` episodes uniformly with replacement. */
   draw(size: number, seed: number): Episode[] {
     return Array.from({ length: size }, (_, i) => {
       return this.#episodes[Math.floor(uniform(seed, streams.minibatch, i) * this.#episodes.length)]!;
@@ -242,9 +264,9 @@ class Replay {
   }
 }
 
-// ------------------------------------------------------------------------------------------ updating
+// ---------------------------------------------------------------------------------------- updating
 
-/** A step on both losses. What is random in it depends on (seed, update number) alone. */
+/** One step on both losses. Its random choices depend on (seed, update number) only. */
 async function update<Task>(training: Training<Task>): Promise<Record<string, number>> {
   const { model, replay, state, config, run } = training;
   const started = performance.now();
@@ -264,7 +286,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     }),
   );
   throwIfAborted(run.signal);
-  // θ̄ follows in the same pass, at the configuration's targetRate.
+  // Moves θ̄ in the same pass, at the configuration's targetRate.
   const stepped = await scheduledStep(
     model,
     config,
@@ -272,7 +294,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
     state,
     { targetRate: config.targetRate },
   );
-  // Results are 0 where no action is.
+  // Results are 0 at positions without an action.
   const total = (values: Float32Array) => values.reduce((sum, value) => sum + value, 0);
   const average = (name: keyof SoftQResult) =>
     results.reduce((sum, lists) => sum + total(lists[name]), 0) / actions;
@@ -282,7 +304,7 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
 
   for (const { texts, ...episode } of drawn.slice(0, run.samplesPerUpdate)) {
     const { q, targets } = results[episodes.indexOf(texts[0]!)]!;
-    const facts = { firstQ: q[0]!, firstTarget: targets[0]! }; // an episode's text begins with an action
+    const facts = { firstQ: q[0]!, firstTarget: targets[0]! }; // a sequence begins with an action
     run.sample(episodeSample(model, state.updates, episode, texts, facts));
   }
   return {
@@ -301,10 +323,10 @@ async function update<Task>(training: Training<Task>): Promise<Record<string, nu
 }
 
 /**
- * γ V̄ of the state after each text's last action; 0 where the episode ended there. The model takes
- * a text's last action for terminal, so what follows it is read in a text of its own: the target of
- * an action that brings nothing and leads to that state. What is written there does not matter to
- * the state's value.
+ * γ V̄ of the state after the last action of each sequence; 0 if the episode ended there. The model
+ * treats the last action of a sequence as terminal. So the value is read from an extra sequence, as
+ * the target of a zero-reward action that leads to that state; which token is that action does not
+ * matter.
  */
 export async function valuesAfter(
   model: SoftQModel,
@@ -338,8 +360,8 @@ export async function valuesAfter(
 }
 
 /**
- * A text as the model reads it; each of its actions weighs `share`, and the last one leads to a
- * value of `after`.
+ * A sequence in the model's form: each action has the weight `share`, and the last one leads to a
+ * state of the value `after`.
  */
 function softQText(
   { prompt, response, weight, turns }: EpisodeText,

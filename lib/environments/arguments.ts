@@ -1,6 +1,7 @@
 /**
- * Arguments of a call against the tool's JSON Schema. The agent is told what was wrong in words that name the place.
- * Schemas may come from elsewhere, from an MCP server say: see docs/decisions/0008.
+ * Validates a call's arguments against the tool's JSON Schema. Problems are worded for the agent
+ * and name the place. Schemas may come from outside, for example from an MCP server: see
+ * docs/decisions/0008.
  */
 
 import { createContext, Script } from "node:vm";
@@ -8,30 +9,33 @@ import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv"
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { NlacError } from "../base/errors.ts";
 
-/** What is wrong with the arguments of a call; undefined where nothing is. Reads them and changes nothing. */
+/** Returns the problem with a call's arguments, or undefined. Does not change them. */
 export type CheckArguments = (args: Record<string, unknown>) => string | undefined;
 
 /** Deepest nesting of a schema. */
 const maxDepth = 64;
-/** Problems that an agent is told at once. */
+/** Most problems reported to the agent at once. */
 const maxTold = 5;
-/** Milliseconds that checking arguments may take: patterns can backtrack without end. */
+/** Timeout of a check in milliseconds: patterns can backtrack without end. */
 const checking = 1000;
-/** Milliseconds that compiling a schema may take, once a tool: on a busy machine the first one needs more than a second. */
+/**
+ * Timeout for compiling a schema in milliseconds. On a busy machine the first one needs more than a
+ * second.
+ */
 const compiling = 10_000;
 
 /**
- * Compiles a schema once. Formats are annotations, as the standard has them, and keywords that it does not know are left
- * alone; nothing is coerced and nothing filled in.
+ * Compiles a schema once. Formats are annotations, as in the standard, and unknown keywords are
+ * ignored. Nothing is coerced, and no defaults are filled in.
  *
- * @param schema JSON Schema of an object: draft 2020-12, or 7 and older where `$schema` says so
- * @throws NlacError ERR_VALUE for what is no schema of an object, or refers to another document
+ * @param schema JSON Schema of an object: draft 2020-12, or 7 and older if `$schema` says so
+ * @throws NlacError ERR_VALUE if it is not a schema of an object or refers to another document
  */
 export function compileArguments(schema: Record<string, unknown>, tool: string): CheckArguments {
   const refused = (reason: string, cause?: unknown) =>
     new NlacError(
       "ERR_VALUE",
-      `The parameters of ${JSON.stringify(tool)} are no JSON Schema to go by: ${reason}.`,
+      `The parameters of ${JSON.stringify(tool)} are not a usable JSON Schema: ${reason}.`,
       {
         cause,
       },
@@ -53,7 +57,7 @@ export function compileArguments(schema: Record<string, unknown>, tool: string):
       if ((error as NodeJS.ErrnoException).code === "ERR_SCRIPT_EXECUTION_TIMEOUT")
         return "arguments take too long to be checked";
       if (error instanceof RangeError) return "arguments are nested too deeply";
-      // Values are compared by means that an argument called "valueOf" breaks.
+      // Comparing values throws for an argument called "valueOf".
       return "arguments have names that cannot be used here";
     }
   };
@@ -70,7 +74,7 @@ const options: Options = {
 const room = createContext({});
 const call = new Script("work()");
 
-/** What `work` returns; it is stopped where it takes longer than `timeout`, in milliseconds. */
+/** Runs `work` and returns its result; aborts it after `timeout` milliseconds. */
 function inTime<T>(timeout: number, work: () => T): T {
   room.work = work;
   return call.runInContext(room, { timeout }) as T;
@@ -97,12 +101,12 @@ function problem({ instancePath, keyword, params, message = "" }: ErrorObject): 
   return `${where} ${message}`;
 }
 
-/** A step of a JSON pointer. */
+/** Unescapes a step of a JSON pointer. */
 function unescaped(key: string): string {
   return key.replaceAll("~1", "/").replaceAll("~0", "~");
 }
 
-/** Where a problem is, as JavaScript would write it. */
+/** The place of a problem, in JavaScript notation. */
 export function place(path: readonly PropertyKey[]): string {
   return `arguments${path.map((key) => step(String(key))).join("")}`;
 }

@@ -1,6 +1,6 @@
 /**
- * Plays an environment without a model and reports what breaks the contract (contract/environment.ts): for tests of environments, one's
- * own included, and for `nlac env check`.
+ * Plays an environment without a model and reports violations of the contract
+ * (contract/environment.ts). Used by `nlac env check` and for tests of your own environments.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -18,24 +18,28 @@ import {
 import { compileArguments } from "./arguments.ts";
 import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
-/** What the agent does, given the task's messages and what came since. */
+/** Returns the agent's action, given the task's messages and the turns so far. */
 export type ScriptedPolicy = (state: {
   observation: Observation;
   history: readonly { action: Action; result: StepResult }[];
 }) => Action;
 
 export interface CheckOptions {
-  /** Tasks of each split to play. Default 3. */
+  /** Tasks to play per split. Default 3. */
   tasks?: number;
   /** Default 0. */
   seed?: number;
-  /** Milliseconds that the environment may take to begin an episode or to answer an action. Default 30,000. */
+  /**
+   * Timeout of the environment for starting an episode or answering an action, in milliseconds.
+   * Default 30,000.
+   */
   timeout?: number;
 }
 
 /**
- * The contract's breaches, one line each; empty when there are none.
- * @param policy what the agent does. Default: calls with arguments made from the tools' schemas, and things said
+ * Returns the violations of the contract, one line each; empty if there are none.
+ * @param policy chooses the actions. Default: calls with arguments generated from the tools'
+ *   schemas, and utterances
  */
 export async function checkEnvironment<Task>(
   environment: Environment<Task>,
@@ -107,7 +111,7 @@ class Check<Task> {
     await this.#trying("close, again", () => this.#environment.close());
   }
 
-  /** What the environment says of itself. */
+  /** Checks the environment's static properties. */
   #description(): void {
     const { name, maxTurns, actionFormat, singleStep, rewardRange = [0, 1] } = this.#environment;
     if (name === "") this.#report("name is empty");
@@ -136,7 +140,7 @@ class Check<Task> {
     return tasks;
   }
 
-  /** One episode, checked; all that the environment said in it, as text. */
+  /** Plays and checks one episode; returns all of the environment's output as text. */
   async #play(task: Task, label: string, agent: ScriptedPolicy): Promise<string> {
     const { maxTurns, turnLimitEnds = false, rewardRange: [low, high] = [0, 1] } = this.#environment;
     const episode = await this.#start(task);
@@ -211,13 +215,13 @@ class Check<Task> {
   #checkMessages(messages: readonly Message[], roles: readonly string[], label: string): void {
     for (const { role, content } of messages) {
       if (!roles.includes(role)) this.#report(`${label}: a message of role ${role}`);
-      // A tool may have nothing to say.
+      // A tool's result may be empty.
       if (typeof content !== "string" || (content === "" && role !== "tool"))
         this.#report(`${label}: an empty message`);
     }
   }
 
-  /** Two episodes of one task, stepped in turn, must not see each other. */
+  /** Steps two episodes of one task in turn; they must not influence each other. */
   async #checkIndependence(task: Task, label: string): Promise<void> {
     const [a, b] = [await this.#start(task), await this.#start(task)];
     try {
@@ -230,7 +234,7 @@ class Check<Task> {
     }
   }
 
-  /** A warm-up asks for these after the model was loaded: too late to hear of a fault. */
+  /** Checked here because a warm-up requests demonstrations only after the model was loaded. */
   async #checkDemonstration(task: Task, label: string): Promise<void> {
     const shown = this.#environment.demonstrate?.(task, { seed: this.#seed });
     if (shown === undefined) return;
@@ -238,7 +242,7 @@ class Check<Task> {
     if (turns.length === 0) this.#report(`${label}, demonstrate: no turns`);
   }
 
-  /** Calls as the tools take them and as none does, each in an episode of its own, and something said. */
+  /** Makes valid and invalid calls, each in its own episode, and an utterance. */
   async #checkTools(task: Task, label: string): Promise<void> {
     const opening = await this.#start(task);
     await opening.close();
@@ -311,7 +315,7 @@ class Check<Task> {
     this.problems.add(problem);
   }
 
-  /** What `work` gives; what it throws is a problem. */
+  /** Runs `work` and returns its result; an exception is reported as a problem. */
   async #trying<T>(label: string, work: () => Promise<T>): Promise<T | undefined> {
     try {
       return await work();
@@ -322,7 +326,10 @@ class Check<Task> {
     }
   }
 
-  /** The code of the NlacError that `work` is refused with; its message for another error; undefined for none. */
+  /**
+   * The code of the NlacError that `work` rejects with; the message of another error; undefined
+   * without an error.
+   */
   async #codeOf(work: Promise<unknown>): Promise<string | undefined> {
     return this.#inTime(work).then(
       () => undefined,
@@ -340,7 +347,7 @@ class Check<Task> {
   }
 }
 
-/** Whether the tool's schema is one; what is wrong with another has been said. */
+/** Whether the tool's schema is valid; a problem with it has been reported already. */
 function isUsable({ name, parameters }: ToolSchema): boolean {
   try {
     compileArguments(parameters, name);
@@ -358,7 +365,7 @@ function isJson(value: object): boolean {
   }
 }
 
-/** An action in a line of the report, in characters that do nothing to a terminal. */
+/** An action in one line of the report, without control characters that would affect a terminal. */
 function shortened({ text }: Action): string {
   const plain = text.replaceAll(
     /[^ -~]/g,

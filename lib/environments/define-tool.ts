@@ -1,4 +1,4 @@
-/** A tool of one's own: a function that the agent may call, with what is checked and bounded about its calls. */
+/** Defines a tool: a function that the agent may call, with validated arguments and a timeout. */
 
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -6,28 +6,28 @@ import { checkKeys } from "../base/validation.ts";
 import type { ToolSchema } from "../contract/environment.ts";
 import { type CheckArguments, compileArguments, place } from "./arguments.ts";
 
-/** What a tool, or the person who is spoken to, knows of the episode. */
+/** What a tool, or the person the agent speaks to, knows of the episode. */
 export interface ToolContext<State = unknown, Task = unknown> {
-  /** What `start` gave, to be read and changed. */
+  /** The result of `start`; may be changed. */
   state: State;
   task: Task;
-  /** Fires when the time is up, and when the episode is stopped or closed. */
+  /** Fires at the timeout, and when the episode is stopped or closed. */
   signal: AbortSignal;
   /** Ends the episode with this turn. */
   end(): void;
 }
 
-/** Thrown by a tool to refuse: the agent is told `message`, and the episode goes on. */
+/** Thrown by a tool to refuse a call: the agent sees `message`, and the episode goes on. */
 export class ToolError extends Error {}
 
 /** A tool, made by `tool`. */
 export interface Tool<State = unknown, Task = unknown> {
   readonly schema: ToolSchema;
-  /** What is wrong with arguments that break the schema. */
+  /** Describes what is wrong with arguments that violate the schema. */
   readonly check: CheckArguments;
-  /** Milliseconds that a call may take. */
+  /** Timeout of a call in milliseconds. */
   readonly timeout: number;
-  /** Of arguments that passed `check`. Throws ToolError for what the agent is to be told. */
+  /** Called with arguments that passed `check`. Throws ToolError with a message for the agent. */
   call(args: Record<string, unknown>, context: ToolContext<State, Task>): Promise<unknown>;
 }
 
@@ -38,21 +38,27 @@ export interface ToolDefinition<Parameters, State, Task> {
   name: string;
   /** For the agent: what the tool does, and when to use it. */
   description: string;
-  /** Of the arguments: a zod object, which types the handler's, or JSON Schema. */
+  /**
+   * Schema of the arguments: a zod object, which also types the handler's arguments, or JSON
+   * Schema.
+   */
   parameters: Parameters;
-  /** Milliseconds that a call may take; one that takes longer is a fault of the environment. Default 60,000. */
+  /**
+   * Timeout of a call in milliseconds; exceeding it is a fault of the environment. Default 60,000.
+   */
   timeout?: number;
   /**
-   * What the agent is answered: text, or a value that is shown as JSON. Throws ToolError to refuse; whatever else it throws
-   * is a fault of the environment, which ends the episode.
+   * Returns the answer to the agent: text, or a value shown as JSON. Throw ToolError to refuse. Any
+   * other exception is a fault of the environment and ends the episode.
    */
   handler(args: ArgumentsOf<Parameters>, context: ToolContext<State, Task>): unknown;
 }
 
 /**
- * A function that the agent may call.
+ * Defines a function that the agent may call.
  *
- * @throws NlacError ERR_VALUE for a name that cannot be used, or parameters that are no schema of an object
+ * @throws NlacError ERR_VALUE for an unusable name, or parameters that are not a schema of an
+ *   object
  */
 export function tool<Parameters extends z.ZodType | Record<string, unknown>, State = unknown, Task = unknown>(
   definition: ToolDefinition<Parameters, State, Task>,
@@ -62,7 +68,7 @@ export function tool<Parameters extends z.ZodType | Record<string, unknown>, Sta
   if (!/^[\w./-]{1,128}$/.test(name))
     throw new NlacError(
       "ERR_VALUE",
-      `A tool cannot be called ${JSON.stringify(name)}: use letters, digits and _ . / -`,
+      `${JSON.stringify(name)} is not a usable tool name: use letters, digits and _ . / -`,
     );
   const schema = isZod(given) ? given : undefined;
   const full = schema === undefined ? (given as Record<string, unknown>) : jsonSchemaOf(schema, name);
@@ -78,7 +84,7 @@ export function tool<Parameters extends z.ZodType | Record<string, unknown>, Sta
   };
 }
 
-/** Of any copy of zod 4, the caller's own perhaps. */
+/** Recognizes any copy of zod 4, such as the caller's own. */
 function isZod(parameters: object): parameters is z.ZodType {
   return "_zod" in parameters;
 }
@@ -89,13 +95,13 @@ function jsonSchemaOf(schema: z.ZodType, name: string): Record<string, unknown> 
   } catch (error) {
     throw new NlacError(
       "ERR_VALUE",
-      `The parameters of ${JSON.stringify(name)} cannot be written as JSON Schema: ${(error as Error).message}`,
+      `The parameters of ${JSON.stringify(name)} cannot be converted to JSON Schema: ${(error as Error).message}`,
       { cause: error },
     );
   }
 }
 
-/** What JSON Schema cannot say (a refinement, a transformation, a default) is zod's to do. */
+/** Zod handles what JSON Schema cannot express: refinements, transformations, defaults. */
 async function readArguments(schema: z.ZodType, args: Record<string, unknown>): Promise<unknown> {
   const read = await schema.safeParseAsync(args);
   if (read.success) return read.data;

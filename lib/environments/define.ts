@@ -1,6 +1,6 @@
 /**
- * One's own environment from its tools: what an agent can do, what an episode starts from, and what it was worth at the
- * end. Everything else of the contract (turns, faults, refusals, aborts, many episodes at once) is done here, and in
+ * Defines an environment from tools, an initial state and a final score. The rest of the contract
+ * (turns, faults, refusals, aborts, many episodes at once) is implemented here and in
  * tool-episode.ts.
  */
 
@@ -11,61 +11,74 @@ import type { Tool, ToolContext } from "./define-tool.ts";
 import { singleEpisode } from "./single-episode.ts";
 import { offered, owning, ToolEpisode } from "./tool-episode.ts";
 
-/** Given at once, or promised. */
+/** A value or a promise of it. */
 export type Made<T> = T | Promise<T>;
 
 export interface EnvironmentDefinition<Task, State> {
   name: string;
-  /** What episodes start from, as lists or as functions that are asked once. */
+  /** The tasks of each split, as a list or as a function that is called once. */
   tasks: Record<"train" | "test", readonly Task[] | (() => Made<readonly Task[]>)>;
-  /** A short name of a task, for logs and keys. Default: the task itself where it is a text, else its `id`. */
+  /**
+   * A short name of a task, for logs and keys. Default: the task if it is a string, else its `id`.
+   */
   taskId?(task: Task): string;
-  /** Opens an episode: what it changes as it goes on. Every random choice is a function of `seed`. */
+  /**
+   * Opens an episode and returns its mutable state. Every random choice must be a function of
+   * `seed`.
+   */
   start(task: Task, options: ResetOptions): Made<State>;
-  /** What the agent is and what rules it follows. */
+  /** System prompt: the agent's role and the rules it follows. */
   system?: string;
-  /** What an episode begins with: the first words of the person who is served, or the job to do. */
+  /** First message of an episode: the user's first words, or the job to do. */
   prompt(task: Task, state: State): string;
-  /** What the agent can do: a list, or one made for every episode from its state. */
+  /** The agent's tools: a list, or a function that makes the list for an episode. */
   tools: readonly Tool<State, Task>[] | ((state: State, task: Task) => readonly Tool<State, Task>[]);
   /**
-   * The person to whom the agent speaks: what they answer. They may end the episode. Without one, an agent that speaks is
-   * told to use the tools.
+   * The answer of the person whom the agent speaks to. It may end the episode. Without `respond`,
+   * an agent that speaks is told to use the tools.
    */
   respond?(text: string, context: ToolContext<State, Task>): Made<string>;
-  /** What the episode was worth, 0 to 1; asked once, at its end. */
+  /** The episode's reward, 0 to 1; called once, at its end. */
   score(state: State, task: Task): Made<number>;
-  /** Turns after which an episode ends. Default 30. */
+  /** Number of turns after which an episode ends. Default 30. */
   maxTurns?: number;
   /**
-   * As in `Environment`: whether that is a rule of the task. Default false, but for a single turn.
+   * Whether `maxTurns` is a rule of the task, as in `Environment`. Default false, except for a
+   * single turn.
    */
   turnLimitEnds?: boolean;
   /**
-   * How calls are written. "call": in the form of the model's own chat template, which must know one; "tool": as JSON after
-   * a thought, for any model; to speak is then a tool, `respond`. Default "tool".
+   * How calls are written. "call": in the form of the model's chat template, which must support
+   * calls. "tool": as JSON after a thought, for any model; speaking is then a tool, `respond`.
+   * Default "tool".
    */
   actionFormat?: "tool" | "call";
-  /** Milliseconds that `respond` may take. Default 60,000. */
+  /** Timeout of `respond` in milliseconds. Default 60,000. */
   timeout?: number;
   /** Called once with the state of every episode that started. */
   close?(state: State, task: Task): Made<void>;
-  /** Called when the environment is closed, for what episodes share, a server say; a later episode may need it again. */
+  /**
+   * Called when the environment is closed, to free what episodes share, such as a server. Later
+   * episodes may need it again.
+   */
   dispose?(): Made<void>;
   /** As in `Environment`. */
   idle?: Action;
   /**
-   * How a good agent plays the episode, for a warm-up: it is played, and every action is shown as one that is best. A
-   * model that follows instructions needs none.
+   * A good agent's turns, for a warm-up: they are played, and each action is taught as the best
+   * one. Instruction-tuned models do not need this.
    */
   demonstrate?(task: Task, state: State): Made<DemonstratedTurn[]>;
 }
 
 /** A turn of a good agent. */
 export interface DemonstratedTurn {
-  /** With a thought. `callAction` makes calls. */
+  /** Includes a thought. `callAction` makes calls. */
   action: Action;
-  /** What follows up to the end of the task, in a sentence or two, as one could expect it before seeing the answer. */
+  /**
+   * What is likely to follow up to the end of the task, in a sentence or two, without knowledge of
+   * the answer.
+   */
   future: string;
 }
 
@@ -94,12 +107,12 @@ function ownName(task: unknown, name: string): string {
   if (typeof id === "string") return id;
   throw new NlacError(
     "ERR_CONFIG",
-    `${name}: a task is no text and has no text "id": give it a name by taskId.`,
+    `${name}: a task is neither a string nor has a string "id". Name it with taskId.`,
   );
 }
 
 /**
- * An environment of tools.
+ * Returns an environment.
  *
  * @throws NlacError ERR_CONFIG for a definition with unknown or contradictory parts
  */
@@ -137,7 +150,7 @@ export function defineEnvironment<Task, State>(
       if (!Array.isArray(shown) || !shown.every((turn) => turn?.action && typeof turn.future === "string"))
         throw new NlacError(
           "ERR_ENVIRONMENT",
-          `${name}: demonstrate must give a list of { action, future }.`,
+          `${name}: demonstrate must return a list of { action, future }.`,
         );
       const turns: Demonstration["turns"] = [];
       for (const [i, { action, future }] of shown.entries()) {

@@ -1,8 +1,11 @@
-/** Judged actions of scripted episodes, from what was foreseen and what came of them. */
+/** Makes judged actions of scripted episodes from predictions and results. */
 
 import type { Action, JudgedAction, StepResult } from "../contract/environment.ts";
 
-/** @param future what could be expected before the answer was seen; where the episode goes on, it still can */
+/**
+ * @param future what could be expected without knowledge of the answer; if the episode goes on, it
+ *   still applies
+ */
 export function judgedAction(
   action: Action,
   future: string,

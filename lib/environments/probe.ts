@@ -1,6 +1,7 @@
 /**
- * An agent without a model, for checks of environments: it calls the tools it is offered with arguments made from their
- * schemas, good and bad, and says something. What it does is a function of the seed.
+ * An agent without a model, for checks of environments: calls the offered tools with valid and
+ * invalid arguments generated from their schemas, and makes utterances. Deterministic given the
+ * seed.
  */
 
 import { streams, uniform } from "../base/random.ts";
@@ -11,7 +12,7 @@ import { compileArguments } from "./arguments.ts";
 /** A number in [0, 1). */
 type Random = () => number;
 
-/** What the agent does at a turn of an episode: mostly a call that keeps to the schema, now and then something said. */
+/** The agent's action at a turn: usually a call that fits the schema, sometimes an utterance. */
 export function probe(observation: Observation, turn: number, seed: number): Action {
   const random = randomFrom(seed, turn);
   const tools = observation.tools ?? [];
@@ -21,14 +22,14 @@ export function probe(observation: Observation, turn: number, seed: number): Act
     : callAction(chosen.name, argumentsFor(chosen, random));
 }
 
-/** A call of every tool as its schema wants it, twice over. */
+/** Two valid calls of every tool. */
 export function goodCalls(tools: readonly ToolSchema[], seed: number): Action[] {
   return tools.flatMap((tool) =>
     [0, 1].map((turn) => callAction(tool.name, argumentsFor(tool, randomFrom(seed, turn)))),
   );
 }
 
-/** Calls that every environment must refuse, with what is wrong about each. */
+/** Calls that every environment must refuse, each with its problem. */
 export function badCalls(tools: readonly ToolSchema[], seed: number): { problem: string; action: Action }[] {
   const names = new Set(tools.map(({ name }) => name));
   const unknown = ["no_such_tool", "constructor", ""].filter((name) => !names.has(name));
@@ -43,7 +44,7 @@ export function badCalls(tools: readonly ToolSchema[], seed: number): { problem:
   ];
 }
 
-/** Calls that may be refused or not, but must be answered. */
+/** Calls that may be refused or accepted, but must be answered. */
 export function strangeCalls({ name }: ToolSchema): Action[] {
   let deep: unknown = 1;
   for (let level = 0; level < 50; level++) deep = level % 2 === 0 ? [deep] : { deep };
@@ -60,7 +61,9 @@ export function strangeCalls({ name }: ToolSchema): Action[] {
 
 const sayings = ["Hello.", "What can I do for you?", "Is it alive?", "I am done.", "\\boxed{0}", "…"];
 
-/** Arguments of one of each kind, the first that the schema does not allow; undefined where it allows them all. */
+/**
+ * Arguments with one kind of error, the first that the schema rejects; undefined if it accepts all.
+ */
 function brokenArguments(tool: ToolSchema, random: Random): Record<string, unknown> | undefined {
   const check = compileArguments(tool.parameters, tool.name);
   const good = argumentsFor(tool, random);
@@ -75,12 +78,12 @@ function brokenArguments(tool: ToolSchema, random: Random): Record<string, unkno
   return candidates.find((candidate) => check(candidate) !== undefined);
 }
 
-/** Arguments that keep to the schema as far as its common keywords tell. */
+/** Arguments that fit the schema, as far as its common keywords are concerned. */
 function argumentsFor({ parameters }: ToolSchema, random: Random): Record<string, unknown> {
   return sample(parameters, parameters, random, 0) as Record<string, unknown>;
 }
 
-/** Nesting at which what may be left out is left out. */
+/** Depth from which optional parts are omitted. */
 const deepest = 6;
 
 function sample(given: unknown, root: Record<string, unknown>, random: Random, depth: number): unknown {
@@ -141,7 +144,7 @@ function sampleText(schema: Record<string, unknown>, random: Random): string {
   return text.padEnd(least, "x").slice(0, Number(schema.maxLength ?? Math.max(text.length, least)));
 }
 
-/** `#/$defs/name` in the schema. */
+/** Resolves `#/$defs/name` in the schema. */
 function referred(reference: string, root: Record<string, unknown>): unknown {
   let node: unknown = root;
   for (const key of reference.split("/").slice(1))

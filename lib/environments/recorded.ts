@@ -1,25 +1,25 @@
 /**
- * Stands in an environment's place where training learns from episodes that were played and recorded elsewhere, by an agent
- * behind `nlac serve` say. It has no tasks, and nothing can be played in it.
+ * A placeholder environment for training on episodes that were recorded elsewhere, for example by
+ * an agent behind `nlac serve`. It has no tasks and cannot be played.
  */
 
 import { NlacError } from "../base/errors.ts";
 import type { Environment } from "../contract/environment.ts";
 
 export interface RecordedOptions {
-  /** How the actions of the recorded episodes were written. Default "call", as `nlac serve` has them. */
+  /** Action format of the recorded episodes. Default "call", as recorded by `nlac serve`. */
   actionFormat?: "text" | "tool" | "call";
 }
 
-/** Throws ERR_CONFIG for options that do not validate. */
+/** Throws ERR_CONFIG for invalid options. */
 export function recorded(options: RecordedOptions = {}): Environment<never> {
   const { actionFormat = "call", ...others } = options;
   if (Object.keys(others).length > 0 || !["text", "tool", "call"].includes(actionFormat))
-    throw new NlacError("ERR_CONFIG", 'recorded: the one option is actionFormat, "text", "tool" or "call".');
+    throw new NlacError("ERR_CONFIG", 'recorded: the only option is actionFormat: "text", "tool" or "call".');
   const nothing = async (): Promise<never> => {
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      "recorded: there is nothing to play. Learn from recorded episodes alone: episodesPerIteration 0.",
+      "recorded: this environment cannot be played. Train on recorded episodes only, with episodesPerIteration 0.",
     );
   };
   return {

@@ -1,4 +1,4 @@
-/** Environments as recipes and commands ask for them: by name, or by the file of one's own. */
+/** Opens environments for recipes and commands: by name, or from a file. */
 
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
@@ -9,12 +9,14 @@ import { environments } from "./index.ts";
 
 export const environmentNames = Object.keys(environments);
 
-/** The file of one's own environment as an absolute path, read from `directory`; a name stays as it is. */
+/**
+ * A file of an environment as an absolute path, relative to `directory`; a name is returned as is.
+ */
 export function environmentPath(name: string, directory = process.cwd()): string {
   return isFile(name) ? resolve(directory, name) : name;
 }
 
-/** Whether `openEnvironment` would take `name` for one of the environments that come with nlac, or for a file. */
+/** Whether `openEnvironment` would read `name` as a built-in environment or as a file. */
 export function namesEnvironment(name: string): boolean {
   return Object.hasOwn(environments, name) || isFile(name);
 }
@@ -24,8 +26,9 @@ function isFile(name: string): boolean {
 }
 
 /**
- * @param name one of `environmentNames`, or a file that exports an environment or a function of the options that makes one
- * @throws NlacError ERR_CONFIG for what is neither, and for options that the environment refuses
+ * @param name one of `environmentNames`, or a file that exports an environment or a function from
+ *   options to one
+ * @throws NlacError ERR_CONFIG for any other name, and for options that the environment rejects
  */
 export async function openEnvironment(
   name: string,
@@ -34,13 +37,13 @@ export async function openEnvironment(
   return isFile(name) ? importEnvironment(environmentPath(name), options) : makeEnvironment(name, options);
 }
 
-/** As `openEnvironment`, of those that come with nlac. */
+/** Like `openEnvironment`, for built-in environments only. */
 export function makeEnvironment(name: string, options: Record<string, unknown> = {}): Environment {
   if (!Object.hasOwn(environments, name)) {
     throw new NlacError(
       "ERR_CONFIG",
       `There is no environment ${JSON.stringify(name)}; there are ${environmentNames.join(", ")}, or the file of ` +
-        "one's own, as in ./mine.ts.",
+        "your own, such as ./mine.ts.",
     );
   }
   const make = environments[name as keyof typeof environments] as (options: unknown) => Environment;
@@ -63,12 +66,12 @@ async function importEnvironment(path: string, options: Record<string, unknown>)
   if (!isEnvironment(made))
     throw new NlacError(
       "ERR_CONFIG",
-      `${path} must export an environment, or a function that makes one: export default defineEnvironment({ … }).`,
+      `${path} must export an environment, or a function that returns one: export default defineEnvironment({ … }).`,
     );
   if (typeof exported !== "function" && Object.keys(options).length > 0)
     throw new NlacError(
       "ERR_CONFIG",
-      `${path} exports an environment without options; export a function of them.`,
+      `${path} exports an environment, which takes no options. Export a function of the options instead.`,
     );
   return made;
 }

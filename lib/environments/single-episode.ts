@@ -1,6 +1,6 @@
 /**
- * What environments have in common: `reset`, `step` and `close`, made from `start`, for one episode at a time, and the errors for
- * a split that is none and for a step after the end.
+ * Shared by the environments: `reset`, `step` and `close` for one episode at a time, based on
+ * `start`, and errors for an unknown split and for a step after the end.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -30,13 +30,13 @@ export function singleEpisode<Task>(
   };
 }
 
-/** Throws ERR_VALUE for a split that no environment has. */
+/** Throws ERR_VALUE for an unknown split. */
 export function checkSplit(name: string, split: unknown): asserts split is "train" | "test" {
   if (split === "train" || split === "test") return;
   throw new NlacError("ERR_VALUE", `${name}: split must be "train" or "test", not ${JSON.stringify(split)}.`);
 }
 
-/** Of a step after the end. */
+/** The error of a step after the end. */
 export function episodeOver(name: string): NlacError {
   return new NlacError("ERR_ENVIRONMENT", `${name}: the episode is over; start a new one.`);
 }

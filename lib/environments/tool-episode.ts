@@ -1,4 +1,6 @@
-/** An episode of an environment of tools: turns, calls, refusals, what is said, and the time that all of it may take. */
+/**
+ * An episode of an environment made from tools: turns, calls, refusals, utterances and timeouts.
+ */
 
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
@@ -7,7 +9,7 @@ import type { EnvironmentDefinition, Made } from "./define.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
 import { episodeOver } from "./single-episode.ts";
 
-/** The tools of an episode by their names, `respond` among them where a person is spoken to by a call. */
+/** The tools of an episode by name, including `respond` if the agent speaks by a call. */
 export function offered<Task, State>(
   definition: EnvironmentDefinition<Task, State>,
   tools: readonly Tool<State, Task>[],
@@ -22,7 +24,7 @@ export function offered<Task, State>(
 }
 
 const respondName = "respond";
-/** In messages. */
+/** For messages. */
 const person = "the person who is spoken to";
 
 /** Whether the agent speaks by calling `respond`. */
@@ -74,7 +76,7 @@ export class ToolEpisode<Task, State> implements Episode {
 
   readonly #stop = () => this.#closing.abort(this.#signal?.reason);
 
-  /** Asks for what the agent sees first. */
+  /** Gets the agent's first observation. */
   async open(): Promise<void> {
     const { name, system, prompt, tools } = this.#definition;
     await owning(`${name}: an episode did not start`, () => {
@@ -109,7 +111,7 @@ export class ToolEpisode<Task, State> implements Episode {
       if (this.#over) {
         reward = await owning(`${name}: the score failed`, () => score(this.state, this.#task));
         if (!(reward >= 0 && reward <= 1))
-          throw new NlacError("ERR_ENVIRONMENT", `${name}: the score must be from 0 to 1; it is ${reward}.`);
+          throw new NlacError("ERR_ENVIRONMENT", `${name}: the score must be from 0 to 1, but is ${reward}.`);
       }
       return { observation: [message], reward, terminated, truncated: this.#over && !terminated, info };
     } catch (error) {
@@ -167,7 +169,7 @@ export class ToolEpisode<Task, State> implements Episode {
     return { message: { role: "user", content } satisfies Message, info: {} };
   }
 
-  /** What `work` gives before its time is up and before the episode is stopped. */
+  /** Returns what `work` resolves to before its timeout and before the episode is stopped. */
   async #within<T>(
     what: string,
     timeout: number,
@@ -211,15 +213,18 @@ export class ToolEpisode<Task, State> implements Episode {
     try {
       text = JSON.stringify(answer);
     } catch {
-      // Reported below, like what has no JSON at all.
+      // Reported below, like a value without a JSON representation.
     }
     if (text !== undefined) return text;
     const { name } = this.#definition;
-    throw new NlacError("ERR_ENVIRONMENT", `${name}: what ${what} gave cannot be shown as JSON.`);
+    throw new NlacError("ERR_ENVIRONMENT", `${name}: the result of ${what} cannot be shown as JSON.`);
   }
 }
 
-/** What `work` gives; what it throws becomes the environment's own fault, unless it says what it is. */
+/**
+ * Returns the result of `work`; an exception that is not an NlacError becomes a fault of the
+ * environment.
+ */
 export async function owning<T>(what: string, work: () => Made<T>): Promise<T> {
   try {
     return await work();

@@ -1,30 +1,30 @@
-/** What is counted of episodes: success, reward, turns, calls of tools, tokens. */
+/** Statistics of episodes: success, reward, turns, tool calls, tokens. */
 
 import { grouped, type Interval, meanInterval, shareInterval } from "../statistics/intervals.ts";
 import { passHatK } from "../statistics/pass-k.ts";
 import type { EpisodeRecord } from "./records.ts";
 import { isFaulty, type Outcome, succeeded, type Trajectory, type Turn } from "./trajectory.ts";
 
-/** What the figures below are made of: an episode without its texts. */
+/** An episode without its text, as input of the statistics below. */
 export interface EpisodeFigures {
   id: number;
   task: string;
   seed: number;
   outcome: Outcome;
-  /** False of a fault, which is not judged at all. */
+  /** False for a fault, which is not judged. */
   success: boolean;
   reward: number;
   turns: number;
-  /** Turns whose action could be read. */
+  /** Turns whose action could be parsed. */
   readable: number;
-  /** Actions that called a tool, and those of them that were refused or failed. */
+  /** Actions that called a tool, and how many of those calls were refused or failed. */
   calls: number;
   toolErrors: number;
-  /** What the policy wrote; 0 of a service, whose ids are bytes. */
+  /** Tokens the policy generated; 0 for a service, whose ids are bytes. */
   tokens: number;
 }
 
-/** Of an episode as it was played, or as it was recorded. */
+/** Of an episode just played, or of a recorded one. */
 export function figuresOf(episode: Trajectory | EpisodeRecord): EpisodeFigures {
   const { id, task, seed, outcome, reward, turns, conversation } = episode;
   const count = (is: (turn: Pick<Turn, "action" | "info">) => boolean) => turns.filter(is).length;
@@ -43,7 +43,7 @@ export function figuresOf(episode: Trajectory | EpisodeRecord): EpisodeFigures {
   };
 }
 
-/** Ids that the policy sampled in a turn, reasoning included. */
+/** Number of tokens the policy sampled in a turn, including reasoning. */
 function sampledIn(
   turn: Trajectory["turns"][number] | EpisodeRecord["turns"][number],
   { segments }: Pick<Trajectory["conversation"], "segments"> | EpisodeRecord["conversation"],
@@ -55,36 +55,41 @@ function sampledIn(
   return written !== undefined && hasProbabilities(written.logProbs) ? written.end - written.start : 0;
 }
 
-/** Of the ids of a model that is known; a service's are NaN. A record has them as base64 of float32. */
+/**
+ * Whether log probabilities are known; a service's are NaN. Records hold them as base64 of float32.
+ */
 function hasProbabilities(logProbs: Float32Array | string | undefined): boolean {
   if (typeof logProbs !== "string") return logProbs !== undefined && !Number.isNaN(logProbs[0]);
   const bytes = Buffer.from(logProbs.slice(0, 8), "base64");
   return bytes.length >= 4 && !Number.isNaN(bytes.readFloatLE());
 }
 
-/** The intervals are at 95 %, and take episodes on the same task for no more than they tell. */
+/** Intervals are at 95 % and clustered by task. */
 export interface Figures {
   episodes: number;
-  /** Different tasks among them. */
+  /** Number of different tasks. */
   tasks: number;
-  /** Share of episodes that succeeded; those with a fault do not count here, nor in what follows but `tokens` and `outcomes`. */
+  /**
+   * Share of episodes that succeeded. Faults are excluded here and in all fields below except
+   * `tokens` and `outcomes`.
+   */
   success: Interval;
-  /** pass^1, pass^2, … as far as was asked for; empty where that is pass^1 alone. */
+  /** pass^1, pass^2, … up to the requested k; empty if that is only pass^1. */
   passHatK: Interval[];
   reward: Interval;
   turns: Interval;
-  /** Share of turns whose action could be read. */
+  /** Share of turns whose action could be parsed. */
   parseRate: number;
-  /** Calls of tools, the share of them that were refused or failed, and how many those are an episode. */
+  /** Number of tool calls, the share that was refused or failed, and the number per episode. */
   toolCalls: number;
   toolErrors: { share: number; perEpisode: number };
-  /** What the policy wrote, in all; 0 of a service. */
+  /** Tokens the policy generated, in all; 0 for a service. */
   tokens: number;
-  /** Episodes by what ended them. */
+  /** Number of episodes by outcome. */
   outcomes: Record<string, number>;
 }
 
-/** @param trials up to which k pass^k is told, as far as any task was tried so often */
+/** @param trials largest k of pass^k; the result stops earlier if no task was played that often */
 export function summarize(episodes: readonly EpisodeFigures[], trials = 1): Figures {
   const outcomes: Record<string, number> = {};
   for (const { outcome } of episodes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
@@ -122,12 +127,12 @@ function sumOf(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0);
 }
 
-/** NaN of nothing. */
+/** NaN if `of` is 0. */
 function share(part: number, of: number): number {
   return of === 0 ? Number.NaN : part / of;
 }
 
-/** What training logs of the episodes it has just collected. */
+/** Training metrics of the episodes just collected. */
 export function rolloutMetrics(trajectories: readonly Trajectory[]): Record<string, number> {
   const turns = trajectories.flatMap((trajectory) => trajectory.turns);
   const judged = trajectories.filter(({ fault }) => fault === undefined);

@@ -1,8 +1,7 @@
 /**
- * Episodes as records: what trajectories.jsonl holds, one line an episode, and back. Ids and log
- * probabilities stand once, in the conversation; a turn's own are the ids that the model wrote
- * after its state. Where the history leaves out the reasoning of a turn, the turn has all its ids
- * itself.
+ * Conversion between episodes and the records of trajectories.jsonl, one per line. Ids and log
+ * probabilities are stored once, in the conversation; a turn's own are the generated ids after its
+ * state. If the chat history drops the reasoning of a turn, the turn stores all of its ids itself.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -24,14 +23,16 @@ export interface EpisodeRecord {
   outcome: Outcome;
   reward: number;
   fault?: { code: string; message: string };
-  /** The task's messages, which the conversation has as ids; absent as in a trajectory. */
+  /**
+   * The task's messages, which the conversation holds as ids; absent where the trajectory has none.
+   */
   opening?: readonly Message[];
   turns: {
-    /** Length of s in tokens: s is the first so many ids of the conversation. */
+    /** Length of s in tokens: s is this prefix of the conversation. */
     state: number;
     text: string;
     /**
-     * All that was sampled, where the conversation holds less of it; log probabilities as in the
+     * Everything sampled, if the conversation holds less; log probabilities encoded as in the
      * conversation.
      */
     sampled?: { tokens: number[]; logProbs: string };
@@ -65,9 +66,7 @@ export function toRecord(trajectory: Trajectory): EpisodeRecord {
   };
 }
 
-/**
- * What a record's turn says of its ids; nothing where `conversation` holds them after its state.
- */
+/** The ids stored in a turn's record; empty if `conversation` holds them after the turn's state. */
 export function sampledBeside(
   conversation: Conversation,
   state: number,
@@ -84,7 +83,7 @@ function writtenAfter(conversation: Conversation, state: number) {
 
 /**
  * The episodes of a record file in order, one in memory at a time.
- * @throws NlacError ERR_RUN for a damaged line or a record that is no episode, ERR_IO
+ * @throws NlacError ERR_RUN for a damaged line or a record that is not an episode, ERR_IO
  */
 export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
   let line = 0;
@@ -97,8 +96,8 @@ export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
 }
 
 /**
- * Records of earlier versions say `done` of an episode's last turn, whatever ended it; the outcome
- * tells which it was.
+ * Records of earlier versions have `done` on an episode's last turn, however it ended. The outcome
+ * tells whether it terminated or was truncated.
  */
 function withEnding(
   turn: EpisodeRecord["turns"][number] & { done?: boolean },
@@ -111,8 +110,8 @@ function withEnding(
 }
 
 /**
- * Those of an evaluation, by their numbers. An episode that stands in the file twice was played again after a fault; the
- * later one counts. Throws as `readEpisodeRecords`.
+ * The episodes of an evaluation by number. If an episode occurs twice, it was replayed after a
+ * fault and the later one counts. Throws as `readEpisodeRecords`.
  */
 export function latestEpisodes(path: string): EpisodeRecord[] {
   const latest = new Map<number, EpisodeRecord>();
@@ -120,27 +119,33 @@ export function latestEpisodes(path: string): EpisodeRecord[] {
   return [...latest.values()].sort((a, b) => a.id - b.id);
 }
 
-/** Those of `readEpisodeRecords`, for `model` to go on with. Throws as `readEpisodeRecords`. */
+/** The episodes of a file as trajectories of `model`. Throws as `readEpisodeRecords`. */
 export function* readEpisodes(path: string, model: LanguageModel): Generator<Trajectory> {
   for (const record of readEpisodeRecords(path)) yield fromRecord(record, model);
 }
 
 /**
- * The episodes of several files, one file after another: those of earlier runs, to learn from.
- * @throws NlacError ERR_RUN as `readEpisodes`, and for ids that are not those of `model`'s tokenizer; ERR_IO
+ * The episodes of several files in order: those of earlier runs, to train on.
+ * @throws NlacError ERR_RUN as `readEpisodes`, and for ids of another tokenizer than `model`'s;
+ *   ERR_IO
  */
 export function* readRecorded(paths: readonly string[], model: LanguageModel): Generator<Trajectory> {
   for (const path of paths) {
     for (const trajectory of readEpisodes(path, model)) {
       if (trajectory.turns.some(({ text, tokens }) => !isRestOf(text, model.decode(tokens)))) {
-        throw new NlacError("ERR_RUN", `${path}: episode ${trajectory.id} is of another tokenizer.`);
+        throw new NlacError(
+          "ERR_RUN",
+          `${path}: episode ${trajectory.id} was recorded with another tokenizer.`,
+        );
       }
       yield trajectory;
     }
   }
 }
 
-/** Whether `text` is what `decoded` says without its control tokens, and what stands behind a stop string. */
+/**
+ * Whether `text` is `decoded` without its control tokens and without anything after a stop string.
+ */
 function isRestOf(text: string, decoded: string): boolean {
   let found = 0;
   for (let i = 0; i < decoded.length && found < text.length; i++) if (decoded[i] === text[found]) found++;

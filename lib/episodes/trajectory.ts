@@ -1,44 +1,46 @@
-/** What a rollout leaves behind: an episode, its turns, and the transitions that training samples. */
+/** Results of a rollout: an episode, its turns, and the transitions that training samples. */
 
 import type { Action, Message } from "../contract/environment.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 
-/** Why an episode ended. The last three are faults: such an episode says so and the run goes on. */
+/**
+ * Why an episode ended. The last three are faults: only the episode fails, and the run continues.
+ */
 export type Outcome =
-  | "done" // the environment said so
+  | "done" // the environment terminated it
   | "turn-limit"
-  | "truncated" // the environment cut it short of its turns
+  | "truncated" // the environment truncated it before its turn limit
   | "context-limit" // the next prompt would not fit into the model's context
-  | "malformed" // too many unreadable actions in a row
+  | "malformed" // too many consecutive unreadable actions
   | "environment-fault"
   | "service-fault";
 
 export interface Turn {
-  /** s: the conversation before this action; its generation prompt is not part of it. */
+  /** s: the conversation before this action, without the generation prompt. */
   state: Conversation;
-  /** a, all ids as they were written, reasoning included: what the policy is trained on. */
+  /** a: all generated ids including reasoning. The policy is trained on them. */
   tokens: number[];
-  /** Of each id, under the untouched distribution. */
+  /** Log probability of each id under the unmodified distribution. */
   logProbs: Float32Array;
   text: string;
-  /** a, as it was read; absent when it could not be. */
+  /** a, parsed; absent if that failed. */
   action?: Action;
-  /** Why it could not be read. */
+  /** Why a could not be parsed. */
   malformed?: string;
   /**
-   * o: what came back. s' is the state with a and o appended, a without the reasoning that the chat
-   * template drops.
+   * o: the observation. s' is the state with a and o appended, where a lacks the reasoning that the
+   * chat template drops.
    */
   observation: Message[];
   reward: number;
   /**
-   * True on the last turn of an episode that ended: by its environment, by a rule, or by actions
-   * that nobody could read.
+   * True on the last turn of an episode that ended by its environment, by a rule, or by unreadable
+   * actions.
    */
   terminated: boolean;
   /**
    * True on the last turn of an episode that a limit or a fault cut short: what would have followed
-   * is not known.
+   * is unknown.
    */
   truncated: boolean;
   info: Record<string, unknown>;
@@ -50,19 +52,19 @@ export interface Trajectory {
   /** The environment's name for the task. */
   task: string;
   seed: number;
-  /** The task's messages. Absent where it could not begin, or went on from another episode. */
+  /** The task's messages. Absent if the episode could not begin, or continues another one. */
   opening?: readonly Message[];
   turns: Turn[];
-  /** Everything, to the last observation. */
+  /** The whole conversation, to the last observation. */
   conversation: Conversation;
-  /** Sum of the turns' rewards, and what it costs to be cut short (`costOfLeaving`). */
+  /** Sum of the turns' rewards, plus the cost of being cut short (`costOfLeaving`). */
   reward: number;
   outcome: Outcome;
-  /** Of a fault: its code and message. */
+  /** Code and message of a fault. */
   fault?: { code: string; message: string };
 }
 
-/** One sample of the replay buffer: (s, a, r, s', terminated) and where it comes from. */
+/** One sample of the replay buffer: (s, a, r, s', terminated) and its origin. */
 export interface Transition {
   trajectory: number;
   turn: number;
@@ -70,22 +72,21 @@ export interface Transition {
   action: readonly number[];
   observation: readonly Message[];
   reward: number;
-  /** All that the episode has brought so far, this turn's reward included. */
+  /** Sum of the episode's rewards so far, including this turn's. */
   received: number;
-  /**
-   * Whether the outcome stands in the place of a future. A truncated episode has none: its future
-   * is bootstrapped.
-   */
+  /** Whether the outcome replaces the bootstrapped future. False for a truncated episode. */
   terminated: boolean;
   truncated: boolean;
 }
 
-/** Whether an environment or a service broke the episode, so that its reward is not known. */
+/**
+ * Whether a fault of the environment or a service ended the episode, so that its reward is unknown.
+ */
 export function isFaulty({ outcome }: Pick<Trajectory, "outcome">): boolean {
   return outcome === "environment-fault" || outcome === "service-fault";
 }
 
-/** Whether the episode succeeded: as its last step says in `info.success`, else by a total reward of 1. */
+/** Whether the episode succeeded: `info.success` of its last step, or else a total reward of 1. */
 export function succeeded({
   turns,
   reward,
@@ -97,7 +98,10 @@ export function succeeded({
   return typeof told === "boolean" ? told : reward >= 1;
 }
 
-/** The transitions of an episode. A fault's last turn has no known outcome, so it is left out. */
+/**
+ * The transitions of an episode. The last turn of a faulty episode has no known outcome and is left
+ * out.
+ */
 export function transitionsOf(trajectory: Trajectory): Transition[] {
   const turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
   let received = 0;
@@ -111,7 +115,7 @@ export function transitionsOf(trajectory: Trajectory): Transition[] {
   });
 }
 
-/** Those of many episodes, one episode at a time. */
+/** The transitions of many episodes, one episode in memory at a time. */
 export function* transitionsOfAll(trajectories: Iterable<Trajectory>): Generator<Transition> {
   for (const trajectory of trajectories) yield* transitionsOf(trajectory);
 }

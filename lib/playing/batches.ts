@@ -1,15 +1,20 @@
 /**
- * Joins what episodes that run side by side want to have written into batches. One batch is written at a time, and the
- * next one begins when every episode waits for it; or, where that is asked for, when the first has waited long enough,
- * so that a slow environment does not hold up the others.
+ * Joins the generation requests of episodes that run side by side into batches. One batch runs at a
+ * time. The next starts when every episode waits for it or, with a finite patience, when the first
+ * request has waited that long, so that a slow environment does not hold up the others.
  */
 
 import type { NlacError } from "../base/errors.ts";
 import type { GenerateRequest, Generation, LanguageModel } from "../model/language-model.ts";
 
-/** What plays: a language model, or something whose reply may fail; the failure then stands in the reply's place. */
+/**
+ * A language model, or a service whose reply may fail; the error is then returned in the reply's
+ * place.
+ */
 export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions"> {
-  /** Requests gain nothing by being made together, as at a service: each is made as soon as it is there. */
+  /**
+   * Batching does not help here (a remote service batches by itself): each request is sent at once.
+   */
   readonly unbatched?: boolean;
   generate(
     requests: readonly GenerateRequest[],
@@ -34,8 +39,8 @@ export class Batches {
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * @param episodes that will ask, each for one text at a time, until it calls `leave`
-   * @param patience milliseconds that a request waits for episodes that do not ask yet
+   * @param episodes number of episodes, each with at most one open request until it calls `leave`
+   * @param patience longest wait of a request for the other episodes, in milliseconds
    */
   constructor(player: Player, episodes: number, patience: number, signal?: AbortSignal) {
     this.#player = player;
@@ -44,7 +49,7 @@ export class Batches {
     this.#signal = signal;
   }
 
-  /** The text for `request`. A batch is in the order of `order`, whichever request came first. */
+  /** Generates for `request`. Requests of a batch are sorted by `order`, not by arrival. */
   async generate(order: number, request: GenerateRequest): Promise<Generation | NlacError> {
     if (this.#player.unbatched) {
       const [written] = await this.#player.generate([request], { signal: this.#signal });
@@ -56,13 +61,13 @@ export class Batches {
     });
   }
 
-  /** One episode less will ask. */
+  /** Called when an episode has ended and makes no more requests. */
   leave(): void {
     this.#episodes--;
     this.#next();
   }
 
-  /** Begins the next batch, if it is time to. */
+  /** Starts the next batch if it is due. */
   #next(): void {
     if (this.#writing || this.#waiting.length === 0) return;
     if (this.#waiting.length === this.#episodes) void this.#write();

@@ -1,7 +1,8 @@
 /**
- * Episodes that leave a recorded one at some turn: what would have come of another action. An episode is a function of
- * its task, its seed and the actions taken, so a state is reached again by playing the recorded actions again; where
- * the environment then answers otherwise than it did, there is no such branch.
+ * Branches: what would have followed if another action had been taken in a recorded episode. An
+ * episode is a function of its task, its seed and its actions, so a state is reached again by
+ * repeating the recorded actions. If the environment then answers differently, the branch does not
+ * exist.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -13,13 +14,13 @@ import { policyConversation } from "../prompts/policy.ts";
 import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
 import { type Patience, withTimeout } from "./timeout.ts";
 
-/** Another action in the place of a recorded one. */
+/** Another action in place of a recorded one. */
 export interface Branch<Task> {
   task: Task;
   trajectory: Trajectory;
-  /** The recorded action's turn, from 0. */
+  /** Turn of the recorded action, from 0. */
   turn: number;
-  /** The other action as the policy would have written it, its stop id included. */
+  /** The other action as the policy would generate it, including its stop id. */
   response: readonly number[];
   action: Action;
 }
@@ -27,10 +28,10 @@ export interface Branch<Task> {
 type BranchOptions<Task> = Omit<CollectOptions<Task>, "episodes" | "model"> & { model: LanguageModel };
 
 /**
- * Takes the action of each branch and plays on under the policy, `concurrency` of them at a time.
+ * Takes the action of each branch and continues under the policy, `concurrency` episodes at a time.
  *
- * @returns of each branch its episode's reward, from the first turn on; undefined where its state could not be reached
- *   again or the episode ended in a fault
+ * @returns per branch the reward of its episode from the first turn on; undefined if the state
+ *   could not be reached again or the episode ended in a fault
  * @throws NlacError ERR_ABORTED, ERR_VALUE for a `concurrency` below 1
  */
 export async function playBranches<Task>(
@@ -46,7 +47,7 @@ export async function playBranches<Task>(
   return rewards;
 }
 
-/** All at once; `first` is the number of the first of them. */
+/** Plays all `branches` at once; `first` is the number of the first one. */
 async function playTogether<Task>(
   branches: readonly Branch<Task>[],
   first: number,
@@ -74,7 +75,10 @@ async function playTogether<Task>(
   return rewards;
 }
 
-/** The reward up to and with the branch's action, and where to go on unless that ended the episode. */
+/**
+ * The reward up to and including the branch's action, and where to continue unless the action ended
+ * the episode.
+ */
 async function takeAction<Task>(
   { task, trajectory, turn, response, action }: Branch<Task>,
   model: LanguageModel,
@@ -108,15 +112,18 @@ async function takeAction<Task>(
     return { reward, from: { episode, conversation, turns: turn + 1, reward } };
   } catch (error) {
     if (episode !== undefined) await episode.close().catch(() => undefined);
-    // One that is there only when nobody waits for it any more.
+    // The episode may start after a timeout or stop; it is then closed.
     else void starting?.then((late) => late.close()).catch(() => undefined);
     throwIfAborted(signal);
     if (isBudgetSpent(error)) throw error;
-    return undefined; // a fault of the environment is this branch's own
+    return undefined; // an environment's fault affects only this branch
   }
 }
 
-/** Plays the recorded actions before `turn` in `episode`; whether it answers as it did. */
+/**
+ * Repeats the recorded actions before `turn` in `episode`. Returns whether the environment answered
+ * as recorded.
+ */
 async function repeats<Task>(
   episode: Episode,
   trajectory: Trajectory,
@@ -128,7 +135,7 @@ async function repeats<Task>(
   const opening = policyConversation(model, episode.observation, environment.actionFormat);
   if (!isDeepStrictEqual(opening.tokens, trajectory.turns[0]!.state.tokens)) return false;
   for (const { action, observation, reward } of trajectory.turns.slice(0, turn)) {
-    if (action === undefined) continue; // it could not be read, so the environment never saw it
+    if (action === undefined) continue; // an unreadable action, which the environment never received
     const result = await withTimeout(() => episode.step(action), patience);
     const same = result.reward === reward && isDeepStrictEqual(result.observation, observation);
     if (!same || isOver(result)) return false;

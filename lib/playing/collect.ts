@@ -1,6 +1,6 @@
 /**
- * Plays episodes, many at once; when one ends, the next begins. The policy writes their actions in batches, and the
- * environments answer side by side. What fails, fails its own episode.
+ * Plays many episodes at once, starting the next one whenever one ends. Actions are generated in
+ * batches, and the environments answer concurrently. A failure ends only its own episode.
  */
 
 import { setMaxListeners } from "node:events";
@@ -16,17 +16,23 @@ import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
 import { withTimeout } from "./timeout.ts";
 
-/** The task of an episode, of `tasks`: in a new random order every time all have been seen. */
+/**
+ * Index of the task of an episode among `tasks`: every task once in random order, then all again in
+ * a new order.
+ */
 export function taskIndex(episode: number, tasks: number, seed: number): number {
   const epoch = Math.floor(episode / tasks);
   return permutation(tasks, derivedSeed(seed, streams.taskOrder, epoch), streams.taskOrder)[episode % tasks]!;
 }
 
 export interface EpisodeRequest<Task> {
-  /** Number of the episode; with `seed` it determines every random choice of it. */
+  /** Number of the episode; together with `seed` it determines its random choices. */
   id: number;
   task: Task;
-  /** Where to go on: an episode after so many turns, the conversation and the reward so far. Default: the beginning. */
+  /**
+   * Where to continue: an episode, its conversation, and its turns and reward so far. Default: a
+   * new episode.
+   */
   from?: { episode: Episode; conversation: Conversation; turns: number; reward: number };
 }
 
@@ -36,40 +42,53 @@ export interface CollectOptions<Task> {
   episodes: readonly EpisodeRequest<Task>[];
   /** Seed of the run. */
   seed: number;
-  /** Most new tokens an action. */
+  /** Most new tokens per action. */
   maxActionTokens: number;
-  /** Longest prompt, in tokens; an episode whose state outgrows it ends with "context-limit". */
+  /** Longest prompt in tokens; an episode whose state is longer ends with "context-limit". */
   maxPromptTokens: number;
   temperature: number;
   weights?: WeightSet;
   /**
-   * Holds actions of the format "tool" to their form and to the schemas of the tools (see `GenerateRequest.grammar`). Log
-   * probabilities stay the model's own, which are not those that the actions were drawn with. Default false.
+   * Constrains actions of the format "tool" to the form and the tools' schemas (see
+   * `GenerateRequest.grammar`). Log probabilities are the unconstrained model's, so they differ
+   * from those of the sampling distribution. Default false.
    */
   constrainActions?: boolean;
-  /** Unreadable actions in a row that end an episode. Default 3. */
+  /** Consecutive unreadable actions that end an episode. Default 3. */
   maxMalformed?: number;
   /** Random stream of the actions. Default `streams.policy`. */
   stream?: number;
   /** Most episodes at once, at least 1. Default: all. */
   concurrency?: number;
   /**
-   * Milliseconds that an episode whose environment has answered waits for the others, so that their actions are written
-   * together. Default: without end, so that batches are the same every time, by which inference rounds on some devices
-   * (docs/decisions/0010); 50 where an LLM service is behind the environment, whose answers take seconds and are not the
-   * same anyway.
+   * How long an episode waits for the others, in milliseconds, so that their actions are generated
+   * in one batch. Default: without limit, so that batches and, on devices where rounding depends on
+   * the batch, results are reproducible (docs/decisions/0010). If an LLM service is behind the
+   * environment, default 50: its replies take seconds and are not reproducible anyway.
    */
   patience?: number;
-  /** Milliseconds that the environment may take to begin an episode or to answer an action. Default: no limit. */
+  /**
+   * Timeout of the environment for starting an episode or answering an action, in milliseconds.
+   * Default: none.
+   */
   stepTimeout?: number;
   signal?: AbortSignal;
-  /** Called after every turn and every episode with the number of episodes that are over and the new tokens. */
+  /**
+   * Called after every turn and every episode with the number of finished episodes and the number
+   * of new tokens.
+   */
   onTurn?: (finished: number, tokens: number) => void;
-  /** Called with each episode as it ends; what was handed over is all that is left of a call that is stopped. */
+  /**
+   * Called with each episode when it ends. A stopped call returns nothing, so this is the only way
+   * to get its episodes.
+   */
   onEpisode?: (trajectory: Trajectory) => void;
 }
 
-/** As every episode sees them: the signal fires when the call's does, and when the call fails. */
+/**
+ * The options of one episode: the signal fires when the call's signal does, and when the call
+ * fails.
+ */
 type PlayOptions<Task> = CollectOptions<Task> & { signal: AbortSignal };
 
 interface Running<Task> {
@@ -79,27 +98,28 @@ interface Running<Task> {
   conversation: Conversation;
   turns: Turn[];
   malformedInARow: number;
-  /** Reward that no turn brought: what it costs to be cut short. */
+  /** Reward that belongs to no turn: the cost of being cut short. */
   unplayed: number;
   outcome?: Outcome;
   fault?: { code: string; message: string };
 }
 
-/** Counter space of one episode's turns; more turns than this would repeat random numbers. */
+/** Counter space of one episode's turns; with more turns than this, random numbers would repeat. */
 const turnsPerEpisode = 4096;
-/** Milliseconds; see `patience`. */
+/** Default of `patience` with a service, in milliseconds. */
 const servicePatience = 50;
-/** Milliseconds that a call which is stopped waits for an episode to close. */
+/** How long a stopped call waits for an episode to close, in milliseconds. */
 const closingPatience = 1000;
 
 /**
- * Plays `episodes` to their ends. Order of the result: that of the requests. Which episodes run beside it changes
- * nothing about an episode on a CPU; on CUDA it can change the last bits of its probabilities, and with them how a near
- * tie falls.
+ * Plays `episodes` to their ends and returns them in the order of the requests. On a CPU, an
+ * episode does not depend on those that run beside it. On CUDA, they can change the last bits of
+ * its probabilities, and so the outcome of near ties.
  *
- * @throws NlacError ERR_ABORTED when the signal fires, ERR_BUDGET when a service's budget is spent: all further episodes would
- *   end so; ERR_VALUE for a `concurrency` below 1, and with `constrainActions` for a tool whose schema actions cannot be held
- *   to. The running episodes are closed, and no other begins
+ * @throws NlacError ERR_ABORTED when the signal fires; ERR_BUDGET when a service's budget is spent,
+ *   since all further episodes would fail; ERR_VALUE for a `concurrency` below 1 or, with
+ *   `constrainActions`, a tool schema that cannot be enforced. Running episodes are closed then,
+ *   and no other begins
  */
 export async function collectTrajectories<Task>(options: CollectOptions<Task>): Promise<Trajectory[]> {
   const { model, environment, episodes, concurrency } = options;
@@ -108,7 +128,7 @@ export async function collectTrajectories<Task>(options: CollectOptions<Task>): 
   const signal = AbortSignal.any(
     options.signal === undefined ? [failing.signal] : [failing.signal, options.signal],
   );
-  setMaxListeners(0, signal); // as many listen as episodes run
+  setMaxListeners(0, signal); // one listener per running episode
   const atOnce = Math.min(concurrency ?? episodes.length, episodes.length);
   const patience = environment.usage === undefined ? Number.POSITIVE_INFINITY : servicePatience;
   const batches = new Batches(model, atOnce, options.patience ?? patience, signal);
@@ -143,7 +163,7 @@ export async function collectTrajectories<Task>(options: CollectOptions<Task>): 
   return trajectories;
 }
 
-/** One episode, whose texts stand in a batch at `place`. */
+/** Plays one episode; `place` is its position within a batch. */
 async function play<Task>(
   request: EpisodeRequest<Task>,
   place: number,
@@ -217,10 +237,10 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
     const conversation = policyConversation(model, episode.observation, environment.actionFormat);
     return { ...run, episode, opening: episode.observation.messages, conversation };
   } catch (error) {
-    // Also one that is there only when nobody waits for it any more.
+    // The episode may start after a timeout or stop; it is then closed.
     void starting?.then((episode) => episode.close()).catch(() => undefined);
     throwIfAborted(signal);
-    // A model that cannot play in this action format, say: every episode would end so.
+    // For example a model that does not support this action format: every episode would fail.
     if (isBudgetSpent(error) || (error instanceof NlacError && error.code === "ERR_CONFIG")) throw error;
     const failed = { ...run, conversation: model.conversation([{ role: "user", content: "" }]) };
     fail(failed, error);
@@ -228,7 +248,10 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
   }
 }
 
-/** What an episode that is over cannot do any more is no fault of it. One that hangs does not keep a call from stopping. */
+/**
+ * Closes an episode. Errors after the episode has ended are ignored, and one that hangs does not
+ * keep a call from stopping.
+ */
 async function close<Task>(episode: Episode | undefined, options: PlayOptions<Task>): Promise<void> {
   if (episode === undefined) return;
   const { stepTimeout = closingPatience, signal } = options;
@@ -261,7 +284,7 @@ async function act<Task>(
   };
   run.turns.push(turn);
 
-  // The environment reads what follows the reasoning. Reasoning that was cut off is no action.
+  // The environment reads the text after the reasoning. Truncated reasoning is not an action.
   const said = state.withoutReasoning(generation).length === 0 ? "" : withoutThought(generation.text);
   const parsed = parseAction(said, environment.actionFormat);
   if (parsed.ok) {
@@ -293,19 +316,25 @@ async function act<Task>(
   try {
     run.conversation.append(...turn.observation);
   } catch (error) {
-    // The template refuses the environment's messages: that is this episode's fault, not the run's.
+    // If the template rejects the environment's messages, only this episode fails, not the run.
     fail(run, error);
   }
 }
 
-/** An environment may be anybody's; what is recorded of it must be fit for that. Throws ERR_ENVIRONMENT. */
+/**
+ * Checks a step of an environment, which may be user code, before it is recorded. Throws
+ * ERR_ENVIRONMENT.
+ */
 function checked(result: StepResult): StepResult {
   if (!Number.isFinite(result?.reward))
-    throw new NlacError("ERR_ENVIRONMENT", "A step must give a finite reward and a list of messages.");
+    throw new NlacError(
+      "ERR_ENVIRONMENT",
+      "A step must have a finite reward and a list of messages as its observation.",
+    );
   if (typeof result.terminated !== "boolean" || typeof result.truncated !== "boolean")
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      "A step must say by two booleans how the episode stands: terminated (the task has ended) and truncated (a limit cut it).",
+      "A step must have two booleans: terminated (the task has ended) and truncated (a limit cut it short).",
     );
   checkMessages(result.observation);
   const info = result.info ?? {};
@@ -315,7 +344,7 @@ function checked(result: StepResult): StepResult {
 
 const roles: readonly unknown[] = ["system", "user", "assistant", "tool"] satisfies Message["role"][];
 
-/** Throws ERR_ENVIRONMENT, naming the first that is no message. */
+/** Throws ERR_ENVIRONMENT that names the first invalid message. */
 function checkMessages(messages: unknown): void {
   if (!Array.isArray(messages))
     throw new NlacError("ERR_ENVIRONMENT", "An observation must be a list of messages.");
@@ -323,7 +352,7 @@ function checkMessages(messages: unknown): void {
     if (roles.includes(message?.role) && typeof message.content === "string") continue;
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      `Message ${i + 1} of an observation must have a role and a text as its content, not ${JSON.stringify(message)}.`,
+      `Message ${i + 1} of an observation must have a role and a string as its content, not ${JSON.stringify(message)}.`,
     );
   }
 }
@@ -333,13 +362,13 @@ function turnsPlayed<Task>({ request, turns }: Pick<Running<Task>, "request" | "
 }
 
 /**
- * What an episode that its environment did not end, after rewards of `total`, still costs. Where
- * turns can cost, it counts with the low end of its rewards: to outgrow the context, or to write
- * what nobody can read, must never be cheaper than to lose. The episode's reward has it always, for
- * by that episodes are compared (evaluation, GRPO's groups, RFT's successes). A turn's reward has
- * it only where the episode terminated, by unreadable actions or by a rule. At a truncation it is
- * no reward of any turn: the future is bootstrapped there, and its cost with it. What the
- * environment itself ended or cut costs what it says.
+ * Cost of an episode that its environment did not end, after rewards of `total`. If rewards can be
+ * negative, such an episode counts with the lowest possible reward: outgrowing the context or
+ * generating unreadable actions must not be cheaper than losing. The cost is always part of the
+ * episode's reward, by which episodes are compared (evaluation, GRPO's groups, RFT's successes). It
+ * is part of a turn's reward only if the episode terminated, by unreadable actions or by a rule. At
+ * a truncation it is not: the future, including its cost, is bootstrapped there. An episode that
+ * the environment itself ended or truncated has no extra cost.
  */
 export function costOfLeaving(
   { rewardRange: [low] = [0, 1] }: Pick<Environment, "rewardRange">,
@@ -355,8 +384,8 @@ function cutShort<Task>(
   environment: Environment<Task>,
 ): void {
   const { actionFormat, singleStep = actionFormat === "solution", turnLimitEnds = singleStep } = environment;
-  // Three unreadable actions are the agent's own doing: to bootstrap from there would make them
-  // worth a future.
+  // Unreadable actions are the agent's own doing: bootstrapping from there would give them the
+  // value of a future.
   const terminated = outcome === "malformed" || (outcome === "turn-limit" && turnLimitEnds);
   finish(run, outcome, terminated);
   const total = run.turns.reduce((sum, { reward }) => sum + reward, run.request.from?.reward ?? 0);
@@ -366,7 +395,7 @@ function cutShort<Task>(
   else run.unplayed += cost;
 }
 
-/** Ends an episode; its last turn says how. */
+/** Ends an episode; its last turn records how. */
 function finish(run: { turns: Turn[]; outcome?: Outcome }, outcome: Outcome, terminated: boolean): void {
   run.outcome = outcome;
   const last = run.turns.at(-1);

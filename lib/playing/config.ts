@@ -1,32 +1,36 @@
-/** Fields of the methods' configurations that say how the policy acts. "Paper" is NLAC's. */
+/** Configuration fields on how the policy acts, shared by the methods. "Paper" is NLAC's. */
 
 import { z } from "zod";
 
 const count = z.int().min(1);
 
 export const actingConfig = z.strictObject({
-  /** Softmax temperature at which actions are written. Paper: not given. */
+  /** Softmax temperature at which actions are sampled. Default 1. Paper: not given. */
   actionTemperature: z.number().min(0).default(1),
-  /** Longest prompt of the policy, tokens. Paper: 8192. */
+  /** Longest prompt of the policy, in tokens. Default and paper: 8192. */
   maxPromptTokens: count.default(8192),
-  /** Longest action, tokens. Paper: 24,576 for any response. */
+  /** Longest action, in tokens. Default 24,576. Paper: 24,576 for any response. */
   maxActionTokens: count.default(24_576),
 });
 
-/** Of methods that imitate actions: they may be held to a form. */
+/** For methods that imitate actions, which may be constrained. */
 export const imitatedConfig = z.strictObject({
   ...actingConfig.shape,
-  /** Holds actions of the format "tool" to their form and their tools' schemas. Default false. Paper: not mentioned. */
+  /**
+   * Constrains actions of the format "tool" to the form and the tools' schemas. Default false.
+   * Paper: not mentioned.
+   */
   constrainActions: z.boolean().default(false),
 });
 
 /**
- * Of methods whose loss takes every token for the policy's own choice. A token that was drawn while others were masked is none:
- * where a single token was left nothing was chosen, and the loss would still push it up or down.
+ * For methods whose loss treats every token as the policy's choice. A token sampled under a mask is
+ * not: where the mask left only one token, nothing was chosen, yet the loss would change its
+ * probability.
  */
 export const sampledConfig = z.strictObject({
   ...actingConfig.shape,
-  /** Must be false: the loss takes every token for the policy's own choice. Paper: not mentioned. */
+  /** Must be false: the loss treats every token as the policy's choice. Paper: not mentioned. */
   constrainActions: z
     .boolean()
     .refine((held) => !held, {

@@ -1,4 +1,4 @@
-/** Success of a policy on an environment, and its other figures. */
+/** Evaluates a policy on an environment: its success rate and other statistics. */
 
 import { NlacError } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
@@ -12,23 +12,23 @@ import { collectTrajectories } from "./collect.ts";
 export interface EvaluateOptions<Task> {
   model: Player;
   environment: Environment<Task>;
-  /** One an episode; a task may stand here more than once, and is then played with other seeds. */
+  /** One per episode. A task that occurs more than once is played with different seeds. */
   tasks: readonly Task[];
-  /** Up to which k pass^k is told; default 1, the success rate. */
+  /** Largest k of pass^k; default 1, the success rate. */
   trials?: number;
   seed: number;
   /** Most episodes at once. */
   concurrency: number;
   maxActionTokens: number;
   maxPromptTokens: number;
-  /** 0 is greedy. */
+  /** Softmax temperature of the actions; 0 is greedy. */
   temperature: number;
   weights?: WeightSet;
-  /** See `CollectOptions`; a service does not look at it. */
+  /** See `CollectOptions`; ignored by a service. */
   constrainActions?: boolean;
-  /** Milliseconds that the environment may take to answer. Default: no limit. */
+  /** Timeout of the environment, in milliseconds. Default: none. */
   stepTimeout?: number;
-  /** Episodes of the same evaluation that were played before, and are not played again. */
+  /** Episodes already played in this evaluation; they are not played again. */
   played?: readonly EpisodeFigures[];
   signal?: AbortSignal;
   onProgress?: (finished: number, total: number, tokens: number) => void;
@@ -37,15 +37,15 @@ export interface EvaluateOptions<Task> {
 }
 
 export interface Evaluation extends Figures {
-  /** The episodes that were played now. */
+  /** The episodes played by this call. */
   trajectories: Trajectory[];
 }
 
 /**
- * Plays an episode on each task.
+ * Plays one episode per task.
  *
- * @throws NlacError ERR_CONFIG for a played episode of another task or seed; ERR_ABORTED, and `onEpisode` has been given
- *   what was over; what `collectTrajectories` throws
+ * @throws NlacError ERR_CONFIG for a `played` episode of another task or seed; ERR_ABORTED, after
+ *   `onEpisode` was called with the finished episodes; what `collectTrajectories` throws
  */
 export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Evaluation> {
   const { environment, tasks, seed, played = [], onProgress } = options;
@@ -53,7 +53,7 @@ export async function evaluate<Task>(options: EvaluateOptions<Task>): Promise<Ev
     const asked = tasks[id];
     const same = asked !== undefined && environment.taskId(asked) === task;
     if (!same || episodeSeed !== derivedSeed(seed, streams.episode, id))
-      throw new NlacError("ERR_CONFIG", `Episode ${id} (${task}) was played in another evaluation.`);
+      throw new NlacError("ERR_CONFIG", `Episode ${id} (${task}) belongs to another evaluation.`);
   }
   const known = new Set(played.map(({ id }) => id));
   const episodes = tasks.map((task, id) => ({ id, task })).filter(({ id }) => !known.has(id));

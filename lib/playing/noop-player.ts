@@ -1,4 +1,7 @@
-/** The agent that does nothing, turn after turn, as its environment says: the floor that a policy must beat. */
+/**
+ * An agent that repeats its environment's idle action every turn: the floor that a policy must
+ * beat.
+ */
 
 import { NlacError } from "../base/errors.ts";
 import { type Environment, nothingUsed } from "../contract/environment.ts";
@@ -6,7 +9,7 @@ import { actionText } from "../prompts/policy.ts";
 import type { Player } from "./batches.ts";
 import { servicePlayer } from "./service-player.ts";
 
-/** @throws NlacError ERR_CONFIG for an environment that does not say what doing nothing is */
+/** @throws NlacError ERR_CONFIG for an environment without an idle action */
 export function noopPlayer({
   name,
   idle,
@@ -15,7 +18,7 @@ export function noopPlayer({
   if (idle === undefined)
     throw new NlacError(
       "ERR_CONFIG",
-      `${name} does not say what an agent does that does nothing: give it an "idle" action.`,
+      `${name} has no "idle" action, so it cannot be played by the agent that does nothing.`,
     );
   const isCall = actionFormat === "call" && idle.tool !== undefined;
   const action = { thought: "I do nothing.", ...idle };

@@ -1,6 +1,7 @@
 /**
- * A chat service that plays. What plays works on conversations of ids, a service on messages: here an id is a byte or one
- * of a few control tokens, so that the messages are read back from a conversation exactly as they were put in.
+ * Plays episodes with a chat service. Players work on conversations of ids, services on messages.
+ * So here an id is a byte or one of a few control tokens, from which the original messages are
+ * recovered exactly.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -14,11 +15,16 @@ import { Tokenizer } from "../tokens/tokenizer.ts";
 import type { Player } from "./batches.ts";
 
 const roles = ["system", "user", "assistant", "tool"] as const;
-/** Ids of the control tokens: the opening of each role's message, and the end of any. */
+/**
+ * Ids of the control tokens: one per role that opens its message, and one that ends any message.
+ */
 const firstRole = 256;
 const endOfMessage = firstRole + roles.length;
 
-/** Tools are described in the first message: every model reads the same prompt, whatever its service can do. */
+/**
+ * Tools are described in the first message, so that every model reads the same prompt whatever its
+ * service supports.
+ */
 const template =
   "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}" +
   "{% for call in message.tool_calls or [] %}\n<tool_call>" +
@@ -29,8 +35,8 @@ const template =
   "{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
 /**
- * `service` as a player. Its ids are bytes, so a limit of a prompt in tokens is one in bytes; its context has no limit that
- * is known here. What it writes has no log probabilities: they are NaN.
+ * Returns `service` as a player. Its ids are bytes, so a prompt limit in tokens is one in bytes.
+ * Its context length is unknown and treated as unlimited. Log probabilities are NaN.
  */
 export function servicePlayer(service: ChatService): Player {
   const tokenizer = new Tokenizer({
@@ -72,7 +78,7 @@ export function servicePlayer(service: ChatService): Player {
   };
 }
 
-/** The messages that a prompt was made of; the opening of the reply is none. */
+/** The messages that a prompt was made of, without the generation prompt. */
 function messagesOf(ids: readonly number[], tokenizer: Tokenizer): Message[] {
   const messages: Message[] = [];
   for (let start = 0; start < ids.length; ) {

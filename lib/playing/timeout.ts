@@ -1,16 +1,16 @@
-/** Waiting for an environment, but not for ever. */
+/** Waits for an environment, with a timeout. */
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 
 export interface Patience {
-  /** Milliseconds that the environment may take. Default: no limit. */
+  /** Timeout of the environment, in milliseconds. Default: none. */
   stepTimeout?: number;
   signal?: AbortSignal;
 }
 
 /**
- * What the environment answers, if it does so before its time is up and before the signal fires. It is not asked at all where
- * the signal has fired already.
+ * Returns what `answer` resolves to, if it does so before the timeout and before the signal fires.
+ * Not called at all if the signal has fired already.
  * @throws NlacError ERR_ENVIRONMENT, ERR_ABORTED; what `answer` throws
  */
 export async function withTimeout<T>(

@@ -1,13 +1,14 @@
 /**
- * The Bellman backup in words: the target model sees what the action led to, says what may follow from there
- * (the bootstrapped future), and joins both into the evaluation that the critic should have given.
+ * Prompts of the Bellman backup in words: the target model sees the result of the action, predicts
+ * what may follow (the bootstrapped future), and joins both into the evaluation that the critic
+ * should have given.
  */
 
 import type { Message } from "../contract/environment.ts";
 import { actionFreeNotes, correctnessForm, optimalityForm } from "./forms.ts";
 import type { ActionFormat } from "./policy.ts";
 
-/** The observation, the reward if there was one, and the request for the bootstrapped future d'. */
+/** The observation, the reward if not 0, and the request for the bootstrapped future d'. */
 export function futureRequest(observation: readonly Message[], reward = 0): string {
   return [
     ...answered(observation, reward),
@@ -16,7 +17,10 @@ export function futureRequest(observation: readonly Message[], reward = 0): stri
   ].join("\n");
 }
 
-/** The request for the target description y, after d'. `withVerdict` is false when only a future is trained (k > 1). */
+/**
+ * The request for the target description y, after d'. `withVerdict` is false if only futures are
+ * trained (k > 1).
+ */
 export function targetRequest(withVerdict: boolean): string {
   return joinRequest(
     "Now judge your latest action again.",
@@ -26,7 +30,7 @@ export function targetRequest(withVerdict: boolean): string {
   );
 }
 
-/** The same without d': the answer alone is joined with what it leads to. */
+/** The request for y without d': the observation is joined with what it leads to. */
 export function observedTargetRequest(
   observation: readonly Message[],
   withVerdict: boolean,
@@ -41,8 +45,8 @@ export function observedTargetRequest(
 }
 
 /**
- * The same at the end of an episode: the outcome stands in the place of a bootstrapped future.
- * @param reward of the whole episode
+ * The request for y at the end of an episode, whose outcome replaces the bootstrapped future.
+ * @param reward total reward of the episode
  */
 export function terminalTargetRequest(
   observation: readonly Message[],
@@ -65,7 +69,10 @@ export function terminalTargetRequest(
   );
 }
 
-/** Single-step tasks: the score of the solution, what it was answered if anything, and the critic's form. */
+/**
+ * Single-step tasks: the score of the solution, the environment's answer if any, and the critic's
+ * form.
+ */
 export function solutionTargetRequest(
   reward: number,
   observation: readonly Message[] = [],
@@ -106,7 +113,7 @@ function joinRequest(opening: string, future: string, withVerdict: boolean): str
   ].join("\n");
 }
 
-/** What the environment answered, as it is quoted to the model. */
+/** The environment's answer as quoted to the model. */
 export function observationText(observation: readonly Message[]): string {
   const text = observation.map((message) => message.content).join("\n");
   return text === "" ? "(no answer)" : text;

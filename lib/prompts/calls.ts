@@ -1,6 +1,6 @@
 /**
- * Reading function calls. A call is one JSON object of a name and arguments; the chat templates that know calls differ in
- * what stands around it, and in what the arguments are called.
+ * Parses function calls: a JSON object with a name and arguments. Chat templates that support calls
+ * differ in the markup around it and in the key of the arguments.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -10,12 +10,12 @@ import { malformed, type Parsed } from "./parsing.ts";
 
 type Call = Required<Pick<Action, "text" | "tool">>;
 
-/** Deepest nesting of a call; deeper ones are refused before they are parsed. */
+/** Deepest nesting of a call; deeper ones are rejected before JSON.parse. */
 const maxDepth = 64;
 
 /**
- * A call that is all of `json`.
- * @param keys what the arguments may be called; in the call that is returned they are "arguments"
+ * Parses `json`, which must be a single call.
+ * @param keys accepted keys of the arguments; the returned call has them as "arguments"
  */
 export function parseCall(json: string, keys: readonly string[] = ["arguments"]): Parsed<Call> {
   const shape = shapeOf(json);
@@ -25,7 +25,7 @@ export function parseCall(json: string, keys: readonly string[] = ["arguments"])
   try {
     value = JSON.parse(json, (key, inner) => {
       if (typeof inner === "number" && !Number.isFinite(inner)) finite = false;
-      // It must stay an ordinary key that no later assignment can act on.
+      // "__proto__" as a key could set a prototype in a later assignment.
       return key === "__proto__" ? undefined : inner;
     });
   } catch {
@@ -51,22 +51,22 @@ export function callAction(name: string, args: Record<string, unknown>, thought?
 }
 
 /**
- * The arguments of an action that is a call, as they were written.
- * @throws NlacError ERR_ENVIRONMENT if its `text` is not the call's JSON
+ * The arguments of a call, as generated.
+ * @throws NlacError ERR_ENVIRONMENT if `text` is not the call's JSON
  */
 export function argumentsText({ text }: Action): string {
   const call = parseCall(text);
   if (!call.ok)
     throw new NlacError(
       "ERR_ENVIRONMENT",
-      `The text of an action that is a call must be its JSON: ${call.reason}.`,
+      `The text of an action with a call must be the call as JSON: ${call.reason}.`,
     );
   const key = shapeOf(call.text).keys.find((known) => known.text === "arguments")!;
   const value = call.text.slice(call.text.indexOf("{", key.end));
   return value.slice(0, shapeOf(value).end);
 }
 
-/** What stands before a call's name, between it and the arguments, and after them. */
+/** The markup before a call's name, between name and arguments, and after the arguments. */
 export interface CallForm {
   before: string;
   between: string;
@@ -76,9 +76,9 @@ export interface CallForm {
 const jsonForm: CallForm = { before: '{"name": "', between: '", "arguments": ', after: "}" };
 
 /**
- * What a text must be that is a call of one of `tools` and nothing else. A schema's title is its tool's name, by which the
- * core refuses it.
- * @throws NlacError ERR_VALUE that names the tool whose schema texts cannot be held to
+ * A grammar of one call of one of `tools`. A schema's title is its tool's name, so that the core's
+ * errors name the tool.
+ * @throws NlacError ERR_VALUE that names the tool whose schema cannot be enforced
  */
 export function callGrammar(tools: readonly ToolSchema[], form: CallForm = jsonForm): Grammar {
   const calls = tools.map(({ name, parameters }): Grammar => {
@@ -95,13 +95,14 @@ export function callGrammar(tools: readonly ToolSchema[], form: CallForm = jsonF
 const opening = "<tool_call>";
 const closing = "</tool_call>";
 const pythonTag = "<|python_tag|>";
-/** A line that opens a JSON object, perhaps after Llama's tag. */
+/** A line that opens a JSON object, with or without Llama's tag. */
 const bareCall = /^[ \t]*(?:<\|python_tag\|>)?[ \t]*(?=\{\s*")/m;
 
 /**
- * A turn of a model that calls functions in the form of its chat template: `<tool_call>{"name", "arguments"}</tool_call>`
- * (Qwen, Hermes, SmolLM3), or a bare `{"name", "parameters"}` (Llama 3). What stands before the call is its thought; a
- * turn without a call is something said.
+ * Parses a turn of a model that calls functions in the form of its chat template:
+ * `<tool_call>{"name", "arguments"}</tool_call>` (Qwen, Hermes, SmolLM3), or a bare `{"name",
+ * "parameters"}` (Llama 3). Text before the call is its thought. A turn without a call is a plain
+ * reply.
  */
 export function parseCallTurn(turn: string): Parsed<{ action: Action }> {
   if (turn.includes(opening) || turn.includes(closing)) {
@@ -141,15 +142,15 @@ function calling(before: string, json: string, after: string): Parsed<{ action: 
 }
 
 interface Shape {
-  /** Deepest nesting of brackets that stand outside of strings. */
+  /** Deepest nesting of brackets outside of strings. */
   depth: number;
-  /** Where the outermost bracket is closed; undefined where it is not. */
+  /** End of the outermost bracket; undefined if it is not closed. */
   end?: number;
-  /** Keys of the outermost object, as they read, and where they stand with their quotes. */
+  /** Keys of the outermost object, decoded, and their positions including quotes. */
   keys: { text: string; start: number; end: number }[];
 }
 
-/** The shape of what may be JSON, up to the closing of the first bracket. Linear in the text whatever it holds. */
+/** Scans possible JSON up to the end of the first bracket. Takes linear time for any input. */
 function shapeOf(text: string): Shape {
   const shape: Shape = { depth: 0, keys: [] };
   let depth = 0;

@@ -1,7 +1,8 @@
 /**
- * For models that think before they answer. A target's thought has seen what came after the action, and a
- * refinement's thought has seen the critique; neither is there when the critic or the policy must produce the
- * same text. A further request rewrites the thought so that it infers what it had read.
+ * Requests to reasoning models. A target's thought has read what came after the action, and a
+ * refinement's thought has read the critique; the critic and the policy must produce the same
+ * completions without either. A further request rewrites the thought so that it infers what it had
+ * read.
  */
 
 import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
@@ -12,7 +13,7 @@ const format = [
   "there, exactly once, with no <think> tags inside and nothing after the closing tag.",
 ].join("\n");
 
-/** After a target evaluation. */
+/** The request after a target evaluation. */
 export function correctedTargetThoughtRequest(): string {
   return [
     "The thought between the <think> tags above probably leans on the answer to your action, on the future or on the",
@@ -26,7 +27,7 @@ export function correctedTargetThoughtRequest(): string {
   ].join("\n");
 }
 
-/** After a refined action. */
+/** The request after a refined action. */
 export function correctedRefinementThoughtRequest(): string {
   return [
     "The thought between the <think> tags above probably starts from the earlier action and from its judgement.",
@@ -56,8 +57,8 @@ export function parseCorrectedThought(text: string): Parsed<{ thought: string }>
 }
 
 /**
- * A reply's thought and the text after it. The last closing tag ends the thought, as chat templates
- * have it.
+ * A reply's thought and the text after it. The last closing tag ends the thought, as in chat
+ * templates.
  */
 export function splitThought(text: string): { thought: string; rest: string } | undefined {
   const end = text.lastIndexOf(thinkClose);
@@ -67,7 +68,7 @@ export function splitThought(text: string): { thought: string; rest: string } | 
   return { thought, rest: text.slice(end + thinkClose.length) };
 }
 
-/** What a reply says after its thought; all of it where there is none. */
+/** A reply without its thought; all of it if it has none. */
 export function withoutThought(text: string): string {
   return splitThought(text)?.rest ?? text;
 }

@@ -1,6 +1,6 @@
 /**
- * The critic: successor and evaluator in one generation (k = 1). It sees (s, a) and nothing that came after.
- * For single-step tasks it judges a solution instead of predicting a future.
+ * Prompts of the critic: successor and evaluator in one generation (k = 1). It sees (s, a) and
+ * nothing after. In single-step tasks it judges a solution instead of predicting a future.
  */
 
 import { correctnessForm } from "./forms.ts";
@@ -12,7 +12,7 @@ export interface Critique extends Verdict {
   future?: string;
 }
 
-/** @param format how a solution is written, for single-step tasks */
+/** @param format form of a solution, for single-step tasks */
 export function criticRequest(singleStep: boolean, format: ActionFormat = "solution"): string {
   if (singleStep) {
     return [

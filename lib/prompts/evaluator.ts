@@ -1,4 +1,7 @@
-/** The evaluator: judges (s, a) from k futures that the successor wrote. Used when k > 1. */
+/**
+ * Prompts of the evaluator, which judges (s, a) from k futures that the successor generated. Used
+ * if k > 1.
+ */
 
 import { type Parsed, parseVerdict, sections, type Verdict } from "./parsing.ts";
 

@@ -1,4 +1,4 @@
-/** Parts of a form that more than one request shows. */
+/** Parts of a form that several requests share. */
 
 import type { ActionFormat } from "./policy.ts";
 
@@ -14,7 +14,7 @@ export const actionFreeNotes = [
   "3. Stop after the judgement.",
 ].join("\n");
 
-/** A verdict on a solution; only one that is to be given in a box can fail for the want of it. */
+/** The form of a verdict on a solution. Only a boxed solution can fail for lack of a box. */
 export function correctnessForm(format: ActionFormat): string {
   const verdict = '<"Yes" or "No". After a "No", say where the solution goes wrong.';
   const boxed = " A right value counts as wrong when it is not\ngiven in the form \\boxed{answer}.";

@@ -1,6 +1,6 @@
-/** Reading the sections of a reply: `Tag:` lines and what stands after each. */
+/** Parses the sections of a reply: `Tag:` lines, each with the text after it. */
 
-/** A parsed reply, or the reason it could not be read, written so that a model can act on it. */
+/** A parsed reply, or the reason why parsing failed, worded so that a model can act on it. */
 export type Parsed<T> = ({ ok: true } & T) | { ok: false; reason: string };
 
 export function malformed(reason: string): { ok: false; reason: string } {
@@ -8,8 +8,8 @@ export function malformed(reason: string): { ok: false; reason: string } {
 }
 
 /**
- * Splits `text` at lines that begin with one of `tags` followed by a colon. Strict: every tag exactly once,
- * in the given order, nothing but white space before the first, no empty section.
+ * Splits `text` at lines that begin with one of `tags` followed by a colon. Strict: every tag
+ * exactly once, in the given order, nothing but white space before the first, no empty section.
  */
 export function sections<Tag extends string>(
   text: string,
@@ -40,11 +40,14 @@ export function sections<Tag extends string>(
 export interface Verdict {
   /** True for Yes. */
   yes: boolean;
-  /** What follows a No: one sentence that says how to do better. Empty for a Yes. */
+  /** One sentence after a No on how to do better. Empty for a Yes. */
   advice: string;
 }
 
-/** "Yes", or "No" and a sentence. A No without a reason is malformed: it gives the refiner nothing. */
+/**
+ * Parses "Yes", or "No" and a sentence. A No without a reason is malformed, because the refiner
+ * could not use it.
+ */
 export function parseVerdict(body: string): Parsed<Verdict> {
   const match = /^["'*]*(yes|no)\b["'*]*[\s.,:;–—-]*/i.exec(body);
   if (match === null) return malformed('the verdict must begin with "Yes" or "No"');

@@ -1,7 +1,7 @@
 /**
- * The acting prompt (ReAct: Yao et al., 2022): the task's own messages and, at the end of the system message,
- * how an action is to be written. The refiner asks for the same form, so that a refined action is a possible
- * output of the policy, token for token.
+ * The acting prompt (ReAct: Yao et al., 2022): the task's own messages, with the form of an action
+ * at the end of the system message. The refiner requests the same form, so that a refined action is
+ * a possible output of the policy, token for token.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -14,10 +14,10 @@ import { malformed, type Parsed, sections } from "./parsing.ts";
 
 export type ActionFormat = Environment["actionFormat"];
 
-/** What stands for the action in the form. */
+/** Stands for the action in the form. */
 const placeholder = "What you say or do, on one line.";
 
-/** How an action is written; shared by the policy and the refiner. */
+/** The form of an action, shared by the policy and the refiner. */
 export function actionFormatText(format: ActionFormat): string {
   switch (format) {
     case "text":
@@ -44,13 +44,16 @@ export function actionFormatText(format: ActionFormat): string {
   }
 }
 
-/** A line that holds no colon, so that it cannot be taken for a part of the form, and begins with no white space. */
+/**
+ * A line without a colon, so that it is not mistaken for part of the form, and without leading
+ * white space.
+ */
 const thoughtLine =
   "[^\\t-\\r :\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff][^\\t-\\r:\\u2028\\u2029]*";
 
 /**
- * What an action must be to be read, and to be a call that fits its tool's schema; of the format "tool" alone, the others say
- * what they like.
+ * Grammar of an action that can be parsed and whose call fits its tool's schema. Only for the
+ * format "tool"; the other formats are free text.
  */
 export function actionGrammar(tools: readonly ToolSchema[], format: ActionFormat): Grammar | undefined {
   if (format !== "tool" || tools.length === 0) return undefined;
@@ -64,7 +67,7 @@ export function actionGrammar(tools: readonly ToolSchema[], format: ActionFormat
   };
 }
 
-/** The messages an episode starts with. */
+/** The first messages of an episode. */
 export function policyMessages({ messages, tools }: Observation, format: ActionFormat): Message[] {
   const form =
     format === "solution"
@@ -78,7 +81,7 @@ export function policyMessages({ messages, tools }: Observation, format: ActionF
   return [{ role: "system", content: instructions }, ...messages];
 }
 
-/** The tools in words, for a policy that does not call them in the form of its chat template. */
+/** The tools in words, for policies that do not use the chat template's form of calls. */
 function toolsText(tools: readonly ToolSchema[]): string {
   return [
     "You can take these actions, each given with the JSON Schema of its arguments:",
@@ -87,10 +90,11 @@ function toolsText(tools: readonly ToolSchema[]): string {
 }
 
 /**
- * Opens the policy's conversation. The chat template describes the tools, except in the format "tool": it would tell of
- * another form of calls.
+ * Opens the policy's conversation. The chat template describes the tools, except in the format
+ * "tool", whose form of calls differs from the template's.
  *
- * @throws NlacError ERR_CONFIG where the template knows no calls, or writes them in a form that is not read
+ * @throws NlacError ERR_CONFIG if the template does not support calls, or uses a form that cannot
+ *   be parsed
  */
 export function policyConversation(
   model: Pick<LanguageModel, "conversation">,
@@ -105,13 +109,13 @@ export function policyConversation(
   if (!parseCallTurn(text).ok)
     throw new NlacError(
       "ERR_CONFIG",
-      `The model's chat template writes calls in a form that is not read here: ${JSON.stringify(text)}. Let the ` +
-        'environment ask for the action format "tool" instead.',
+      `The model's chat template writes calls in a form that nlac does not parse: ${JSON.stringify(text)}. Use the ` +
+        'action format "tool" in the environment instead.',
     );
   return conversation;
 }
 
-/** What an agent is told whose action could not be read. */
+/** The message to an agent whose action could not be parsed. */
 export function unreadableMessage(reason: string, format: ActionFormat): Message {
   return {
     role: "user",
@@ -119,20 +123,20 @@ export function unreadableMessage(reason: string, format: ActionFormat): Message
   };
 }
 
-/** The one line a person would read as the action, for logs. */
+/** The action in one readable line, for logs. */
 export function actionSummary(action: Action): string {
   return action.tool === undefined
     ? action.text
     : `${action.tool.name}(${JSON.stringify(action.tool.arguments)})`;
 }
 
-/** An action in the form that `parseAction` reads; of the format "call", one that says something. */
+/** An action in the form that `parseAction` reads; in the format "call", a plain reply. */
 export function actionText(action: Action, format: ActionFormat): string {
   if (format === "solution" || format === "call") return action.text;
   return `Thought:\n${action.thought ?? ""}\nAction:\n${action.text}`;
 }
 
-/** The ids of an action as the policy would write it next in `conversation`. */
+/** The ids of an action as the policy would generate it next in `conversation`. */
 export function actionTokens(
   model: Pick<LanguageModel, "encode">,
   conversation: Conversation,
@@ -156,7 +160,7 @@ export function parseAction(text: string, format: ActionFormat): Parsed<{ action
   const body = parts.sections.Action;
   if (format === "text") {
     if (body.includes("\n")) return malformed('what stands after "Action:" must be a single line');
-    // A small model copies the form instead of filling it in.
+    // Small models copy the form instead of filling it in.
     if (body.replace(/^<(.*)>$/, "$1") === placeholder)
       return malformed('what stands after "Action:" must be an action, not the form\'s own words');
     return { ok: true, action: { text: body, thought } };

@@ -1,4 +1,4 @@
-/** The refiner: a better action in place of the latest one, given its critique. */
+/** Prompts of the refiner, which improves the latest action given its critique. */
 
 import { type ActionFormat, actionFormatText } from "./policy.ts";
 

@@ -1,8 +1,10 @@
-/** The successor: what may happen after (s, a), as a short description. Used alone when k > 1. */
+/**
+ * Prompts of the successor, which describes what may happen after (s, a). Used on its own if k > 1.
+ */
 
 import { malformed, type Parsed } from "./parsing.ts";
 
-/** Asked after the action, before its result is known. */
+/** The request after the action, before its result is known. */
 export function successorRequest(): string {
   return [
     "Picture what follows your last action. Describe one course that events may take from here, as far as the",
@@ -10,7 +12,7 @@ export function successorRequest(): string {
   ].join(" ");
 }
 
-/** Any text that is not empty is a description. */
+/** Any non-empty text is a description. */
 export function parseFuture(text: string): Parsed<{ future: string }> {
   const future = text.trim();
   return future === "" ? malformed("the description of the future is empty") : { ok: true, future };

@@ -1,7 +1,7 @@
 /**
- * The replay buffer: the last `capacity` transitions and a prioritized sampler over them. New transitions
- * get the largest priority that is held, so that each is likely to be trained on once before its own L1
- * decides (Schaul et al., 2016, algorithm 1).
+ * The replay buffer: the last `capacity` transitions and a prioritized sampler over them. A new
+ * transition gets the largest current priority, so that it is likely to be trained on once before
+ * its own L1 sets its priority (Schaul et al., 2016, algorithm 1).
  */
 
 import { join } from "node:path";
@@ -14,16 +14,16 @@ import { mean } from "../statistics/mean.ts";
 import { PrioritizedSampler } from "./sampler.ts";
 
 export interface ReplayBufferOptions {
-  /** Transitions kept; the oldest are overwritten. */
+  /** Number of transitions stored; the oldest are overwritten. */
   capacity: number;
   /** Exponent of the priorities; 0 samples uniformly. */
   priorityExponent: number;
-  /** Exponent of the importance weights; 0 leaves them at 1. */
+  /** Exponent of the importance weights; 0 makes them all 1. */
   importanceExponent: number;
   seed: number;
 }
 
-/** Plain arrays, so that a checkpoint can hold a draw. */
+/** A draw, in plain arrays so that a checkpoint can store it. */
 export const replaySample = z.object({
   indices: z.array(z.int().min(0)),
   /** P(i). */
@@ -34,16 +34,13 @@ export const replaySample = z.object({
 
 export type ReplaySample = z.infer<typeof replaySample>;
 
-/**
- * The least priority of a transition that was drawn: what has nothing to teach now, or no target,
- * may have later.
- */
+/** Least priority of a drawn transition: one with no loss or no target now may have one later. */
 const minPriority = 1e-6;
 
-/** Of a new transition where no other has one. */
+/** Priority of a new transition if no other has one. */
 const firstPriority = 1;
 
-/** What replay.json holds: transitions added so far. */
+/** Content of replay.json: the number of transitions added so far. */
 const savedCounts = z.object({ added: z.int().min(0) });
 
 export class ReplayBuffer {
@@ -62,12 +59,12 @@ export class ReplayBuffer {
     });
   }
 
-  /** Transitions held now. */
+  /** Number of transitions stored. */
   get size(): number {
     return this.#transitions.length;
   }
 
-  /** Whether there is anything to draw. */
+  /** Whether any transition can be drawn. */
   get drawable(): boolean {
     return this.#sampler.total() > 0;
   }
@@ -78,9 +75,9 @@ export class ReplayBuffer {
     this.#sampler.set(indices, new Float32Array(indices.length).fill(priority));
   }
 
-  /** Draws `count` indices with replacement. Throws ERR_EMPTY when there is nothing to draw from. */
+  /** Draws `count` indices with replacement. Throws ERR_EMPTY if no transition can be drawn. */
   sample(count: number): ReplaySample {
-    if (this.size === 0) throw new NlacError("ERR_EMPTY", "The replay buffer holds no transition yet.");
+    if (this.size === 0) throw new NlacError("ERR_EMPTY", "The replay buffer has no transition to draw.");
     const { indices, probabilities, weights } = this.#sampler.sample(count);
     return {
       indices: Array.from(indices),
@@ -89,7 +86,7 @@ export class ReplayBuffer {
     };
   }
 
-  /** Transitions of the episodes before number `episode` stay stored, and are not drawn any more. */
+  /** Excludes the transitions of episodes before number `episode` from draws; they stay stored. */
   retire(episode: number): void {
     const old = this.#transitions.flatMap(({ trajectory }, i) => (trajectory < episode ? [i] : []));
     if (old.length > 0) this.#sampler.set(Int32Array.from(old), new Float32Array(old.length));
@@ -105,8 +102,8 @@ export class ReplayBuffer {
   }
 
   /**
-   * Of a transition that was drawn; 0 is the least there is. Throws ERR_PRIORITY for a priority
-   * that is NaN, infinite or negative.
+   * Sets the priority of a drawn transition; 0 is raised to the least priority. Throws ERR_PRIORITY
+   * for a priority that is NaN, infinite or negative.
    */
   setPriority(index: number, priority: number): void {
     const least = priority >= 0 ? Math.max(priority, minPriority) : priority;
@@ -118,19 +115,25 @@ export class ReplayBuffer {
     return this.#sampler.get(Int32Array.of(index))[0]!;
   }
 
-  /** What a draw tells of the sampling. `episodes`: of the run so far, to count ages from. */
+  /**
+   * Metrics of a draw. `episodes`: number of the run's episodes so far, from which ages are
+   * computed.
+   */
   metrics({ indices, probabilities, weights }: ReplaySample, episodes: number): Record<string, number> {
     const ages = this.get(indices).map(({ trajectory }) => episodes - 1 - trajectory);
     return {
       "replay/size": this.size,
-      // exp of the entropy of P, whose mean -log over draws is an estimate of it.
+      // exp of the entropy of P, estimated as the mean of -log P over draws.
       "replay/effective": Math.exp(mean(probabilities.map((probability) => -Math.log(probability)))),
       "replay/age": mean(ages),
       "replay/weight": mean(weights),
     };
   }
 
-  /** Writes the priorities into `directory`; the transitions themselves are the run's episodes. Throws ERR_IO. */
+  /**
+   * Writes the priorities to `directory`; the transitions are restored from the run's episodes.
+   * Throws ERR_IO.
+   */
   save(directory: string): void {
     this.#sampler.save(join(directory, "sampler.bin"));
     const counts: z.infer<typeof savedCounts> = { added: this.#added };
@@ -138,8 +141,8 @@ export class ReplayBuffer {
   }
 
   /**
-   * Puts back into an empty buffer what `save` wrote, given the transitions of all episodes so far: read one at a
-   * time, and the last `capacity` of them kept. Throws ERR_CHECKPOINT, ERR_IO.
+   * Restores into an empty buffer what `save` wrote, given the transitions of all episodes so far.
+   * They are read one at a time, and the last `capacity` are stored. Throws ERR_CHECKPOINT, ERR_IO.
    */
   restore(directory: string, transitions: Iterable<Transition>): void {
     const saved = readJson(join(directory, "replay.json"), savedCounts, "ERR_CHECKPOINT");
@@ -147,7 +150,7 @@ export class ReplayBuffer {
     if (saved.added !== this.#added) {
       throw new NlacError(
         "ERR_CHECKPOINT",
-        `${directory} counts ${saved.added} transitions, the run's episodes hold ${this.#added}.`,
+        `${directory} counts ${saved.added} transitions, but the run's episodes have ${this.#added}.`,
       );
     }
     this.#sampler.load(join(directory, "sampler.bin"));
@@ -157,7 +160,7 @@ export class ReplayBuffer {
     this.#sampler.dispose();
   }
 
-  /** Where it was put: in the place of the oldest once the buffer is full. */
+  /** Stores a transition and returns its index; a full buffer overwrites the oldest. */
   #store(transition: Transition): number {
     const index = this.#added++ % this.capacity;
     this.#transitions[index] = transition;

@@ -1,7 +1,8 @@
 /**
- * Prioritized sampling over native memory: index i is drawn with probability p_i^alpha / Σ p_j^alpha (Schaul et
- * al., 2016, "Prioritized Experience Replay", equation 1). Calls take microseconds and are synchronous. With
- * typed arrays given, and arrays to write `into`, they make no new ones.
+ * Prioritized sampling over native memory: index i is drawn with probability p_i^alpha / Σ
+ * p_j^alpha (Schaul et al., 2016, "Prioritized Experience Replay", equation 1). Calls take
+ * microseconds and are synchronous. Given typed arrays, and arrays to write `into`, they allocate
+ * none.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -13,48 +14,66 @@ import { loadAddon } from "../native/load.ts";
 export interface SamplerOptions {
   /** Indices are 0 … capacity - 1. At most 2^27. */
   capacity: number;
-  /** Exponent of the priorities, at least 0; 0 draws uniformly. Default 0.1, the paper's. */
+  /** Exponent of the priorities, at least 0; 0 samples uniformly. Default 0.1, the paper's. */
   alpha?: number | undefined;
-  /** Exponent of the importance weights, in [0, 1]; 0 leaves them at 1. The largest that draws may ask for. Default 0. */
+  /**
+   * Exponent of the importance weights in [0, 1], and the upper bound of a draw's own `beta`; 0
+   * makes all weights 1. Default 0.
+   */
   beta?: number | undefined;
-  /** Draw number d is a function of the seed, d and the priorities alone. Default 0. */
+  /** Draw number d is a function of only the seed, d and the priorities. Default 0. */
   seed?: number | bigint | undefined;
-  /** "cpu", "cuda" or "cuda:N": where the priorities lie. The draws are the same on each. Default "cpu". */
+  /**
+   * Where the priorities are stored: "cpu", "cuda" or "cuda:N". The draws are the same on each.
+   * Default "cpu".
+   */
   device?: string | undefined;
 }
 
-/** What `sample` draws. Every array holds `count` elements. */
+/** Result of `sample`. Every array has `count` elements. */
 export interface Draws {
   indices: Int32Array;
   /** P(i), not the priority. */
   probabilities: Float32Array;
-  /** (n·P(i))^-beta over the largest such weight, n the number of positive priorities: at most 1. */
+  /**
+   * (n·P(i))^-beta divided by the largest such weight, n the number of positive priorities: at most
+   * 1.
+   */
   weights: Float32Array;
 }
 
 export interface SampleOptions {
-  /** One draw from each of `count` equal parts of the total, which spreads the draws. Default false. */
+  /**
+   * Takes one draw from each of `count` equal parts of the total, which spreads the draws. Default
+   * false.
+   */
   stratified?: boolean | undefined;
-  /** Exponent of these draws' importance weights, from 0 to the sampler's: for one that changes. Default: the sampler's. */
+  /**
+   * Exponent of these draws' importance weights, from 0 to the sampler's, for an annealed exponent.
+   * Default: the sampler's.
+   */
   beta?: number | undefined;
-  /** Arrays to write to, instead of new ones. */
+  /** Arrays to write to instead of new ones. */
   into?: Draws | undefined;
 }
 
 const largestCapacity = 2 ** 27;
 
-/** Every method throws ERR_DISPOSED after `dispose`, and ERR_DEVICE for a fault of its GPU. */
+/** Every method throws ERR_DISPOSED after `dispose`, and ERR_DEVICE if its GPU fails. */
 export class PrioritizedSampler implements Disposable {
   readonly #device: string;
   #native: NativeSampler;
 
-  /** Throws ERR_VALUE for an option out of its range, ERR_DEVICE for a device that is not there. */
+  /** Throws ERR_VALUE for an option out of range, ERR_DEVICE for a device that does not exist. */
   constructor(options: SamplerOptions) {
     this.#device = options.device ?? "cpu";
     this.#native = options instanceof Loaded ? options.native : create(options);
   }
 
-  /** A sampler from a file that `save` wrote, on any device. Throws ERR_IO, ERR_CHECKPOINT, ERR_DEVICE. */
+  /**
+   * Loads a sampler from a file written by `save`, onto any device. Throws ERR_IO, ERR_CHECKPOINT,
+   * ERR_DEVICE.
+   */
   static load(path: string, options: Pick<SamplerOptions, "device"> = {}): PrioritizedSampler {
     checkKeys(options, "The options of load", ["device"], "ERR_VALUE");
     return new PrioritizedSampler(new Loaded(path, options.device ?? "cpu"));
@@ -78,13 +97,13 @@ export class PrioritizedSampler implements Disposable {
   }
 
   /**
-   * Sets priorities, not yet raised to alpha. Of an index given twice, the later priority holds. The sums over them
-   * are brought up to date once, by the next `total`, `min`, `max` or `sample`.
+   * Sets priorities, before the exponent alpha. If an index occurs twice, the later priority
+   * counts. The sums are updated lazily, by the next `total`, `min`, `max` or `sample`.
    *
    * @param indices [n] integers
    * @param priorities [n], rounded to float32
-   * @throws NlacError ERR_SHAPE for different lengths, ERR_INDEX, ERR_PRIORITY for one that is NaN, infinite or
-   *   negative; nothing is set then
+   * @throws NlacError ERR_SHAPE for different lengths, ERR_INDEX, ERR_PRIORITY for one that is NaN,
+   *   infinite or negative; nothing is set then
    */
   set(indices: ArrayLike<number>, priorities: ArrayLike<number>): void {
     const where = toIndices(indices);
@@ -92,7 +111,7 @@ export class PrioritizedSampler implements Disposable {
     callNative(() => this.#native.set(where, values));
   }
 
-  /** Priorities as they were set, 0 where none was. [n] for [n] indices. Throws ERR_INDEX. */
+  /** Priorities as set, 0 for indices never set. [n] for [n] indices. Throws ERR_INDEX. */
   get(indices: ArrayLike<number>): Float32Array {
     const where = toIndices(indices);
     return callNative(() => this.#native.get(where));
@@ -103,14 +122,17 @@ export class PrioritizedSampler implements Disposable {
     return callNative(() => this.#native.total());
   }
 
-  /** The least positive priority held now, as it was set; 0 when none is positive. Its weight is the largest, 1. */
+  /**
+   * The least positive priority, as set; 0 if none is positive. It has the largest importance
+   * weight, 1.
+   */
   min(): number {
     return callNative(() => this.#native.min());
   }
 
   /**
-   * The largest priority held now, as it was set; 0 when none is positive. What is new gets it, so that it is likely
-   * to be drawn once (Schaul et al., 2016, algorithm 1).
+   * The largest priority, as set; 0 if none is positive. New transitions get it, so that each is
+   * likely to be drawn once (Schaul et al., 2016, algorithm 1).
    */
   max(): number {
     return callNative(() => this.#native.max());
@@ -120,7 +142,8 @@ export class PrioritizedSampler implements Disposable {
    * Draws with replacement. An index of priority 0 is never drawn.
    *
    * @param count draws, at least 1
-   * @throws NlacError ERR_EMPTY when no priority is positive, ERR_VALUE, ERR_SHAPE for arrays of another length
+   * @throws NlacError ERR_EMPTY if no priority is positive, ERR_VALUE, ERR_SHAPE for arrays of
+   *   another length
    */
   sample(count: number, options: SampleOptions = {}): Draws {
     checkInteger(count, "count", 1, largestCapacity);
@@ -136,23 +159,27 @@ export class PrioritizedSampler implements Disposable {
       this.#native.sample(count, options.stratified ?? false, indices, probabilities, weights),
     );
     if (beta !== undefined && beta < this.beta) {
-      // A power of the sampler's own weights, whose largest stays 1.
+      // A power of the sampler's weights, so the largest stays 1.
       const power = beta / this.beta;
       for (let i = 0; i < count; i++) weights[i] = weights[i]! ** power;
     }
     return draws;
   }
 
-  /** Writes priorities, options and the count of draws into one checked file, whole or not at all. ERR_IO. */
+  /**
+   * Writes priorities, options and the draw count into one checksummed file, atomically. Throws
+   * ERR_IO.
+   */
   save(path: string): void {
     callNative(() => this.#native.save(path));
   }
 
   /**
-   * Goes on from a file that `save` wrote, with that file's options and random sequence.
+   * Replaces the state by that of a file written by `save`, including its options and random
+   * sequence.
    *
-   * @throws NlacError ERR_IO, ERR_CHECKPOINT for a damaged file or one of another capacity; the sampler is then
-   *   as it was
+   * @throws NlacError ERR_IO, ERR_CHECKPOINT for a damaged file or one of another capacity; the
+   *   sampler is then unchanged
    */
   load(path: string): void {
     const { native } = new Loaded(path, this.#device);
@@ -161,14 +188,14 @@ export class PrioritizedSampler implements Disposable {
       native.dispose();
       throw new NlacError(
         "ERR_CHECKPOINT",
-        `${path} holds a sampler of capacity ${saved}, this one has ${this.capacity}.`,
+        `${path} holds a sampler of capacity ${saved}, but this one has ${this.capacity}.`,
       );
     }
     this.#native.dispose();
     this.#native = native;
   }
 
-  /** Frees the memory. May be called again. */
+  /** Frees the memory. May be called more than once. */
   dispose(): void {
     this.#native.dispose();
   }
@@ -178,7 +205,7 @@ export class PrioritizedSampler implements Disposable {
   }
 }
 
-/** Lets `load` make an object through the constructor that everyone else gives options to. */
+/** Lets `load` construct a sampler from a native handle through the public constructor. */
 class Loaded implements SamplerOptions {
   readonly native: NativeSampler;
   readonly capacity: number;
@@ -200,7 +227,10 @@ function create(options: SamplerOptions): NativeSampler {
   return callNative(() => loadAddon({ device }).createSampler(capacity, alpha, beta, bits, device));
 }
 
-/** Int32Array would turn 0.5 into 0 and 2^32 into 0: such are refused. Bounds are the core's to check. */
+/**
+ * Rejects what Int32Array would change silently: 0.5 becomes 0, 2^32 becomes 0. The core checks
+ * bounds.
+ */
 function toIndices(indices: ArrayLike<number>): Int32Array {
   if (indices instanceof Int32Array) return indices;
   const converted = Int32Array.from(indices);

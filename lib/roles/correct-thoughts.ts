@@ -1,6 +1,6 @@
 /**
- * Models that think before they answer (appendix A): a thought that has read what its reader will not see is
- * rewritten so that it infers it.
+ * Reasoning models (appendix A): thoughts that have read what their reader will not see are
+ * rewritten so that they infer it.
  */
 
 import type { Generation, LanguageModel } from "../model/language-model.ts";
@@ -10,12 +10,12 @@ import { thinkClose, thinkOpen } from "../tokens/reasoning.ts";
 import type { DropCause } from "./drops.ts";
 import { type RoleWriter, user } from "./role-writer.ts";
 
-/** The ids of a text with its thought rewritten, or why there are none. */
+/** The ids of a completion with its thought rewritten, or why there are none. */
 export type Corrected =
   | { tokens: number[]; dropped?: undefined }
   | { tokens?: undefined; dropped: DropCause };
 
-/** Reasoning models: asks for every thought to be rewritten and puts the new one in the old one's place. */
+/** For reasoning models: requests a rewrite of every thought and replaces the original. */
 export async function correctThoughts(
   writer: RoleWriter,
   role: "target" | "refinement",
@@ -27,14 +27,15 @@ export async function correctThoughts(
   const asking = chains.map((chain, i) => {
     const text = texts[i];
     if (text === undefined || splitThought(text.text) === undefined) return undefined;
-    // The request speaks of the thought, which the chat template drops from the history.
+    // The request refers to the thought, which the chat template drops from the history.
     return chain?.fork().replaceLastGeneration(text, { reasoning: "kept" }).append(user(request));
   });
   const corrections = await writer.write("correction", weights, asking);
   return texts.map((text, i): Corrected | undefined => {
     if (text === undefined) return undefined;
     if (splitThought(text.text) === undefined) {
-      // It did not think, so there is nothing to correct; or it was cut off while it thought, and all of it is thought.
+      // Without a thought there is nothing to correct. If generation was cut off in the thought,
+      // all of it is thought.
       const unfinished = text.finishReason === "length" || text.text.includes(thinkOpen);
       return unfinished ? { dropped: "cut_off" } : { tokens: text.tokens };
     }
@@ -46,7 +47,7 @@ export async function correctThoughts(
   });
 }
 
-/** The ids of the tags and of the answer stay as they were written; those between the tags are new. */
+/** Replaces the ids between the tags; those of the tags and of the answer stay as generated. */
 function replaceThought(model: LanguageModel, tokens: readonly number[], thought: string): number[] {
   const contains = (from: number, to: number, tag: string) =>
     model.decode(tokens.slice(from, to)).includes(tag);

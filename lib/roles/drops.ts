@@ -1,21 +1,21 @@
-/** Why a text is not trained on, and how training counts it. */
+/** Why a completion is not trained on, and how training counts it. */
 
 export const dropCauses = [
-  /** The model's context had no room for what was to be read or trained on. */
+  /** The model's context had no room for the prompt or for the training sequence. */
   "context",
-  /** It was as long as the configuration allows, or as the context, and not finished. */
+  /** Truncated at the configured length or the context. */
   "cut_off",
-  /** It could not be read in the form that was asked for. */
+  /** Could not be parsed in the requested form. */
   "unreadable",
-  /** The rewritten thought could not be read. */
+  /** The rewritten thought could not be parsed. */
   "correction",
-  /** Its critique did not say Yes, where approval decides. */
+  /** Its critique did not say Yes, with `refinementsKept: "approved"`. */
   "not_approved",
 ] as const;
 
 export type DropCause = (typeof dropCauses)[number];
 
-/** How many were dropped, in all and by cause. */
+/** How many were dropped, in total and by cause. */
 export function dropMetrics(name: string, texts: readonly { dropped?: DropCause }[]): Record<string, number> {
   const metrics: Record<string, number> = {
     [`${name}/dropped`]: texts.filter(({ dropped }) => dropped !== undefined).length,

@@ -1,7 +1,8 @@
 /**
- * The bootstrapped future d' of the Bellman backup in words (eq. 1), under θ̄: what may follow from s' on. Either it is
- * asked for right after the observation, as the paper's prompts do (appendix A.2); or, as its equation has it, the
- * target policy takes an action a' at s' and the successor foretells d' from (s', a'), as L1 trains it to.
+ * The bootstrapped future d' of the Bellman backup in words (eq. 1), under θ̄: what may follow from
+ * s' on. It is either requested right after the observation, as in the paper's prompts (appendix
+ * A.2); or, as in its equation, the target policy takes an action a' at s' and the successor
+ * predicts d' from (s', a'), as L1 trains it.
  */
 
 import type { Message } from "../contract/environment.ts";
@@ -14,7 +15,7 @@ import type { Conversation } from "../tokens/conversation.ts";
 import type { DropCause } from "./drops.ts";
 import { type RoleWriter, user } from "./role-writer.ts";
 
-/** A text that d' was read from, and d'; without d', why there is none. */
+/** A generation and the d' parsed from it; without d', the cause. */
 export interface Future {
   generation?: Generation;
   text?: string;
@@ -22,9 +23,9 @@ export interface Future {
 }
 
 /**
- * Lets every conversation of (s, a) grow by the observation, the request for d' and d'. Undefined
- * in: undefined out. The conversation of a future that did not fit or could not be read is of no
- * further use.
+ * Extends every conversation of (s, a) by the observation, the request for d', and d'. Undefined
+ * entries stay undefined. If d' did not fit or could not be parsed, do not use its conversation
+ * further.
  */
 export async function bootstrapFutures(
   writer: RoleWriter,

@@ -1,6 +1,6 @@
 /**
- * Policy improvement in words (section 4.2): the policy's own attempt, its critique, and the action that the
- * refiner makes of them. What comes out is what the policy is trained to write at once.
+ * Policy improvement in words (section 4.2): the policy's own attempt, its critique, and the
+ * refiner's action. The policy is trained to generate that action directly.
  */
 
 import type { Action, Message } from "../contract/environment.ts";
@@ -20,40 +20,40 @@ import { type DropCause, dropMetrics } from "./drops.ts";
 import { type RoleWriter, user } from "./role-writer.ts";
 
 export interface Refinement {
-  /** a^r after s; absent when it was dropped. */
+  /** a^r after s; absent if it was dropped. */
   text?: ScoredText;
-  /** a^r, as it was read. */
+  /** a^r, parsed. */
   action?: Action;
   attempt?: Generation;
-  /** ã, as it was read; absent for a stored action, which is not read again. */
+  /** ã, parsed; absent for a stored action, which is not parsed again. */
   attempted?: Action;
-  /** One a round. */
+  /** One per round. */
   critiques: Generation[];
   judgements: Judgement[];
   refinements: Generation[];
   dropped?: DropCause;
-  /** In words, for records. */
+  /** The reason in words, for records. */
   reason?: string;
 }
 
-/** What a critique says. */
+/** Content of a critique. */
 export interface Judgement {
-  /** Undefined when it could not be read. */
+  /** Undefined if it could not be parsed. */
   yes?: boolean;
-  /** The futures that it rests on; none for a single-step task. */
+  /** The futures that it is based on; none for a single-step task. */
   futures: string[];
 }
 
 /**
- * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads (s, a) alone
- * (eq. 3), the refiner the history of attempts and their critiques. With m = 0 the attempt itself
- * is the result; it is judged only where approval decides.
+ * Under θ: ã ~ policy(s), then m times Q ~ critic and a^r ~ refiner. The critic reads only (s, a)
+ * (eq. 3), the refiner the history of attempts and critiques. With m = 0 the attempt is the result,
+ * and it is judged only if approval is required.
  */
 export async function refine(writer: RoleWriter, transitions: readonly Transition[]): Promise<Refinement[]> {
   const { config, actionFormat, model } = writer;
   const parse = (answer: string) => parseAction(answer, actionFormat);
   const results: Refinement[] = transitions.map(() => ({ critiques: [], judgements: [], refinements: [] }));
-  // What the refiner reads, and (s, a) of the latest action, which the critic reads.
+  // The refiner's conversations, and (s, a) of the latest action, which the critic reads.
   let chains: (Conversation | undefined)[] = transitions.map(({ state }) => state.fork());
   if (config.attempt === "fresh") {
     const attempts = await writer.write("attempt", "online", chains);
@@ -122,7 +122,7 @@ export async function refine(writer: RoleWriter, transitions: readonly Transitio
   return results;
 }
 
-/** What training logs of a batch's refinements. */
+/** Training metrics of a batch's refinements. */
 export function refinementMetrics(refinements: readonly Refinement[]): Record<string, number> {
   const kept = refinements.filter(({ text }) => text !== undefined);
   const comparable = kept.filter(({ attempted }) => attempted !== undefined);
@@ -136,13 +136,13 @@ export function refinementMetrics(refinements: readonly Refinement[]): Record<st
   };
 }
 
-/** A critique, and the request that it answers. */
+/** A critique and the request that it answers. */
 interface Critiqued {
   request: Message;
   generation: Generation;
 }
 
-/** Asks for a critique of each (s, a) and notes it in `results`. Undefined where there is none. */
+/** Generates a critique of each (s, a) and adds it to `results`. Undefined entries have none. */
 async function judge(
   writer: RoleWriter,
   acted: readonly (Conversation | undefined)[],
@@ -177,7 +177,7 @@ async function judge(
   });
 }
 
-/** k > 1: k futures of every chain's last action, each from the same point. */
+/** k > 1: generates k futures of every chain's last action, each from the same point. */
 async function sampleFutures(
   writer: RoleWriter,
   chains: readonly (Conversation | undefined)[],
@@ -194,7 +194,7 @@ async function sampleFutures(
   });
 }
 
-/** The chains whose text was written. */
+/** The chains whose completion was generated. */
 function writtenOf(
   chains: readonly (Conversation | undefined)[],
   texts: readonly (Generation | undefined)[],

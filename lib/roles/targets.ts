@@ -1,6 +1,6 @@
 /**
- * The Bellman backup in words (eq. 1): what the critic is trained towards. The target model sees what came of
- * an action, foresees the rest, and joins both into one description.
+ * The Bellman backup in words (eq. 1): the critic's training target. The target model sees the
+ * result of an action, predicts the rest, and joins both into one description.
  */
 
 import type { Transition } from "../episodes/trajectory.ts";
@@ -20,23 +20,23 @@ import { bootstrapFutures } from "./futures.ts";
 import { type RoleWriter, user } from "./role-writer.ts";
 
 export interface Target {
-  /** What L1 trains on; absent when the target was dropped. */
+  /** Training sequence of L1; absent if the target was dropped. */
   text?: DistilledText;
-  /** What d' was read from; absent where the outcome stands in its place. */
+  /** The generation that d' was parsed from; absent if the outcome replaces it. */
   future?: Generation;
   target?: Generation;
   dropped?: DropCause;
 }
 
-/** What training logs of a batch's targets. */
+/** Training metrics of a batch's targets. */
 export function targetMetrics(targets: readonly Target[]): Record<string, number> {
   return dropMetrics("targets", targets);
 }
 
 /**
- * Under θ̄: from (s, a) and what came of it to the target description y. One append-only chain a
- * transition. A truncated episode has no outcome to tell: its last transition is backed up like any
- * other before it, by a future.
+ * Under θ̄: generates the target description y from (s, a) and its observation, in one append-only
+ * conversation per transition. A truncated episode has no outcome: its last transition is backed up
+ * by a future, like the earlier ones.
  */
 export async function writeTargets(
   writer: RoleWriter,
@@ -45,7 +45,7 @@ export async function writeTargets(
   const { model, config, actionFormat, singleStep, rewardRange } = writer;
   const withVerdict = config.futures === 1;
   const chains = transitions.map(({ state, action }) => state.fork().appendGeneration({ tokens: action }));
-  // The student reads (s, a) and the critic's request. Nothing of s' may stand in it.
+  // The student reads (s, a) and the critic's request. It must not contain anything of s'.
   const criticPrompt = user(
     withVerdict || singleStep ? criticRequest(singleStep, actionFormat) : successorRequest(),
   );
@@ -89,7 +89,7 @@ export async function writeTargets(
     if (config.targets === "parsed" && !parsed[i]!.ok)
       return lost(target.finishReason === "length" ? "cut_off" : "unreadable");
     const [student, teacher] = [students[i]!, teachers[i]!];
-    // A thought that was rewritten may be longer than the one that the teacher had room for.
+    // A rewritten thought may be longer than the original, for which the teacher had room.
     if (Math.max(student.length, teacher.length) + response.tokens.length > model.maxPositions)
       return lost("context");
     return { ...written, text: { student, teacher, response: response.tokens } };

@@ -1,8 +1,9 @@
 /**
- * Who plays a person of an environment (a user, an oracle, a judge, a buyer) or an episode itself, and the first who can: a
- * model behind OpenAI's API, or one compatible with it (vLLM, SGLang, llama.cpp, Ollama, `nlac serve`, …). The others are in
- * local.ts and recording.ts; open-service.ts opens any of them. Failures become ERR_SERVICE, so that they end
- * one episode, not a run; a budget that is spent is ERR_BUDGET, and ends the run.
+ * Chat services: an LLM that plays a person in an environment (a user, an oracle, a judge, a
+ * buyer), or the agent. This file has services behind OpenAI's API or a compatible one (vLLM,
+ * SGLang, llama.cpp, Ollama, `nlac serve`, …). local.ts and recording.ts have the others;
+ * open-service.ts opens any of them. Failures become ERR_SERVICE, which ends one episode; a spent
+ * budget is ERR_BUDGET, which ends the run.
  */
 
 import OpenAI from "openai";
@@ -19,31 +20,36 @@ export interface CompletionOptions {
   /** Default: the service's own. */
   temperature?: number;
   /**
-   * Tells one reply from another to the same messages, where a temperature above 0 makes them differ: give the episode's
-   * seed, so that episodes differ and yet repeat. A reply of temperature 0 does not depend on it. Default: none.
+   * Seed of the reply if the temperature is above 0. Pass the episode's seed, so that episodes
+   * differ but are reproducible. Ignored at temperature 0. Default: none.
    */
   seed?: number;
-  /** Called, before the reply is there, where it was cut at its most tokens. */
+  /** Called before the reply is returned, if the reply was truncated at `maxTokens`. */
   onCut?: () => void;
   signal?: AbortSignal;
 }
 
-/** What a reply depends on besides the messages. */
+/** Settings that a reply depends on besides the messages. */
 export type CompletionSettings = Pick<CompletionOptions, "maxTokens" | "temperature">;
 
 export interface ChatService {
   readonly model: string;
-  /** What `complete` takes where its options say nothing. Absent: unknown. */
+  /** Settings that `complete` uses where its options have none. Absent if unknown. */
   readonly defaults?: CompletionSettings;
-  /** The reply's text, never empty. Throws ERR_SERVICE, ERR_BUDGET, and ERR_ABORTED when `signal` fires. */
+  /**
+   * Returns the reply's text, never empty. Throws ERR_SERVICE, ERR_BUDGET, and ERR_ABORTED when
+   * `signal` fires.
+   */
   complete(messages: readonly Message[], options?: CompletionOptions): Promise<string>;
-  /** What it was asked so far: attempts that failed or were given up too, as far as it is known what they took. */
+  /**
+   * Usage so far, including attempts that failed or were given up as far as their usage is known.
+   */
   usage(): Usage;
-  /** Gives back what it holds; a request after that throws ERR_DISPOSED. Absent: it holds nothing. */
+  /** Frees resources; later requests throw ERR_DISPOSED. Absent if there are none. */
   close?(): Promise<void>;
 }
 
-/** US dollars for a million tokens of prompts and of replies. */
+/** US dollars per million tokens of prompts and of replies. */
 export interface Price {
   prompt: number;
   completion: number;
@@ -58,26 +64,31 @@ export interface ServiceOptions {
   apiKey?: string;
   /** Sampling temperature. Default 0. */
   temperature?: number;
-  /** Most tokens of an answer; one that is longer is cut, and is an answer all the same. Default 512. */
+  /** Most tokens of a reply; a longer one is truncated but still used. Default 512. */
   maxTokens?: number;
-  /** Milliseconds that a whole answer may take, from when the request is sent. Default 30,000. */
+  /**
+   * Timeout for a complete reply, in milliseconds from when the request is sent. Default 30,000.
+   */
   timeout?: number;
   /**
-   * Further attempts after connection faults, timeouts, answers that are cut off or no answers, 408, 409, 429 and 5xx, with
-   * growing pauses. Default 10, half a minute in all.
+   * Retries after connection errors, timeouts, incomplete or missing replies, 408, 409, 429 and
+   * 5xx, with growing pauses. Default 10, half a minute in all.
    */
   maxRetries?: number;
-  /** Most requests under way at once; others wait, and go in the order in which they came. Default 64. */
+  /** Most concurrent requests; others wait in order of arrival. Default 64. */
   concurrency?: number;
-  /** When it is spent, nothing more is asked: ERR_BUDGET. Requests that are under way then may go beyond it. Default: none. */
+  /**
+   * Once it is spent, further requests throw ERR_BUDGET. Requests in flight at that time may exceed
+   * it. Default: none.
+   */
   budget?: Budget;
-  /** US dollars for a million tokens. Without it `usage().cost` is 0. */
+  /** US dollars per million tokens. Without it `usage().cost` is 0. */
   price?: Price;
   /** Replaces `fetch`, for tests and proxies. */
   fetch?: typeof fetch;
 }
 
-/** Milliseconds: what a timer can wait. */
+/** The longest delay of a timer, in milliseconds. */
 const maxTimeoutMs = 2 ** 31 - 1;
 
 const optionsSchema = z.strictObject({
@@ -98,7 +109,7 @@ const optionsSchema = z.strictObject({
   fetch: z.custom<typeof fetch>((value) => typeof value === "function").default(() => fetch),
 });
 
-/** Opens a service; no request is made yet. Throws ERR_CONFIG for options that do not validate. */
+/** Creates a service without sending a request. Throws ERR_CONFIG for invalid options. */
 export function chatService(options: ServiceOptions): ChatService {
   const { model, price, budget, timeout, maxRetries, fetch, ...given } = checkConfig(optionsSchema, options);
   const baseURL = given.baseURL ?? process.env.OPENAI_BASE_URL;
@@ -106,11 +117,11 @@ export function chatService(options: ServiceOptions): ChatService {
   if (apiKey === undefined) {
     throw new NlacError(
       "ERR_CONFIG",
-      "A service needs an apiKey or $OPENAI_API_KEY, or else the baseURL of a server.",
+      "A service needs an apiKey or $OPENAI_API_KEY, or the baseURL of a server that needs no key.",
     );
   }
   if (budget.cost !== undefined && options.price === undefined)
-    throw new NlacError("ERR_CONFIG", "A budget of money needs the price of tokens.");
+    throw new NlacError("ERR_CONFIG", "A budget in US dollars needs the price of tokens.");
   const defaults = { maxTokens: given.maxTokens, temperature: given.temperature };
   const used = { requests: 0, promptTokens: 0, completionTokens: 0 };
   const usage = () => ({
@@ -121,13 +132,14 @@ export function chatService(options: ServiceOptions): ChatService {
   const client = new OpenAI({
     apiKey,
     ...(baseURL === undefined ? {} : { baseURL }),
-    // Its timeout ends where an answer begins, and its pauses cannot be broken off: see `withRetries` and `wholeAnswer`.
+    // The client's timeout ends at the response headers and its pauses cannot be aborted: see
+    // `withRetries` and `wholeAnswer`.
     maxRetries: 0,
     timeout: maxTimeoutMs,
     fetch,
   });
 
-  /** One attempt. What it took is counted whatever becomes of it: an answer without text has been paid for too. */
+  /** One attempt. Its usage is counted even if it fails: a reply without text costs money too. */
   const ask = async (
     request: OpenAI.ChatCompletionCreateParamsNonStreaming,
     { onCut, signal }: CompletionOptions,
@@ -143,7 +155,7 @@ export function chatService(options: ServiceOptions): ChatService {
     if (answer.usage == null && options.budget !== undefined)
       throw new NlacError(
         "ERR_BUDGET",
-        `The service of ${model} does not say what an answer took, so that no budget of it can be kept.`,
+        `The service of ${model} does not report token usage, so its budget cannot be enforced.`,
       );
     if (answer.choices[0]!.finish_reason === "length") onCut?.();
     return text;
@@ -162,11 +174,12 @@ export function chatService(options: ServiceOptions): ChatService {
         messages: messages.map(asHeard),
         temperature: sampling,
         max_tokens: maxTokens ?? defaults.maxTokens,
-        // Not every server knows it, so only where it matters; some take no more than 31 bits.
+        // Not every server supports a seed, so it is sent only if it has an effect. Some accept
+        // only 31 bits.
         ...(seed === undefined || sampling === 0 ? {} : { seed: seed % 2 ** 31 }),
       };
       const number = places.number();
-      // A place is free again in the pauses between attempts.
+      // An attempt frees its place during the pauses between attempts.
       const attempt = () => places.within(number, signal, () => ask(request, options));
       let text: string | undefined;
       try {
@@ -184,8 +197,9 @@ export function chatService(options: ServiceOptions): ChatService {
 }
 
 /**
- * What `work` gives, if it does so in `timeout` milliseconds. The openai package's own timeout ends with an answer's headers;
- * a body may stand still for ever. Throws an APIConnectionTimeoutError, and a BrokenAnswer for a body that ends early.
+ * Returns what `work` resolves to within `timeout` milliseconds. The openai package's own timeout
+ * ends at the response headers, and the body could then stall forever. Throws an
+ * APIConnectionTimeoutError, and a BrokenAnswer for a body that ends early.
  */
 async function wholeAnswer<T>(
   timeout: number,
@@ -194,7 +208,8 @@ async function wholeAnswer<T>(
 ): Promise<T> {
   const ending = new AbortController();
   const end = () => ending.abort();
-  // A process that was busy for so long reads what has come meanwhile before it gives up.
+  // After a long block of the event loop, data that has already arrived is read before the timeout
+  // fires.
   const timer = setTimeout(() => setImmediate(end), timeout);
   signal?.addEventListener("abort", end, { once: true });
   try {
@@ -202,34 +217,37 @@ async function wholeAnswer<T>(
   } catch (error) {
     if (ending.signal.aborted) throw new OpenAI.APIConnectionTimeoutError();
     if (error instanceof OpenAI.OpenAIError) throw error;
-    throw new BrokenAnswer("its answer broke off.", { cause: error });
+    throw new BrokenAnswer("its reply broke off.", { cause: error });
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", end);
   }
 }
 
-/** How vLLM, SGLang and OpenRouter mark a text whose writing was broken off. */
+/** Finish reasons of vLLM, SGLang and OpenRouter for an aborted generation. */
 const brokenOff: readonly unknown[] = ["abort", "error"];
 
 /**
- * The text of an answer that was written to its end, or up to `maxTokens`. Throws a BrokenAnswer for one that was not, and
- * ERR_SERVICE for one that holds no text and will not another time.
+ * The text of a reply that is complete or was truncated at `maxTokens`. Throws a BrokenAnswer for
+ * an incomplete one, which may be retried, and ERR_SERVICE for one without text, which may not.
  */
 function textOf(answer: OpenAI.ChatCompletion): string | undefined {
   const choice = answer?.choices?.[0];
-  if (choice === undefined) throw new BrokenAnswer("its answer is no chat completion.");
+  if (choice === undefined) throw new BrokenAnswer("its reply is not a chat completion.");
   const { finish_reason: finish, message } = choice;
   if (!finish || brokenOff.includes(finish))
     throw new BrokenAnswer(`its reply was broken off (finish_reason ${JSON.stringify(finish ?? null)}).`);
   if (finish === "content_filter") throw new Error("its reply was withheld by a content filter.");
   const text = message?.content ?? undefined;
   if (finish === "length" && !text?.trim())
-    throw new Error("its reply was cut before it said anything: maxTokens is too low for it.");
+    throw new Error("its reply was truncated before it contained any text: maxTokens is too low.");
   return text;
 }
 
-/** The message as a service takes it: a tool's answer is a quotation to a model that has made no call. */
+/**
+ * Converts a message for a service: a tool's result becomes a quotation, since the model at the
+ * service made no call.
+ */
 export function asHeard({ role, content }: Message): {
   role: "system" | "user" | "assistant";
   content: string;
@@ -237,7 +255,7 @@ export function asHeard({ role, content }: Message): {
   return { role: role === "tool" ? "user" : role, content };
 }
 
-/** A reply's text without the blanks around it. Throws ERR_SERVICE where nothing is left. */
+/** A reply's trimmed text. Throws ERR_SERVICE if nothing remains. */
 export function replyOf(text: unknown, model: string): string {
   if (typeof text !== "string" || text.trim() === "") {
     throw new NlacError("ERR_SERVICE", `The service of ${model} gave an empty reply.`);
@@ -245,7 +263,7 @@ export function replyOf(text: unknown, model: string): string {
   return text.trim();
 }
 
-/** What a reply says after a thinking model's thought; nothing where the thought was cut off. */
+/** A reply without a reasoning model's thought; empty if the thought was cut off. */
 export function withoutThinking(text: string): string {
   return text.replace(/^[\s\S]*<\/think>|<think>[\s\S]*$/g, "").trim();
 }

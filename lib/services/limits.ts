@@ -1,9 +1,9 @@
-/** What a served model may be asked: so much at once, and so much in all. */
+/** Limits of a service: concurrent requests and total budget. */
 
 import { NlacError } from "../base/errors.ts";
 import type { Usage } from "../contract/environment.ts";
 
-/** What a service may take since it was opened. */
+/** Budget of a service since it was opened. */
 export interface Budget {
   /** Tokens of prompts and replies together. Default: no limit. */
   tokens?: number;
@@ -11,18 +11,18 @@ export interface Budget {
   cost?: number;
 }
 
-/** Throws ERR_BUDGET where `used` has reached the budget. */
+/** Throws ERR_BUDGET if `used` has reached the budget. */
 export function checkBudget(model: string, { tokens, cost }: Budget, used: Usage): void {
   const taken = used.promptTokens + used.completionTokens;
   if (tokens !== undefined && taken >= tokens)
     throw new NlacError(
       "ERR_BUDGET",
-      `The budget of ${model} is spent: ${taken} of ${tokens} tokens. Nothing more is asked of it.`,
+      `The budget of ${model} is spent: ${taken} of ${tokens} tokens. No further requests are sent.`,
     );
   if (cost !== undefined && used.cost >= cost)
     throw new NlacError(
       "ERR_BUDGET",
-      `The budget of ${model} is spent: $${used.cost.toFixed(4)} of $${cost}. Nothing more is asked of it.`,
+      `The budget of ${model} is spent: $${used.cost.toFixed(4)} of $${cost}. No further requests are sent.`,
     );
 }
 
@@ -31,10 +31,10 @@ interface Waiting {
   enter: () => void;
 }
 
-/** So many places for requests that are under way; whoever came first gets the next one that is free. */
+/** A semaphore for concurrent requests, in order of arrival. */
 export class Places {
   #free: number;
-  /** By their numbers. */
+  /** Sorted by number. */
   readonly #waiting: Waiting[] = [];
   #numbers = 0;
 
@@ -42,19 +42,22 @@ export class Places {
     this.#free = places;
   }
 
-  /** Where a request stands in the order: its further attempts go before requests that came after it. */
+  /** A request's place in the queue: its retries go before later requests. */
   number(): number {
     return this.#numbers++;
   }
 
-  /** What `work` gives, once there is a place for it. Throws the signal's reason if that fires while it waits. */
+  /**
+   * Runs `work` once a place is free and returns its result. Throws the signal's reason if that
+   * fires during the wait.
+   */
   async within<T>(number: number, signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
     await this.#enter(number, signal);
     try {
-      signal?.throwIfAborted(); // a place may come in the very moment
+      signal?.throwIfAborted(); // the signal may fire in the moment in which the place is granted
       return await work();
     } finally {
-      // A place is handed on, so that nobody who comes now takes it from those who wait.
+      // Passes the place to the next in the queue, so that a new request cannot overtake it.
       const next = this.#waiting.shift();
       if (next === undefined) this.#free++;
       else next.enter();

@@ -1,7 +1,8 @@
 /**
- * A language model in this process as a service: offline. Each request is a call of its own; the learner writes those of
- * episodes that run side by side together, as far as its memory allows. A text depends on its own request alone, as far
- * as generation's do (Learner.generate): elsewhere than on a CPU a near tie may fall otherwise in other company.
+ * A language model in this process as an offline service. Each request is a separate call; the
+ * learner batches the concurrent ones, as far as its memory allows. A reply depends only on its own
+ * request, with the limits of Learner.generate: on devices other than a CPU, near ties can depend
+ * on the batch.
  */
 
 import { createHash } from "node:crypto";
@@ -16,13 +17,13 @@ import type { Learner, LearnerOptions } from "../learner/learner.ts";
 import type { Generation } from "../model/language-model.ts";
 import { asHeard, type ChatService, replyOf } from "./chat-service.ts";
 
-/** What a reply takes of a learner. */
+/** The methods of a learner that a service uses. */
 export type LocalModel = Pick<Learner, "render" | "generate" | "maxPositions">;
 
 export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dtype" | "int8Generation"> {
   /**
-   * A known name, a Hugging Face directory or a .gguf file: loaded at the first request, and once for all services of
-   * the process that ask for the same. Or a learner, which stays the caller's to dispose of.
+   * A known name, a Hugging Face directory or a .gguf file: loaded at the first request, once for
+   * all services of the process that use it. Or a learner, which the caller must dispose of.
    */
   local: string | LocalModel;
   /** Sampling temperature. Default 0. */
@@ -30,8 +31,9 @@ export interface LocalServiceOptions extends Pick<LearnerOptions, "device" | "dt
   /** Most tokens of a reply. Default 512. */
   maxTokens?: number;
   /**
-   * Bytes for the keys and values of requests under way and of past ones: what is written side by side, and how much of a
-   * conversation that grew is not read again. Default: the learner's. 0: one request at a time, each read anew.
+   * Bytes of KV cache for current and past requests: determines the batch size and how much of a
+   * growing conversation is not prefilled again. Default: the learner's. 0: one request at a time,
+   * without reuse.
    */
   cacheBytes?: number;
 }
@@ -49,7 +51,7 @@ const optionsSchema = z.strictObject({
   cacheBytes: z.int().nonnegative().optional(),
 });
 
-/** Opens a service; nothing is loaded yet. Throws ERR_CONFIG for options that do not validate. */
+/** Creates a service without loading the model. Throws ERR_CONFIG for invalid options. */
 export function localService(options: LocalServiceOptions): ChatService {
   const { local, temperature, maxTokens, ...loading } = checkConfig(optionsSchema, options);
   const source = typeof local === "string" ? sharedModel(local, loading) : givenModel(local);
@@ -77,7 +79,9 @@ export function localService(options: LocalServiceOptions): ChatService {
         const tokens = model.render(heard, { addGenerationPrompt: true });
         const room = model.maxPositions - tokens.length;
         if (room < 1) {
-          throw new Error(`a prompt of ${tokens.length} tokens; the model reads ${model.maxPositions}.`);
+          throw new Error(
+            `the prompt has ${tokens.length} tokens, more than the model's context of ${model.maxPositions}.`,
+          );
         }
         const request = {
           tokens,
@@ -104,17 +108,17 @@ export function localService(options: LocalServiceOptions): ChatService {
   };
 }
 
-/** The request's own random stream. */
+/** Seed of the request's random stream. */
 function seedOf(request: unknown): bigint {
   return createHash("sha256").update(JSON.stringify(request)).digest().readBigUInt64LE();
 }
 
-// ----------------------------------------------------------------------------------------------------- models
+// ------------------------------------------------------------------------------------------ models
 
-/** Where a service has its model from. */
+/** Source of a service's model. */
 interface ModelSource {
   model(): Promise<LocalModel>;
-  /** Once for every service. */
+  /** Called once per service. */
   release(): Promise<void>;
 }
 
@@ -130,7 +134,7 @@ function sharedModel(name: string, options: LearnerOptions): ModelSource {
   shared.set(key, entry);
   entry.users++;
   const load = async (): Promise<Learner> => {
-    // Whoever asks no model in this process needs no libtorch.
+    // Imported lazily: without a local model, libtorch is not needed.
     const { Learner } = await import("../learner/learner.ts");
     return Learner.load(name, options);
   };
@@ -142,7 +146,7 @@ function sharedModel(name: string, options: LearnerOptions): ModelSource {
     async release() {
       if (--entry.users > 0) return;
       shared.delete(key);
-      // One that could not be loaded said so to whoever asked.
+      // A failure to load was reported to the caller.
       await entry.loading?.then(
         (learner) => learner.dispose(),
         () => {},

@@ -1,6 +1,6 @@
 /**
- * Opens whoever plays a person of an environment: a model behind an API, a model in this process, a recording of one,
- * or a script.
+ * Opens the service that plays a person in an environment: a model behind an API, a model in this
+ * process, a recording, or a script.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -14,16 +14,19 @@ import {
 import { type LocalServiceOptions, localService } from "./local.ts";
 import { playRecording, recordService } from "./recording.ts";
 
-/** A person by rules: the reply to the messages. */
+/** A person played by code: returns the reply to the messages. */
 export type Script = (messages: readonly Message[], options?: CompletionOptions) => string | Promise<string>;
 
-/** Keeps what is asked and replied. */
+/** Records requests and replies. */
 export interface RecordOption {
-  /** A file to record to, or to go on with: what is in it already is not asked again. recording.ts says more. */
+  /**
+   * File to record to; an existing file is appended to, and requests in it are answered from it.
+   * See recording.ts.
+   */
   record?: string;
 }
 
-/** Replies from a file that `record` wrote: offline, and always the same. */
+/** Plays replies from a file that `record` wrote: offline and reproducible. */
 export interface RecordingOptions {
   recording: string;
 }
@@ -36,10 +39,10 @@ export type ServiceSource =
   | Script;
 
 /**
- * Opens a service; nothing is asked or loaded yet, and only recordings are read. A service that was made elsewhere
- * comes back as it is.
+ * Opens a service without sending a request or loading a model; only recordings are read. An
+ * existing service is returned as it is.
  *
- * @throws NlacError ERR_CONFIG for options that do not validate or a recording that does not fit, ERR_IO
+ * @throws NlacError ERR_CONFIG for invalid options or a recording that does not fit, ERR_IO
  */
 export function openService(source: ServiceSource): ChatService {
   if (typeof source === "function") return scriptService(source);
@@ -51,7 +54,10 @@ export function openService(source: ServiceSource): ChatService {
     const { recording, ...others } = source;
     const other = Object.keys(others)[0];
     if (other !== undefined) {
-      throw new NlacError("ERR_CONFIG", `A recording is played as it is: it takes no option "${other}".`);
+      throw new NlacError(
+        "ERR_CONFIG",
+        `A recording is played as recorded, so the option "${other}" has no effect: remove it.`,
+      );
     }
     return playRecording(recording);
   }

@@ -1,15 +1,16 @@
 /**
- * Recordings of a service: every request and its reply, a line each, so that the same episodes can be played again
- * offline.
+ * Recordings of a service: one request and its reply per line, so that the same episodes can be
+ * played again offline.
  *
- * A request is found by its content: the SHA-256 of the model, the messages, the most tokens, the temperature and, where
- * that is above 0, the seed. One request has one reply. While it records, a request that is in the file already is
- * answered from it, also where another episode asked it at the same time and was first: so it does not matter in which
- * order episodes ask, episodes that are played again are the episodes that were recorded, and an interrupted recording
- * goes on where it stopped. What should differ must be asked with different seeds.
+ * The key of a request is the SHA-256 of the model, the messages, maxTokens, the temperature and,
+ * if that is above 0, the seed. Each key has one reply. While recording, a request whose key is in
+ * the file is answered from it, even if another episode added it concurrently. So the order of
+ * requests does not matter, repeated episodes equal the recorded ones, and an interrupted recording
+ * can be continued. Requests that should get different replies need different seeds.
  *
- * The file is one of lib/files/records.ts: the first record names the service, a last line that a crash left unfinished
- * is dropped, and other damage is an error. Several processes must not record to one file at once.
+ * The file format is that of lib/files/records.ts. The first record names the service. A last line
+ * that a crash left unfinished is dropped; other damage is an error. Only one process may record to
+ * a file at a time.
  */
 
 import { createHash } from "node:crypto";
@@ -36,17 +37,17 @@ const askedSchema = z.strictObject({
 });
 const replySchema = z.object({
   reply: z.string(),
-  /** Whether it was cut at its most tokens. */
+  /** True if the reply was truncated at maxTokens. */
   cut: z.literal(true).optional(),
 });
 const entrySchema = z.strictObject({ key: z.string(), request: askedSchema, ...replySchema.shape });
 
 type Header = z.output<typeof headerSchema>;
-/** All that a reply depends on. */
+/** Everything that a reply depends on. */
 type Asked = z.output<typeof askedSchema>;
 type Reply = z.output<typeof replySchema>;
 
-/** A recording that is being written; services that record to one file share it. */
+/** An open recording, shared by the services that record to its file. */
 interface OpenRecording {
   header: Header;
   replies: Map<string, Reply>;
@@ -57,8 +58,8 @@ interface OpenRecording {
 const open = new Map<string, OpenRecording>();
 
 /**
- * `service`, with all that it replies kept in `file`: on disk before anybody reads it. Throws ERR_CONFIG where the file
- * is the recording of another service or none, ERR_IO.
+ * Returns `service` with all replies recorded to `file`, each flushed to disk before it is
+ * returned. Throws ERR_CONFIG if the file is not a recording or of another service, ERR_IO.
  */
 export function recordService(service: ChatService, file: string): ChatService {
   const path = resolve(file);
@@ -109,13 +110,13 @@ export function recordService(service: ChatService, file: string): ChatService {
   };
 }
 
-/** Plays the recording in `file`. Throws ERR_CONFIG where there is none, ERR_IO where it is damaged. */
+/** Plays the recording in `file`. Throws ERR_CONFIG if there is none, ERR_IO if it is damaged. */
 export function playRecording(file: string): ChatService {
   const recorded = existsSync(file) ? readRecording(file) : undefined;
   if (recorded === undefined) {
     throw new NlacError(
       "ERR_CONFIG",
-      `There is no recording in ${file}; a service's option "record" makes one.`,
+      `There is no recording in ${file}. Record one with a service's option "record".`,
     );
   }
   const { header, replies } = recorded;
@@ -123,7 +124,7 @@ export function playRecording(file: string): ChatService {
   return {
     model: header.model,
     defaults: header.defaults,
-    // Nothing is spent on what was recorded.
+    // Recorded replies cost nothing.
     usage: () => ({ ...nothingUsed, requests }),
     async complete(messages, options = {}) {
       throwIfAborted(options.signal);
@@ -150,7 +151,9 @@ function openRecording(path: string, header: Header): OpenRecording {
   return { header, replies: new Map(), ...recorded, writer, users: 0 };
 }
 
-/** Undefined for a file in which nothing was recorded yet. `bytes`: up to the end of the last whole record. */
+/**
+ * Undefined for a file without records. `bytes`: length up to the end of the last complete record.
+ */
 function readRecording(
   path: string,
 ): { header: Header; replies: OpenRecording["replies"]; bytes: number } | undefined {
@@ -197,7 +200,7 @@ function askedOf(
   };
 }
 
-/** Of a value that is always built in the same order. */
+/** Hash of a value whose keys are always in the same order. */
 function keyOf(value: Asked | Header): string {
   return createHash("sha256").update(JSON.stringify(value)).digest("hex");
 }
@@ -206,7 +209,7 @@ function described({ model, defaults }: Header): string {
   return `${model} ${JSON.stringify(defaults)}`;
 }
 
-/** What was recorded that is most like the request, and where the two part: in words. */
+/** The most similar recorded request and where the two differ, in words. */
 function nearest(path: string, request: Asked): string {
   let best: { entry: Asked; messages: number; characters: number } | undefined;
   for (const record of records(path)) {

@@ -1,24 +1,30 @@
 /**
- * How a request to a service is made again: what passes (a full queue, a server that is being restarted, an answer that was
- * cut off) is waited out, a little longer every time. The pauses are drawn, so that many who failed together do not come
- * back together; they change nothing about a reply.
+ * Retries requests to a service. Transient failures (a full queue, a server restart, an incomplete
+ * reply) are waited out with growing pauses. Pauses are random, so that clients that failed
+ * together do not retry together; they do not affect replies.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
 
-/** Milliseconds: a pause is drawn from 0 to a bound, which begins as the first, doubles and stays at the second. */
+/**
+ * A pause is drawn from 0 to a bound in milliseconds, which starts at the first value and doubles
+ * up to the second.
+ */
 const firstBound = 500;
 const maxBackoffMs = 8000;
-/** Milliseconds that a server may ask to be left alone for; one that asks for more is not asked again. */
+/**
+ * Longest Retry-After that is honoured, in milliseconds; with a longer one the request is not
+ * retried.
+ */
 const maxWaitMs = 5 * 60_000;
 
-/** An answer that came, but broken: another attempt may bring a whole one. */
+/** A reply that arrived incomplete; a retry may get a complete one. */
 export class BrokenAnswer extends Error {}
 
 /**
- * The first answer of `attempt`, which is made again after a fault that may pass, `maxRetries` times at most. A server that
- * says when it wants to be asked again (Retry-After) is not asked before.
+ * Returns the first reply of `attempt`, retried after transient failures at most `maxRetries` times
+ * and not before a server's Retry-After.
  *
  * @throws the last attempt's error; an AbortError when `signal` fires in a pause
  */
@@ -39,17 +45,23 @@ export async function withRetries<T>(
   }
 }
 
-/** Connection faults and timeouts, broken answers, and the statuses 408, 409, 429 and 5xx, unless the server says otherwise. */
+/**
+ * Connection errors and timeouts, incomplete replies, and the statuses 408, 409, 429 and 5xx,
+ * unless the server says otherwise.
+ */
 function mayPass(error: unknown): boolean {
   if (error instanceof BrokenAnswer || error instanceof OpenAI.APIConnectionError) return true;
   if (!(error instanceof OpenAI.APIError)) return false;
-  // What OpenAI's own clients go by: a quota that is used up is 429 too, but does not pass.
+  // OpenAI's own clients obey this header too: an exhausted quota is also a 429, but not transient.
   const advice = error.headers?.get("x-should-retry");
   if (advice === "true" || advice === "false") return advice === "true";
   return [408, 409, 429].includes(error.status) || error.status >= 500;
 }
 
-/** Milliseconds, 0 where nothing is asked: of Retry-After, in seconds or as a date, or of OpenAI's finer retry-after-ms. */
+/**
+ * The requested wait in milliseconds, 0 if none: from Retry-After (seconds or a date) or OpenAI's
+ * finer retry-after-ms.
+ */
 function waitAskedFor(error: unknown): number {
   const headers = error instanceof OpenAI.APIError ? error.headers : undefined;
   const fine = Number.parseFloat(headers?.get("retry-after-ms") ?? "");

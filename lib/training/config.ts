@@ -1,6 +1,6 @@
 /**
- * Fields that the methods' configurations share. A method spreads a shape into its own schema and gives a field again
- * where it differs. "Paper" is NLAC's.
+ * Fields that the methods' configurations share. A method spreads a shape into its own schema and
+ * redefines fields that differ. "Paper" is NLAC's.
  */
 
 import { z } from "zod";
@@ -11,32 +11,43 @@ const count = z.int().min(1);
 const decay = z.number().min(0).lt(1);
 
 export const trainingConfig = z.strictObject({
-  /** Rounds of collecting and updating; 0 ends after the warm-up. Paper: 30. */
+  /** Rounds of collecting and updating; 0 ends after the warm-up. Default and paper: 30. */
   iterations: z.int().min(0).default(30),
-  /** Environment steps after which no further round begins; 0 is no bound. Paper: not given. */
+  /**
+   * Starts no further iteration after this many environment steps; 0 is no limit. Default 0. Paper:
+   * not given.
+   */
   environmentSteps: z.int().min(0).default(0),
-  /** When the policy is measured on held-out tasks. Default never. */
+  /** When the policy is evaluated on held-out tasks. Default never. */
   evaluation: evaluationConfig.prefault({}),
-  /** Seed of every random choice. */
+  /** Seed of every random choice. Default 0. */
   seed: z.int().min(0).default(0),
 });
 
-/** Of an optimizer step, but for its learning rate. */
+/** AdamW's fields, without the learning rate. */
 export const adamWConfig = z.strictObject({
-  /** How the learning rate changes over the steps of the run. Paper: not given; default constant. */
+  /** How the learning rate changes over the run. Default constant. Paper: not given. */
   schedule: scheduleConfig.prefault({}),
-  /** How AdamW's moments decay. Paper: not given. */
+  /**
+   * AdamW's decay rates of the first and second moments. Default [0.9, 0.999]. Paper: not given.
+   */
   betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Decoupled weight decay of AdamW. Paper: not given. */
+  /** Decoupled weight decay of AdamW. Default 0. Paper: not given. */
   weightDecay: z.number().min(0).default(0),
-  /** Global gradient norm above which a step is scaled down; 0 is off. Paper: not given. */
+  /**
+   * Global gradient norm to which larger gradients are scaled down; 0 is off. Default 1. Paper: not
+   * given.
+   */
   maxGradNorm: z.number().min(0).default(1),
-  /** Steps in a row that may be skipped for a loss or gradient that is not finite before the run stops. */
+  /**
+   * The run fails after this many consecutive steps were skipped for a non-finite loss or gradient.
+   * Default 10.
+   */
   maxSkippedSteps: count.default(10),
 });
 
 export const optimizerConfig = z.strictObject({
-  /** Learning rate at its peak. Paper: 5e-6. */
+  /** Peak learning rate. Default and paper: 5e-6. */
   learningRate: z.number().min(0).default(5e-6),
   ...adamWConfig.shape,
 });

@@ -1,6 +1,7 @@
 /**
- * L1 on transitions that nothing is trained on: how well the critic expects what the target, which saw the
- * outcome, writes. Targets are written by the model's own θ̄, so two models are compared each by its own.
+ * L1 on transitions that nothing was trained on: how well the critic predicts the target, which saw
+ * the outcome. The model's own θ̄ generates the targets, so each of two compared models is measured
+ * by its own targets.
  */
 
 import type { Environment } from "../contract/environment.ts";
@@ -13,18 +14,18 @@ import { mean } from "../statistics/mean.ts";
 import { supportOf } from "./losses.ts";
 
 export interface CriticLoss {
-  /** Mean over transitions of L1 a token as training takes it, nats, with its 95 % interval. */
+  /** L1 per token as in training, in nats: mean over transitions with its 95 % interval. */
   l1: Interval;
-  /** Where it was taken: "sampled" is the cross entropy of the target's own tokens, else it is a KL. */
+  /** "sampled": L1 is the cross entropy of the target's own tokens. Otherwise it is a KL. */
   support: Support;
-  /** Mean of the negative log-likelihood of the target under θ, nats a token. */
+  /** Negative log-likelihood of the target under θ, in nats per token: mean and interval. */
   nll: Interval;
   transitions: number;
-  /** Episodes that they are of. The intervals take those of one episode for what they tell together. */
+  /** Number of episodes. The intervals treat transitions of one episode as a cluster. */
   episodes: number;
-  /** Targets that could not be written, for want of context. */
+  /** Number of transitions whose target could not be generated for lack of context. */
   dropped: number;
-  /** Parse rates, shares of Yes and token counts, as in training's metrics. */
+  /** Parse rates, shares of Yes and token counts, as in the training metrics. */
   roles: Record<string, number>;
 }
 

@@ -1,8 +1,8 @@
 /**
- * Whether the parts of the method do what they are for, measured on episodes that nothing has been trained on yet:
- * does the critic know how an episode ends, does a bootstrapped future fit what followed, and is a refined action
- * better than the one it refines. All texts are written anew, so this costs about as much as an update on as many
- * transitions, and an episode for each branch.
+ * Diagnostics of the parts of the method, on episodes that nothing has been trained on yet. Does
+ * the critic predict how an episode ends? Does a bootstrapped future fit what followed? Is a
+ * refined action better than the original? Everything is generated anew, so this costs about as
+ * much as an update on as many transitions, plus one episode per branch.
  */
 
 import { z } from "zod";
@@ -26,13 +26,14 @@ import { grouped, meanInterval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";
 
 export const diagnosticsConfig = z.strictObject({
-  /** Iterations from one diagnosis to the next. Default 0: none. */
+  /** Iterations between diagnostics. Default 0: none. */
   every: z.int().min(0).default(0),
-  /** Transitions looked at, drawn from the episodes just played. Default 32. */
+  /** Transitions to examine, drawn from the latest episodes. Default 32. */
   transitions: z.int().min(1).default(32),
   /**
-   * Episodes played on with each refined action. It takes an environment that answers the same actions in the same way
-   * again; one behind a service is asked again for all turns up to the action. Default 1; 0 leaves this part out.
+   * Episodes continued from each refined action. This needs an environment that repeats its answers
+   * to the same actions; an environment behind a service is queried again for all turns up to the
+   * action. Default 1; 0 skips this part.
    */
   branches: z.int().min(0).default(1),
 });
@@ -40,19 +41,19 @@ export const diagnosticsConfig = z.strictObject({
 export interface DiagnoseOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
-  /** Where the episodes' tasks are from. */
+  /** The tasks that the episodes were played on. */
   tasks: readonly Task[];
-  /** Episodes that the policy has just played, and that no update has seen. */
+  /** Episodes just played by the policy and not yet used in an update. */
   trajectories: readonly Trajectory[];
   config: RolesConfig & { diagnostics: z.infer<typeof diagnosticsConfig> };
-  /** How the episodes were played, as far as the configuration does not say; branches go on so. */
+  /** Settings of the rollouts that the configuration does not contain; branches use them too. */
   playing?: Pick<CollectOptions<Task>, "concurrency" | "constrainActions" | "stepTimeout">;
-  /** Determines, with the configuration's seed, every random choice. */
+  /** Determines every random choice, together with the configuration's seed. */
   number: number;
   run: Pick<TrainingRun, "signal">;
 }
 
-/** A transition, the episode that it is of, and what critic and refiner make of its action. */
+/** A transition, its episode, and the critic's and refiner's output for its action. */
 interface Case {
   transition: Transition;
   trajectory: Trajectory;
@@ -60,7 +61,7 @@ interface Case {
 }
 
 /**
- * The figures docs/algorithms/nlac.md explains, NaN where there was nothing to measure.
+ * Returns the metrics that docs/algorithms/nlac.md explains, NaN if there was nothing to measure.
  * @throws NlacError ERR_ABORTED; ERR_CONFIG for a model that cannot read the evaluator's request
  */
 export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Record<string, number>> {
@@ -68,7 +69,7 @@ export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Re
   requireWords(model, options.config);
   const { diagnostics } = options.config;
   const seed = derivedSeed(options.config.seed, streams.diagnosis, number);
-  // The action that is judged and refined is the one whose end is known, and every critique counts.
+  // Judges and refines the recorded action, whose result is known, and counts every critique.
   const config: RolesConfig = {
     ...options.config,
     seed,
@@ -95,7 +96,7 @@ export async function diagnose<Task>(options: DiagnoseOptions<Task>): Promise<Re
   };
 }
 
-/** The critic, who saw (s, a), against how the episode ended. */
+/** Compares the critic, which saw (s, a), with how the episode ended. */
 function calibration(cases: readonly Case[], environment: Pick<Environment, "foretold">) {
   const judged = cases.flatMap(({ trajectory, refinement }) => {
     const [judgement] = refinement.judgements;
@@ -118,7 +119,7 @@ function calibration(cases: readonly Case[], environment: Pick<Environment, "for
   };
 }
 
-/** The mean probability of success of those futures that speak of one. */
+/** Mean probability of success over the futures that state one. */
 function foretold(
   futures: readonly string[],
   environment: Pick<Environment, "foretold">,
@@ -132,7 +133,10 @@ function brier(forecasts: readonly { forecast: number; ended: number }[]): numbe
   return mean(forecasts.map(({ forecast, ended }) => (forecast - ended) ** 2));
 }
 
-/** The bootstrapped future d', written at s' under θ̄, against what the recorded episode went on with. */
+/**
+ * Compares the bootstrapped future d', generated at s' under θ̄, with what followed in the recorded
+ * episode.
+ */
 async function foresight(
   cases: readonly Case[],
   writer: RoleWriter,
@@ -152,7 +156,10 @@ async function foresight(
     const forecast = environment.foretold?.(future);
     return forecast === undefined ? [] : [{ forecast, ended }];
   });
-  /** How well each future fits the answer that the one `offset` further on was followed by. */
+  /**
+   * Mean agreement of each future with the observation that followed the transition `offset`
+   * further on.
+   */
   const agreement = (offset: number) =>
     mean(
       written.flatMap(({ future }, i) => {
@@ -163,13 +170,13 @@ async function foresight(
     );
   return {
     "future/agreement": agreement(0),
-    // What any future of these episodes would reach.
+    // The agreement of unrelated futures of these episodes.
     "future/agreement_chance": written.length < 2 ? Number.NaN : agreement(1),
     "future/brier": brier(forecasts),
   };
 }
 
-/** F1 of the words that two texts share, each as often as it stands in both; 0 for an empty one. */
+/** F1 of the words that two texts share, counted with multiplicity; 0 if either is empty. */
 export function overlap(a: string, b: string): number {
   const words = (text: string) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
   const [first, second] = [words(a), words(b)];
@@ -184,12 +191,15 @@ export function overlap(a: string, b: string): number {
   return shared === 0 ? 0 : (2 * shared) / (first.length + second.length);
 }
 
-/** 1 for a whole reward: of a branch nothing else is known. */
+/** 1 for a full reward, the only evidence of success that a branch gives. */
 function success(reward: number): number {
   return reward >= 1 ? 1 : 0;
 }
 
-/** Episodes that go on with the refined action, against the recorded ones, which went on with the original. */
+/**
+ * Compares episodes continued with the refined action with the recorded ones, continued with the
+ * original.
+ */
 async function gain<Task>(
   cases: readonly Case[],
   { model, environment, tasks, config, playing, seed, run }: DiagnoseOptions<Task> & { seed: number },
@@ -217,7 +227,7 @@ async function gain<Task>(
     const reward = rewards[i];
     return reward === undefined ? [] : [{ trajectory, refined: success(reward) }];
   });
-  // Branches of one episode tell less than as many of different ones.
+  // Branches of one episode are correlated, so the interval is clustered by episode.
   const differences = meanInterval(
     grouped(
       reached.map(({ trajectory, refined }) => refined - success(trajectory.reward)),

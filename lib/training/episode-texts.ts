@@ -1,31 +1,35 @@
-/** An episode as texts that a policy gradient learns from. */
+/** Splits an episode into the token sequences that a policy gradient trains on. */
 
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { ScoredText } from "../model/language-model.ts";
 
-/** Turns of an episode that are read at once: every list is [response tokens]. */
+/** Consecutive turns scored in one forward pass. Every list is [response tokens]. */
 export interface EpisodeText extends ScoredText {
-  /** 1 where the policy wrote the id, 0 where the environment or the template did. */
+  /**
+   * 1 for tokens that the policy generated, 0 for those of the environment or the chat template.
+   */
   weight: number[];
-  /** Where the turns' own ids stand, [start, end) of the response, and what each turn received. */
+  /**
+   * Position of each turn's own tokens, [start, end) of the response, and the reward it received.
+   */
   turns: { start: number; end: number; reward: number }[];
   /**
-   * The prompt of the state after the last turn, to bootstrap a value from; absent where the
-   * episode terminated there.
+   * The prompt of the state after the last turn, to bootstrap a value from; absent if the episode
+   * terminated there.
    */
   next?: number[];
 }
 
 /**
- * The episode as texts, each from the policy's first id in it to its last: one text where every
- * state holds all that was written before it. Where the history leaves out the reasoning of earlier
- * turns, a state does not extend the turn before it, and a text begins anew there. A fault's last
- * turn has no known outcome, so it is left out, as `transitionsOf` leaves it out. Empty when no
- * turn is left.
+ * The episode's sequences, each from the policy's first token in it to its last. If every state
+ * extends the one before, there is one sequence. If the chat history drops the reasoning of earlier
+ * turns, a state does not extend the turn before it, and a new sequence begins there. The last turn
+ * of a faulty episode has no known outcome and is left out, as in `transitionsOf`. Empty if no turn
+ * remains.
  *
- * @param maxPositions of a model that values states. The last text of a truncated episode then has
- *   a `next`, the state at which it was cut; where the model has no room for that, the turn before
- *   it is the last. Default: nothing is bootstrapped at the end
+ * @param maxPositions context length of a model that predicts values. The last sequence of a
+ *   truncated episode then has `next`, the state at which it was cut; if the context has no room
+ *   for it, the sequence ends one turn earlier. Default: nothing is bootstrapped at the end
  */
 export function episodeTexts(trajectory: Trajectory, maxPositions?: number): EpisodeText[] {
   let turns = isFaulty(trajectory) ? trajectory.turns.slice(0, -1) : trajectory.turns;
@@ -63,7 +67,7 @@ export function episodeTexts(trajectory: Trajectory, maxPositions?: number): Epi
   return texts;
 }
 
-/** Whether `prompt` begins with all of the text. */
+/** Whether `prompt` starts with the whole sequence. */
 function extendsText(prompt: readonly number[], { prompt: first, response }: EpisodeText): boolean {
   return (
     prompt.length >= first.length + response.length &&

@@ -1,23 +1,24 @@
-/** What training and evaluation share where they take losses. */
+/** Loss computations shared by training and evaluation. */
 
 import { throwIfAborted } from "../base/errors.ts";
 import type { DistilledText, ScoredText, Support } from "../model/language-model.ts";
 
 /**
- * Where L1 is taken. A corrected thought is not a text that the teacher's distribution belongs to: a reasoning
- * model gets the sampled token's cross entropy instead of the KL.
+ * Where L1 is computed. A corrected thought was not sampled from the teacher's distribution, so
+ * reasoning models use the cross entropy of the target's tokens instead of the KL.
  */
 export function supportOf(config: { reasoning: boolean; support: Support }): Support {
   return config.reasoning ? "sampled" : config.support;
 }
 
-/** Tokens that are sent to the learner at once: about one of its micro batches. */
+/** Tokens per call of the learner: about one of its micro-batches. */
 const groupTokens = 2048;
 
 /**
- * What `compute` gives for each of `texts`, a few texts at a time so that a stop is heard within seconds. Gradients add up
- * over the calls: how a batch is cut changes nothing but their rounding. What is in memory at once is the learner's own
- * matter: it cuts a call into passes of its `microBatchTokens`. Throws ERR_ABORTED.
+ * Returns `compute` of each of `texts`, computed in small groups so that a stop takes effect within
+ * seconds. Gradients accumulate over the calls; the grouping affects only their rounding. The
+ * learner bounds memory by itself: it splits a call into passes of `microBatchTokens`. Throws
+ * ERR_ABORTED.
  */
 export async function inGroups<T extends ScoredText | DistilledText, Result>(
   texts: readonly T[],

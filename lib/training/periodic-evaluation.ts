@@ -1,6 +1,6 @@
 /**
- * The policy measured while it is trained: every so many iterations the same episodes of held-out tasks are played,
- * with the same random numbers, so that two rows differ by what was learned between them.
+ * Evaluates the policy during training: at intervals it plays the same episodes of held-out tasks
+ * with the same seeds, so that two rows differ only by what was learned in between.
  */
 
 import { z } from "zod";
@@ -13,28 +13,31 @@ import { isOver, type TrainingRun } from "../run/training-run.ts";
 import { requireTasks } from "./requirements.ts";
 
 export const evaluationConfig = z.strictObject({
-  /** Iterations from one measurement to the next: before the first, and always after the last. Default 0: none. */
+  /**
+   * Iterations between evaluations, beginning before the first; the final policy is always
+   * evaluated. Default 0: none.
+   */
   every: z.int().min(0).default(0),
-  /** Episodes played each time; where there are fewer tasks, tasks are played more than once. Default 32. */
+  /** Episodes per evaluation; with fewer tasks than that, tasks repeat. Default 32. */
   episodes: z.int().min(1).default(32),
-  /** Whose tasks. Default "test". */
+  /** Split the tasks are taken from. Default "test". */
   split: z.enum(["train", "test"]).default("test"),
   /** Softmax temperature of the actions; 0 is greedy. Default 0. */
   temperature: z.number().min(0).default(0),
 });
 
-/** The parts of a training that a measurement reads; an algorithm hands over its own. */
+/** The parts of a training that an evaluation reads; the algorithm passes its own. */
 export interface MeasuredTraining<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
   run: TrainingRun;
   state: {
-    /** Iterations that are over. */
+    /** Number of finished iterations. */
     iteration: number;
     collected: boolean;
     updates: number;
     environmentSteps: number;
-    /** Iterations that were over at the last measurement: a resumed run measures nothing twice. */
+    /** Value of `iteration` at the last evaluation, so that a resumed run repeats none. */
     evaluated?: number;
   };
   config: {
@@ -49,9 +52,9 @@ export interface MeasuredTraining<Task> {
 }
 
 /**
- * To be called before each iteration and after the last: plays and logs a row `eval/…` when it is time to.
+ * Called before each iteration and after the last: plays and logs a row `eval/…` if one is due.
  *
- * @throws NlacError ERR_CONFIG when the split has no tasks, ERR_ABORTED; nothing is logged then
+ * @throws NlacError ERR_CONFIG if the split has no tasks, ERR_ABORTED; nothing is logged then
  */
 export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task>): Promise<void> {
   const { model, environment, run, state, config } = training;
@@ -61,7 +64,7 @@ export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task
 
   const started = performance.now();
   const all = await requireTasks(environment, split);
-  // Apart from what training draws, and the same each time.
+  // Independent of training's seeds, and the same each time.
   const seed = derivedSeed(config.seed, streams.evaluation, 0);
   run.progress.phase("evaluate", episodes);
   const { success, reward, turns } = await evaluate({
@@ -77,7 +80,7 @@ export async function evaluatePeriodically<Task>(training: MeasuredTraining<Task
     signal: run.signal,
     onProgress: (finished) => run.progress.advance(finished),
   });
-  await model.dropCaches(); // what is generated next must not depend on whether there was a measurement
+  await model.dropCaches(); // without this, later generations would depend on whether there was an evaluation
   state.evaluated = state.iteration;
   run.progress.show({ [`${split} success`]: success.estimate });
   run.metrics(state.updates, {

@@ -1,7 +1,7 @@
 /**
- * Rehearsal: beside what it is trained on, a model goes on answering made-up examples of the backup's and the
- * refiner's requests. A small model that is trained hard on one world otherwise forgets how to read an answer or to
- * follow a critique, and the method has nothing to work with any more. It is no part of the method.
+ * Rehearsal: in addition to its losses, a model is trained on scripted examples of the backup's and
+ * the refiner's requests. Without it, a small model trained hard on one environment can lose the
+ * ability to fill these roles, which the method depends on. It is not part of the method.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -15,22 +15,22 @@ import { demonstrated, type Shown } from "./warmup.ts";
 export interface RehearsalOptions<Task> {
   model: LanguageModel;
   environment: Environment<Task>;
-  /** Tasks that an environment may demonstrate on. */
+  /** Tasks for scripted episodes. */
   tasks: readonly Task[];
-  /** Texts; 0 rehearses nothing. */
+  /** Number of examples; 0 rehearses nothing. */
   count: number;
-  /** Determines the texts. */
+  /** Determines the examples. */
   seed: number;
   signal: AbortSignal;
-  /** Which texts of an episode are shown. Default: what the paper's prompts ask for. */
+  /** Which examples of an episode are used. Default: those of the paper's prompts. */
   shown?: Shown;
 }
 
 /**
- * Adds the gradient of the texts' mean negative log-likelihood, each text's being the mean over its tokens.
+ * Adds the gradient of the mean over examples of the negative log-likelihood per token.
  *
- * @returns that mean, nats, NaN when nothing is rehearsed; and the tokens it is of
- * @throws NlacError ERR_CONFIG when the environment demonstrates nothing of it, ERR_ABORTED
+ * @returns that mean in nats, NaN if nothing is rehearsed; and the number of tokens
+ * @throws NlacError ERR_CONFIG if the environment demonstrates neither role, ERR_ABORTED
  */
 export async function rehearse<Task>(
   options: RehearsalOptions<Task>,
@@ -41,10 +41,10 @@ export async function rehearse<Task>(
   return { nll: mean(losses.map(mean)), tokens: losses.reduce((sum, { length }) => sum + length, 0) };
 }
 
-/** Most texts that one scripted episode gives: those of one episode are much alike. */
+/** Most examples per scripted episode, since examples of one episode are similar. */
 const maxPerEpisode = 4;
 
-/** Texts of the backup and the refiner, from as many scripted episodes as it takes. */
+/** Examples of the backup and the refiner, from as many scripted episodes as needed. */
 async function rehearsalTexts<Task>(options: RehearsalOptions<Task>): Promise<ScoredText[]> {
   const { model, environment, tasks, count, seed } = options;
   const texts: ScoredText[] = [];

@@ -1,9 +1,12 @@
-/** What a training asks of its environment: before a model is loaded and warmed up for it, and where a method begins. */
+/**
+ * Checks that an environment offers what a training needs. They run before a model is loaded and
+ * warmed up, and again when a method starts.
+ */
 
 import { NlacError } from "../base/errors.ts";
 import type { Environment } from "../contract/environment.ts";
 
-/** The tasks of a split. Throws ERR_CONFIG where there are none. */
+/** The tasks of a split. Throws ERR_CONFIG if there are none. */
 export async function requireTasks<Task>(
   environment: Pick<Environment<Task>, "name" | "tasks">,
   split: "train" | "test",
@@ -13,7 +16,7 @@ export async function requireTasks<Task>(
   throw new NlacError("ERR_CONFIG", `${environment.name} has no tasks to ${split} on.`);
 }
 
-/** @throws NlacError ERR_CONFIG where actions are to be held to a form that they do not have */
+/** @throws NlacError ERR_CONFIG if actions are to be constrained and their format cannot be */
 export function requireForm(
   { name, actionFormat }: Pick<Environment, "name" | "actionFormat">,
   { constrainActions }: { constrainActions: boolean },
@@ -21,11 +24,14 @@ export function requireForm(
   if (!constrainActions || actionFormat === "tool") return;
   throw new NlacError(
     "ERR_CONFIG",
-    `constrainActions: actions can be held to the format tool, and those of ${name} have the format ${actionFormat}.`,
+    `constrainActions needs the action format "tool"; the actions of ${name} have the format "${actionFormat}".`,
   );
 }
 
-/** @throws NlacError ERR_CONFIG where an environment shows no scripted episodes, which warm-up and rehearsal learn from */
+/**
+ * @throws NlacError ERR_CONFIG if the environment has no scripted episodes, which warm-up and
+ *   rehearsal need
+ */
 export function requireDemonstrations<Task>({
   name,
   demonstrate,
@@ -34,8 +40,13 @@ export function requireDemonstrations<Task>({
   throw new NlacError("ERR_CONFIG", `${name} has no scripted episodes to learn from.`);
 }
 
-/** @throws NlacError ERR_CONFIG where an environment does not say what should have been done */
+/**
+ * @throws NlacError ERR_CONFIG if the environment does not say which action would have been right
+ */
 export function requireHindsight({ name, hindsight }: Pick<Environment, "name" | "hindsight">): void {
   if (hindsight !== undefined) return;
-  throw new NlacError("ERR_CONFIG", `${name} does not say what its observations tell in hindsight.`);
+  throw new NlacError(
+    "ERR_CONFIG",
+    `${name} does not say which action would have been right in hindsight: it has no "hindsight".`,
+  );
 }

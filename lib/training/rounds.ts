@@ -1,4 +1,6 @@
-/** Rounds of playing and updating: the episodes of a round, and how updates go through them. */
+/**
+ * The parts of an iteration that methods share: collecting episodes, and batching them for updates.
+ */
 
 import type { z } from "zod";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
@@ -9,7 +11,7 @@ import { collectTrajectories, taskIndex } from "../playing/collect.ts";
 import { type Counters, newCounters, parseState, type TrainingRun } from "../run/training-run.ts";
 import { deviation, mean } from "../statistics/mean.ts";
 
-/** What the methods' configurations say of acting; every field is explained there. */
+/** Configuration of rollouts; the methods' configurations explain each field. */
 export interface PlayConfig {
   episodesPerIteration: number;
   actionTemperature: number;
@@ -28,10 +30,10 @@ export interface PlayOptions<Task> {
 }
 
 /**
- * An iteration's episodes under θ, recorded in the run.
+ * Plays an iteration's episodes under θ and records them in the run.
  *
- * @param first number of the first of them within the run
- * @param perTask episodes in a row on the same task, each with a seed of its own
+ * @param first number of the first episode within the run
+ * @param perTask consecutive episodes on the same task, each with its own seed
  * @throws NlacError ERR_ABORTED; nothing is recorded then
  */
 export async function collectEpisodes<Task>(
@@ -44,7 +46,7 @@ export async function collectEpisodes<Task>(
   return trajectories;
 }
 
-/** The same, not recorded yet. */
+/** Same as `collectEpisodes`, without recording. */
 export async function playEpisodes<Task>(
   { model, environment, tasks, config, run }: PlayOptions<Task>,
   first: number,
@@ -67,13 +69,16 @@ export async function playEpisodes<Task>(
     signal: run.signal,
     onTurn: (finished, tokens) => run.progress.advance(finished, tokens),
   });
-  await model.dropCaches(); // a resumed run has none here
+  await model.dropCaches(); // a resumed run starts with empty caches too
   const faults = trajectories.filter(isFaulty).length;
   if (faults > 0) run.progress.show({ faults });
   return trajectories;
 }
 
-/** Where an on-policy method goes on: its counters, and its round's episodes, the run's last, if they have been played. */
+/**
+ * Restores an on-policy method: its counters and, if the iteration's episodes have been played, the
+ * last episodes of the run.
+ */
 export async function restoreRound<State extends Counters>(
   run: TrainingRun,
   schema: z.ZodType<State>,
@@ -90,14 +95,14 @@ export async function restoreRound<State extends Counters>(
   };
 }
 
-/** Of all the episodes of a run, those from number `first` on. */
+/** Of all episodes of a run, those from number `first` on. */
 export function episodesFrom(trajectories: Iterable<Trajectory>, first: number): Trajectory[] {
   const kept: Trajectory[] = [];
   for (const trajectory of trajectories) if (trajectory.id >= first) kept.push(trajectory);
   return kept;
 }
 
-/** How a round's episodes are gone through; every field is explained in the methods' configurations. */
+/** How an iteration's episodes are batched; the methods' configurations explain each field. */
 export interface EpochConfig {
   episodesPerIteration: number;
   epochs: number;
@@ -105,14 +110,14 @@ export interface EpochConfig {
   seed: number;
 }
 
-/** Updates of one round: they do not depend on how many of its episodes can be used. */
+/** Updates per iteration, regardless of how many of its episodes are usable. */
 export function updatesPerRound({ episodesPerIteration, epochs, batchSize }: EpochConfig): number {
   return epochs * Math.ceil(episodesPerIteration / batchSize);
 }
 
 /**
- * Which of a round's `episodes` usable ones the next update takes: every epoch goes through all of them in a new random
- * order. Empty where the round has too few for its last batches.
+ * Indices of the usable episodes for the next update. Each epoch visits all `episodes` of them in a
+ * new random order. Empty if too few are usable to fill the last batches.
  */
 export function minibatch(
   config: EpochConfig,
@@ -126,12 +131,12 @@ export function minibatch(
   return permutation(episodes, seed, streams.minibatch).slice(start, start + config.batchSize);
 }
 
-/** Environment steps, which methods are compared by: one an action. */
+/** Environment steps, one per action: the unit in which methods are compared. */
 export function stepsOf(trajectories: readonly Trajectory[]): number {
   return trajectories.reduce((sum, { turns }) => sum + turns.length, 0);
 }
 
-/** What is logged of the episodes that a policy gradient learns from; the names are TRL's. */
+/** Metrics of the episodes that a policy gradient trains on; names as in TRL. */
 export function completionMetrics(
   trajectories: readonly Trajectory[],
   { endOfTurnIds }: Pick<LanguageModel, "endOfTurnIds">,

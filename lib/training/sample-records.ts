@@ -1,4 +1,4 @@
-/** Training samples as records: what samples.jsonl holds, one line a sample. */
+/** Training samples as records, one per line of samples.jsonl. */
 
 import type { Trajectory, Transition } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
@@ -9,8 +9,8 @@ import type { SampleRecord } from "../run/training-run.ts";
 import type { EpisodeText } from "./episode-texts.ts";
 
 /**
- * Every text that one sample of an update was made of, by its role, and what is known of it.
- * @param l1 nats a token; undefined without a target
+ * Every completion that went into one sample of an update, by role, with its metrics.
+ * @param l1 in nats per token; undefined without a target
  */
 export function sampleRecord(
   model: LanguageModel,
@@ -33,7 +33,7 @@ export function sampleRecord(
   return { ...sample, texts, facts };
 }
 
-/** An action that an update learned from, and what is known of it. */
+/** An action that an update trained on, with its metrics. */
 export function actionSample(
   model: LanguageModel,
   update: number,
@@ -48,7 +48,7 @@ export function actionSample(
   return { update, trajectory, turn, texts, facts: { reward, terminated, truncated, ...facts } };
 }
 
-/** A whole episode that an update learned from, with its control tokens, and what is known of it. */
+/** A whole episode that an update trained on, including control tokens, with its metrics. */
 export function episodeSample(
   model: LanguageModel,
   update: number,

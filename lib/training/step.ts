@@ -1,4 +1,4 @@
-/** An optimizer step as the methods take it. */
+/** The optimizer step shared by the methods. */
 
 import type { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -7,15 +7,15 @@ import { type Counters, type Length, shareOver } from "../run/training-run.ts";
 import type { optimizerConfig } from "./config.ts";
 import { scheduled } from "./schedule.ts";
 
-/** Where a step stands in its training. */
+/** Position of a step within its training. */
 export interface StepPlace {
   /** Number of the step, from 0. */
   step: number;
-  /** How much of the training is over, 0 to 1. */
+  /** Share of the training that is over, 0 to 1. */
   over: number;
 }
 
-/** @param updates of an iteration */
+/** @param updates per iteration */
 export function stepPlace(counters: Counters, length: Length, updates: number): StepPlace {
   const { iteration, updatesDone } = counters;
   return {
@@ -25,12 +25,12 @@ export function stepPlace(counters: Counters, length: Length, updates: number): 
 }
 
 /**
- * A step on the gradients added up, at the learning rate of its place.
+ * Takes a step on the accumulated gradients, at the learning rate of its place.
  *
- * @param counters counts the steps skipped in a row
- * @param options which moments are used, and whether θ̄ follows
- * @returns what is logged of it
- * @throws NlacError ERR_NOT_FINITE when too many steps in a row were skipped
+ * @param counters counts consecutive skipped steps
+ * @param options which moments to use, and whether to move θ̄
+ * @returns metrics to log
+ * @throws NlacError ERR_NOT_FINITE if too many consecutive steps were skipped
  */
 export async function scheduledStep(
   model: Pick<LanguageModel, "step">,
@@ -49,7 +49,7 @@ export async function scheduledStep(
   if (counters.skippedInARow >= optimizer.maxSkippedSteps) {
     throw new NlacError(
       "ERR_NOT_FINITE",
-      `${counters.skippedInARow} steps in a row had a loss or gradient that was not finite; the last checkpoint is intact.`,
+      `${counters.skippedInARow} consecutive steps had a loss or gradient that was not finite. The last checkpoint is intact.`,
     );
   }
   return { grad_norm: gradNorm, skipped: skipped ? 1 : 0, learning_rate: learningRate };

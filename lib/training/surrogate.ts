@@ -1,18 +1,27 @@
-/** What the policy gradients share: episodes scored before the first step on them, and what is logged of a step. */
+/**
+ * Shared by the policy gradients: scores of episodes before the first step on them, and metrics of
+ * a step.
+ */
 
 import { z } from "zod";
 import type { PolicyGradientModel, SurrogateResult, SurrogateText } from "../model/language-model.ts";
 import type { EpisodeText } from "./episode-texts.ts";
 import { inGroups } from "./losses.ts";
 
-/** Of one episode under θ as it wrote it, [response tokens]; 0 where the policy did not write. */
+/**
+ * Scores of one sequence under θ before the update, [response tokens]; 0 at tokens that are not the
+ * policy's.
+ */
 export interface Scores {
   oldLogProbs: Float32Array;
   referenceLogProbs?: Float32Array;
   oldValues?: Float32Array;
 }
 
-/** The same as a checkpoint holds them: the bytes of each list in base64, a third of what decimals would take. */
+/**
+ * Scores as saved in a checkpoint: the bytes of each list in base64, a third of the size of
+ * decimals.
+ */
 export const savedScores = z.object({
   oldLogProbs: z.string(),
   referenceLogProbs: z.string().optional(),
@@ -41,11 +50,11 @@ export function restoreScores({ oldLogProbs, referenceLogProbs, oldValues }: Sav
 }
 
 export interface ScoreOptions {
-  /** At which the episodes were written. */
+  /** Temperature at which the episodes were sampled. */
   temperature: number;
-  /** Whether the reference's log probabilities are needed. */
+  /** Whether to compute the reference model's log probabilities. */
   reference: boolean;
-  /** Whether the value head's predictions are needed. */
+  /** Whether to compute the value head's predictions. */
   values: boolean;
   signal: AbortSignal;
 }
@@ -71,7 +80,7 @@ export async function scoreEpisodes(
   });
 }
 
-/** The scores of each sample's texts, of those of all samples in a row. */
+/** Groups `scores`, those of the sequences of all samples in order, by sample. */
 export function perSample(
   samples: readonly { texts: readonly EpisodeText[] }[],
   scores: readonly Scores[],
@@ -85,8 +94,8 @@ export function perSample(
 }
 
 /**
- * Means over the tokens that the policy wrote, and the loss that was stepped on. The names are TRL's.
- * @param texts with their weights, one a token, as the step used them
+ * Means over the policy's tokens, and the loss of the step. Names as in TRL.
+ * @param texts the sequences with their token weights, as used in the step
  */
 export function surrogateMetrics(
   texts: readonly SurrogateText[],
@@ -123,7 +132,10 @@ export function surrogateMetrics(
   };
 }
 
-/** exp(d) - d - 1, d = log q - log p at a sample of p: an estimate of KL(p ‖ q) that is never negative (Schulman, 2020). */
+/**
+ * exp(d) - d - 1, d = log q - log p at a sample of p: a non-negative estimate of KL(p ‖ q)
+ * (Schulman, 2020).
+ */
 function klEstimate(difference: number): number {
   return Math.expm1(difference) - difference;
 }

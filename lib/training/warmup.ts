@@ -1,7 +1,7 @@
 /**
- * A supervised warm-up: before training, a small model learns the forms in which all roles are to answer, from
- * scripted episodes that the environment judges itself. It is no part of the method; a model that follows
- * instructions needs none.
+ * Supervised warm-up before training: a small model learns the reply forms of all roles from
+ * scripted episodes that the environment judges. It is not part of the method, and
+ * instruction-tuned models do not need it.
  */
 
 import { z } from "zod";
@@ -25,19 +25,25 @@ import { requireDemonstrations, requireTasks } from "./requirements.ts";
 const decay = z.number().min(0).lt(1);
 
 export const warmupConfig = z.strictObject({
-  /** Optimizer steps; 0 is no warm-up. */
+  /** Optimizer steps. Default 0: no warm-up. */
   steps: z.int().min(0).default(0),
-  /** Texts a step, drawn from all roles. */
+  /** Examples per step, drawn from all roles. Default 16. */
   batchSize: z.int().min(1).default(16),
-  /** Peak learning rate; it falls to 0 over the steps. */
+  /** Peak learning rate; it decays to 0 over the steps. Default 1e-4. */
   learningRate: z.number().min(0).default(1e-4),
-  /** First steps, over which the learning rate rises: a model that starts from random weights needs some. */
+  /**
+   * First steps, over which the learning rate rises; needed by models with random initial weights.
+   * Default 0.
+   */
   rampSteps: z.int().min(0).default(0),
-  /** How AdamW's moments decay. */
+  /** AdamW's decay rates of the first and second moments. Default [0.9, 0.999]. */
   betas: z.tuple([decay, decay]).default([0.9, 0.999]),
-  /** Scripted episodes the texts are taken from. */
+  /** Scripted episodes to take examples from. Default 64. */
   episodes: z.int().min(1).default(64),
-  /** Show targets without a bootstrapped future too, which NLAC's `bootstrap: "none"` asks for. */
+  /**
+   * Includes examples of targets without a bootstrapped future, for NLAC's `bootstrap: "none"`.
+   * Default false.
+   */
   observedTargets: z.boolean().default(false),
 });
 
@@ -49,13 +55,14 @@ export interface WarmupOptions<Task> {
   config: WarmupConfig;
   seed: number;
   signal?: AbortSignal;
-  /** Called after every step with the mean NLL of its texts, nats a token. */
+  /** Called after every step with the mean NLL of its examples, in nats per token. */
   onStep?: (step: number, nll: number, tokens: number) => void;
 }
 
 /**
- * Takes `config.steps` steps on demonstrated texts. θ̄ is left to the method: most need none.
- * @throws NlacError ERR_CONFIG when the environment cannot demonstrate or has no tasks, ERR_ABORTED
+ * Takes `config.steps` steps on demonstrated examples. θ̄ does not move: methods that have one set
+ * it.
+ * @throws NlacError ERR_CONFIG if the environment has no demonstrations or no tasks, ERR_ABORTED
  */
 export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> {
   const { model, environment, config, seed } = options;
@@ -92,12 +99,15 @@ export async function warmUp<Task>(options: WarmupOptions<Task>): Promise<void> 
   await model.discardMoments("warmup");
 }
 
-/** Which texts of a scripted episode are shown. */
+/** Which examples of a scripted episode are used. */
 export interface Shown {
   observedTargets: boolean;
 }
 
-/** The texts of a scripted episode on `task`. Throws ERR_CONFIG when the environment cannot demonstrate. */
+/**
+ * Examples of a scripted episode on `task`. Throws ERR_CONFIG if the environment has no
+ * demonstrations.
+ */
 export async function demonstrated<Task>(
   model: LanguageModel,
   environment: Environment<Task>,
@@ -109,12 +119,12 @@ export async function demonstrated<Task>(
   return demonstratedTexts(model, environment, await environment.demonstrate!(task, { seed }), shown);
 }
 
-/** A text that a scripted episode shows, and whose it is. */
+/** An example from a scripted episode, and its role. */
 export interface DemonstratedText extends ScoredText {
   role: Exclude<Role, "next" | "correction">;
 }
 
-/** The texts of all roles that one scripted episode shows. */
+/** The examples of all roles in one scripted episode. */
 export function demonstratedTexts(
   model: LanguageModel,
   environment: Pick<Environment, "actionFormat" | "rewardRange">,
@@ -123,7 +133,7 @@ export function demonstratedTexts(
 ): DemonstratedText[] {
   const format = environment.actionFormat;
   const texts: DemonstratedText[] = [];
-  /** Lets the conversation go on with `written`, and adds it as what the model should write there. */
+  /** Continues the conversation with `written` and adds it as an example. */
   const teach = (
     role: DemonstratedText["role"],
     conversation: Conversation,

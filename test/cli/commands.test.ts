@@ -359,7 +359,7 @@ test("a model that has no words for the evaluator is refused before it is warmed
   const changes = ["model=errands-base", "learner.dtype=float32", "config.futures=2", "warmup.steps=1"];
   const train = ["train", "errands", "--run", join(root, "wordless")];
   const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));
-  expect(errors).toContain("ERR_CONFIG: futures: 2 ask for an evaluator");
+  expect(errors).toContain("ERR_CONFIG: futures: 2 needs the evaluator");
   expect(errors).not.toContain("warm-up");
 });
 

@@ -103,7 +103,12 @@ describe("nlac env check", () => {
       /boom\.ts: .* failed: boom/,
     ],
     ["it exports something else", "else.ts", "export default { name: 3 };", /must export an environment/],
-    ["it takes no options", "plain.mjs", desk("() => 1").replace("(options) => ", ""), /without options/],
+    [
+      "it takes no options",
+      "plain.mjs",
+      desk("() => 1").replace("(options) => ", ""),
+      /which takes no options/,
+    ],
   ])("of a file says that %s", async (_, name, text, message) => {
     const path = text === undefined ? join(root, name) : written(name, text);
     const { code, errors } = await nlac("env", "check", path, "--options", '{"a": 1}');

@@ -348,7 +348,7 @@ describe("definitions that contradict themselves", () => {
     [
       "a name that no model could write",
       () => tool({ ...definition, name: "find it" }),
-      /cannot be called "find it"/,
+      /"find it" is not a usable tool name/,
     ],
     ["parameters that are no object", () => tool({ ...definition, parameters: z.string() }), /"object"/],
     [
@@ -472,7 +472,7 @@ describe("a definition", () => {
     const named = defineEnvironment({ ...least, tasks: { train: [{ id: "a" }], test: [] } });
     expect((await named.tasks("train")).map((task) => named.taskId(task))).toEqual(["a"]);
     const numbers = defineEnvironment({ ...least, tasks: { train: [1], test: [2] } });
-    expect(() => numbers.taskId(1)).toThrow(/give it a name by taskId/);
+    expect(() => numbers.taskId(1)).toThrow(/Name it with taskId/);
   });
 
   it("names itself where its demonstration fails or has another shape", async () => {
@@ -481,7 +481,7 @@ describe("a definition", () => {
       defineEnvironment({ ...least, tasks, demonstrate: demonstrate as never }).demonstrate!("a", {
         seed: 0,
       });
-    const shape = /least: demonstrate must give a list of \{ action, future \}/;
+    const shape = /least: demonstrate must return a list of \{ action, future \}/;
     await expect(shows(() => [callAction("find", {})])).rejects.toThrow(shape);
     await expect(shows(() => undefined)).rejects.toThrow(shape);
     const failed = shows(() => {

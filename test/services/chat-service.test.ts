@@ -65,7 +65,7 @@ describe("chatService", () => {
     ["a connection that breaks within the body", { body: "cut" }, /broke off/],
     ["a body that ends early", { body: "short" }, /broke off/],
     ["a body that stands still", { body: "stall" }, /in time/],
-    ["a page in place of an answer", { body: "page" }, /no chat completion/],
+    ["a page in place of an answer", { body: "page" }, /not a chat completion/],
     ["a reply without a finish reason", { finish: null }, /broken off \(finish_reason null\)/],
     ["a reply that the server broke off", { finish: "abort" }, /broken off \(finish_reason "abort"\)/],
   ] as const)("tries again after %s", async (_, broken, message) => {

@@ -61,7 +61,10 @@ it("what is wrong with a service's options is told with the environment and the 
   for (const [make, message] of [
     [() => environments.twentyQuestions({ oracle: wrong }), /^twentyQuestions\.oracle: .*"baseUrl"/],
     [() => environments.guessMyCity({ oracle: wrong }), /^guessMyCity\.oracle: .*"baseUrl"/],
-    [() => environments.carDealer({ buyer: price }), /^carDealer\.buyer: A budget of money needs the price/],
+    [
+      () => environments.carDealer({ buyer: price }),
+      /^carDealer\.buyer: A budget in US dollars needs the price/,
+    ],
     [
       () => environments.carDealer({ buyer: { recording: "/nowhere" } }),
       /^carDealer\.buyer: There is no rec/,

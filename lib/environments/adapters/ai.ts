@@ -1,23 +1,26 @@
-/** Tools of the `ai` package (version 5 or 6), for `defineEnvironment`. Nothing of the package is loaded here. */
+/**
+ * Adapter for tools of the `ai` package (version 5 or 6), for `defineEnvironment`. Does not load
+ * the package.
+ */
 
 import { NlacError } from "../../base/errors.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "../define-tool.ts";
 
-/** What is used of that package's tools. */
+/** The part of that package's tools that the adapter uses. */
 export interface AiTool {
   description?: string | undefined;
-  /** A zod object, or what `jsonSchema()` makes. */
+  /** A zod object, or the result of `jsonSchema()`. */
   inputSchema: unknown;
   // biome-ignore lint/suspicious/noExplicitAny: the package types it by the tool's own input
   execute?: ((input: any, options: any) => unknown) | undefined;
 }
 
 /**
- * A set of tools as `generateText` takes it. As there, what a tool throws is told to the agent; a tool finds the episode's
- * state in `experimental_context`.
+ * Adapts a set of tools as passed to `generateText`. As there, an exception of a tool is reported
+ * to the agent, and a tool finds the episode's state in `experimental_context`.
  *
- * @param options.timeout milliseconds that a call may take; default 60,000
- * @throws NlacError ERR_VALUE for a tool without `execute`, or whose name or schema cannot be used
+ * @param options.timeout timeout of a call in milliseconds; default 60,000
+ * @throws NlacError ERR_VALUE for a tool without `execute`, or with an unusable name or schema
  */
 export async function aiTools<State = unknown, Task = unknown>(
   tools: Record<string, AiTool>,
@@ -60,7 +63,10 @@ export async function aiTools<State = unknown, Task = unknown>(
 type Validate = (value: unknown) => Promise<Validated> | Validated;
 type Validated = { success: true; value: unknown } | { success: false; error: Error };
 
-/** A zod schema stays one; of what `jsonSchema()` made, JSON Schema and what checks besides. */
+/**
+ * Zod schemas are returned unchanged. For a result of `jsonSchema()`, its JSON Schema and its
+ * validator.
+ */
 async function schemaOf(
   given: unknown,
   name: string,
@@ -85,7 +91,7 @@ async function validated(validate: Validate, args: unknown): Promise<unknown> {
   throw new ToolError(result.error.message);
 }
 
-/** A tool may give its result in parts, of which the last is whole. */
+/** Tools may return an async iterable of partial results; the last one is complete. */
 async function lastOf(result: unknown): Promise<unknown> {
   if (typeof result !== "object" || result === null || !(Symbol.asyncIterator in result)) return result;
   let last: unknown;

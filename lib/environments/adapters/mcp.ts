@@ -1,9 +1,9 @@
-/** The tools of a server that speaks the Model Context Protocol, for `defineEnvironment`. */
+/** Adapter for the tools of a Model Context Protocol server, for `defineEnvironment`. */
 
 import { NlacError } from "../../base/errors.ts";
 import { type Tool, ToolError, tool } from "../define-tool.ts";
 
-/** What is used of a client of `@modelcontextprotocol/sdk`. */
+/** The part of a client of `@modelcontextprotocol/sdk` that the adapter uses. */
 export interface McpClient {
   listTools(page?: { cursor?: string }): Promise<{
     tools: { name: string; description?: string; inputSchema: Record<string, unknown> }[];
@@ -16,7 +16,7 @@ export interface McpClient {
   ): Promise<object>;
 }
 
-/** A client that is connected; a program to start, which is spoken to by its input and output; or a server's address. */
+/** A connected client; a program to start, which communicates over stdio; or a server's address. */
 export type McpSource =
   | McpClient
   | { command: string; args?: string[]; env?: Record<string, string>; cwd?: string }
@@ -24,20 +24,25 @@ export type McpSource =
 
 export interface McpTools {
   tools: Tool[];
-  /** Ends the connection, and the program that was started; a later call opens it again. A client that was given stays. */
+  /**
+   * Closes the connection and a program that was started; a later call reopens it. A client that
+   * the caller passed stays open.
+   */
   close(): Promise<void>;
 }
 
-/** Tools of one server; more are taken for a server that never ends its list. */
+/** Most tools of one server; a longer list is considered endless. */
 const maxTools = 1000;
 
 /**
- * What a server offers. An error in a tool's result is told to the agent; a server that is gone or too slow is a fault of
- * the environment. Episodes share the server: one whose tools keep state is opened for every episode, in `start`.
+ * Adapts a server's tools. An error in a tool's result is reported to the agent; a server that
+ * disconnects or times out is a fault of the environment. Episodes share the server. If its tools
+ * have state, open one per episode, in `start`.
  *
- * @param options.timeout milliseconds that a call may take; default 60,000
- * @throws NlacError ERR_CONFIG without the package @modelcontextprotocol/sdk, where `source` is no client; ERR_ENVIRONMENT
- *   for a server that cannot be reached; ERR_VALUE for a tool whose name or schema cannot be used
+ * @param options.timeout timeout of a call in milliseconds; default 60,000
+ * @throws NlacError ERR_CONFIG if `source` is not a client and the package
+ *   @modelcontextprotocol/sdk is not installed; ERR_ENVIRONMENT for a server that cannot be
+ *   reached; ERR_VALUE for a tool with an unusable name or schema
  */
 export async function mcpTools(source: McpSource, options: { timeout?: number } = {}): Promise<McpTools> {
   const { timeout = 60_000 } = options;
@@ -73,13 +78,13 @@ async function toolsOf(client: McpClient): Promise<Offered> {
     if (tools.length > maxTools || (cursor !== undefined && page.tools.length === 0))
       throw new NlacError(
         "ERR_ENVIRONMENT",
-        `The MCP server lists more than ${maxTools} tools, or has no end of them.`,
+        `The MCP server lists more than ${maxTools} tools, or its list does not end.`,
       );
   } while (cursor !== undefined);
   return tools;
 }
 
-/** The code of JSON-RPC for parameters that the server refuses. */
+/** JSON-RPC's error code for invalid parameters. */
 const invalidParams = -32602;
 
 async function call(
@@ -100,7 +105,7 @@ async function call(
   return text;
 }
 
-/** What a model can read of a result. */
+/** The parts of a result that a model can read. */
 function textOf({ content, structuredContent }: { content?: unknown; structuredContent?: unknown }): string {
   const parts = (Array.isArray(content) ? content : []) as {
     type: string;
@@ -111,7 +116,7 @@ function textOf({ content, structuredContent }: { content?: unknown; structuredC
   return parts.map(({ type, text, resource }) => text ?? resource?.text ?? `(${type})`).join("\n");
 }
 
-/** The way to a server, opened when it is needed. */
+/** A connection to a server, opened on first use. */
 class Connection {
   readonly #source: McpSource;
   #opened: Promise<{ client: McpClient; close(): Promise<void> }> | undefined;

@@ -1,29 +1,30 @@
 /**
- * The buyers: what each says to want, what is really needed, and what is paid for it. The kinds are those of the paper
- * (HOPE, appendix I.1); the single buyers are made once from fixed random numbers, each so that a sale is possible.
+ * The buyers: what each says to want, what each really needs, and what each pays. The kinds are
+ * those of the paper (HOPE, appendix I.1); the individual buyers are generated from fixed random
+ * numbers, so that each can be sold a car.
  */
 
 import { streams, uniform } from "../../base/random.ts";
 import { type Car, features, inventories, maxDiscount, type Split } from "./inventory.ts";
 
 export interface BuyerKind {
-  /** What of the ideal car a car must have. */
+  /** Which properties of the ideal car a car must have. */
   needs: { brand: boolean; type: boolean; features: number };
-  /** The most that is paid, in budgets. */
+  /** Highest accepted price, as a multiple of the budget. */
   maxBudgets: number;
   /** Wants a discount of at least 1 %. */
   bargains?: true;
-  /** Never takes the first car that is offered. */
+  /** Never takes the first car offered. */
   distrustful?: true;
-  /** Replies of the dealer after which the buyer leaves. */
+  /** Number of the dealer's replies after which the buyer leaves. */
   patience?: number;
-  /** Leaves when more different cars than these were offered. */
+  /** Leaves when more than this many different cars were offered. */
   maxCars?: number;
   /** Takes no car below this share of the budget. */
   minBudgets?: number;
 }
 
-/** The most that any buyer pays, in budgets. */
+/** Highest price that any buyer pays, as a multiple of the budget. */
 export const maxOverBudget = 1.1;
 export const slightlyOverBudget = 1.05;
 const smallestDiscount = 0.01;
@@ -71,8 +72,8 @@ export type Objection =
   | "no discount";
 
 /**
- * Why the buyer cannot take the offer; undefined where nothing stands against it.
- * @param firstCar number of the car that was offered first in the negotiation
+ * Why the buyer cannot take the offer; undefined if nothing speaks against it.
+ * @param firstCar number of the first car offered in the negotiation
  */
 export function objection(buyer: Buyer, { car, price }: Offer, firstCar: number): Objection | undefined {
   const { needs, ideal } = buyer;
@@ -102,7 +103,7 @@ export function saleReward({ budget }: Buyer, { car, price }: Offer): number {
   return price ** 2 / (budget * car.marketPrice);
 }
 
-/** The sale of the highest reward among `cars`; undefined where none is possible. */
+/** The sale with the highest reward among `cars`; undefined if none is possible. */
 export function bestSale(buyer: Buyer, cars: readonly Car[]): Offer | undefined {
   let best: Offer | undefined;
   for (const car of cars) {
@@ -114,7 +115,7 @@ export function bestSale(buyer: Buyer, cars: readonly Car[]): Offer | undefined 
   return best;
 }
 
-/** Buyers of each kind. */
+/** Number of buyers of each kind. */
 const counts: Readonly<Record<Split, number>> = { train: 40, validation: 10, test: 10 };
 const seeds: Readonly<Record<Split, number>> = { train: 1, validation: 2, test: 3 };
 
@@ -136,7 +137,7 @@ function makeBuyers(split: Split): Buyer[] {
         ideal: { brand: anyOf(brands), type: anyOf(types), features: wanted },
         budget: Math.round(price / 500) * 500,
       };
-      // One who takes no first car must have another left.
+      // A buyer who refuses the first car needs a second one.
       const possible = cars.filter((car) => bestSale(buyer, [car]) !== undefined).length;
       if (wanted.length < 2 || possible < (kind.distrustful ? 2 : 1)) continue;
       buyers.push(buyer);

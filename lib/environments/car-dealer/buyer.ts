@@ -1,4 +1,4 @@
-/** Who plays the buyer: rules, or a language model behind a service. */
+/** The buyer's player: rules, or a language model behind a service. */
 
 import { z } from "zod";
 import { streams, uniform } from "../../base/random.ts";
@@ -13,30 +13,30 @@ import {
   slightlyOverBudget,
 } from "./buyer-profiles.ts";
 
-/** What the dealer said, and what was answered. */
+/** An utterance of the dealer and the buyer's answer. */
 export interface Exchange {
   content: string;
   offer?: Offer;
   utterance: string;
 }
 
-/** Where the buyer stands when an answer is due. */
+/** The negotiation at the time of an answer. */
 export interface Situation {
   buyer: Buyer;
-  /** Of the episode. */
+  /** Seed of the episode. */
   seed: number;
-  /** What was said before. */
+  /** The exchanges so far. */
   exchanges: readonly Exchange[];
-  /** What the dealer says now. */
+  /** The dealer's current utterance. */
   content: string;
   offer?: Offer;
-  /** Number of the car that was offered first, now perhaps. */
+  /** Number of the first car offered, possibly in this turn. */
   firstCar: number;
   signal?: AbortSignal;
 }
 
 export interface Answer {
-  /** "buy" takes the present offer; without one it means nothing. */
+  /** "buy" accepts the current offer; without an offer it has no effect. */
   decision: "buy" | "continue" | "leave";
   utterance: string;
 }
@@ -58,7 +58,7 @@ function article(word: string): string {
   return /^(?:[aeio]|SUV)/i.test(word) ? "an" : "a";
 }
 
-/** How the buyer opens: with the car of all dreams. */
+/** The buyer's opening, which describes the ideal car. */
 export function openingText({ ideal }: Buyer): string {
   return (
     `Hello! I am looking for a car. My ideal is ${article(ideal.brand)} ${ideal.brand} ${ideal.type} with ` +
@@ -66,7 +66,7 @@ export function openingText({ ideal }: Buyer): string {
   );
 }
 
-/** What the buyer cannot do without. */
+/** What the buyer really needs. */
 export function needsText({ needs, ideal, minBudgets }: Buyer): string {
   if (needs.features > 0) {
     const number = needs.features === 1 ? "one" : "two";
@@ -81,17 +81,17 @@ export function budgetText(buyer: Buyer): string {
   return `My budget is ${dollars(buyer.budget)}${leeway(buyer)}`;
 }
 
-/** How the buyer speaks of going over the budget; the dealer is not told how far. */
+/** Whether the buyer would go over the budget; the dealer is not told how far. */
 function leeway({ maxBudgets }: Buyer): string {
   if (maxBudgets === 1) return ", and I cannot pay a dollar more.";
-  return maxBudgets <= slightlyOverBudget
-    ? "; I could go slightly over it."
-    : ", but I am flexible about it.";
+  return maxBudgets <= slightlyOverBudget ? "; I could go slightly over it." : ", but I am flexible about it.";
 }
 
-// ------------------------------------------------------------------------------------------------ by rules
+// ---------------------------------------------------------------------------------------- by rules
 
-/** What a buyer wants to pay at first lies between these shares of the most, and comes nearer with every reply. */
+/**
+ * The buyer's price starts at a share of the maximum between these two, and rises with every reply.
+ */
 const lowestStart = 0.94;
 const concession = 0.02;
 
@@ -99,7 +99,10 @@ const asksBudget = /\b(?:budget|spend|afford|pay|price range)\b/i;
 const asksNeeds =
   /\b(?:looking for|prefer\w*|important|matters?|must|needs?|requirements?|brand|type|features?|kind of car|like)\b/i;
 
-/** Negotiates by rules: the same for the same episode. Of what the dealer says only questions are understood. */
+/**
+ * Negotiates by rules; deterministic per episode. Of the dealer's utterances it understands only
+ * questions.
+ */
 export const scriptedBuyer: Person = {
   async answer(situation) {
     const { buyer, offer, exchanges, firstCar } = situation;
@@ -124,7 +127,7 @@ export const scriptedBuyer: Person = {
   },
 };
 
-/** Dollars, in this reply. */
+/** The price in dollars that the buyer accepts in this reply. */
 function readyToPay({ buyer, seed, exchanges }: Situation): number {
   const start = lowestStart + (1 - lowestStart) * uniform(seed, streams.world, 0);
   return maxPrice(buyer) * Math.min(1, start + concession * exchanges.length);
@@ -153,7 +156,7 @@ function refusal(buyer: Buyer, against: Objection): string {
   }
 }
 
-/** One thing at a time: what is needed first. */
+/** Answers one topic at a time, needs first. */
 function withoutOffer({ buyer, content, exchanges }: Situation): string {
   const needs = needsText(buyer);
   const toldNeeds = exchanges.some(({ utterance }) => utterance.includes(needs));
@@ -162,22 +165,23 @@ function withoutOffer({ buyer, content, exchanges }: Situation): string {
   return "Which car do you offer me, and at what price?";
 }
 
-// ------------------------------------------------------------------------------------------------ by a model
+// -------------------------------------------------------------------------------------- by a model
 
 const reply = z.object({
   decision: z.enum(["buy", "continue", "leave"]),
   utterance: z.string().trim().min(1),
 });
 
-/** Requests for one answer. */
+/** Attempts at one answer. */
 const attempts = 2;
-/** Longer utterances are cut. */
+/** Longer utterances are truncated. */
 const maxUtteranceLength = 600;
 
 /**
- * A model as buyer. What the dealer says is data: it is quoted as a JSON string beside the offer, whose car and price come
- * from the database and from the call. The reply is a JSON object; its decision is one of three words, and what is bought
- * at what price is not the model's to say. Without a readable reply the buyer hesitates.
+ * A language model as buyer. The dealer's utterance is data: it is quoted as a JSON string beside
+ * the offer, whose car and price come from the database and the call. The reply is a JSON object
+ * whose decision is one of three words; the model cannot set the car or the price. Without a
+ * readable reply the buyer hesitates.
  */
 export function serviceBuyer(service: ChatService): Person {
   return {
@@ -204,7 +208,7 @@ export function serviceBuyer(service: ChatService): Person {
   };
 }
 
-/** The reply's one JSON object, perhaps after a thought or in a code fence. */
+/** The single JSON object of a reply, optionally after a thought or in a code fence. */
 export function readReply(said: string): Answer | undefined {
   const text = withoutThinking(said).replace(/^```(?:json)?\s*([\s\S]*?)\s*```$/, "$1");
   let value: unknown;

@@ -1,6 +1,7 @@
 /**
- * A scripted dealer: finds out what the buyer needs and can pay, searches for it, and offers the car of the highest reward.
- * For demonstrations and as a yardstick. It reads what is said by the phrases of buyer.ts.
+ * A scripted dealer for demonstrations and as a reference: finds out what the buyer needs and can
+ * pay, searches for it, and offers the car with the highest reward. It parses the phrases of
+ * buyer.ts.
  */
 
 import type { Action, Message } from "../../contract/environment.ts";
@@ -9,35 +10,38 @@ import { dollars } from "./buyer.ts";
 import { maxOverBudget, slightlyOverBudget } from "./buyer-profiles.ts";
 import { type Car, features, type Inventory, inventories, maxDiscount } from "./inventory.ts";
 
-/** What is known of the buyer and of the cars, from all that was said. */
+/** Facts about the buyer and the cars, from the conversation so far. */
 interface Knowledge {
   inventory: Pick<Inventory, "brands" | "types">;
   /** Of the ideal car. */
   brand: string;
   type: string;
   features: readonly string[];
-  /** Whether the brand and the type are needed, and how many of the features. Undefined until it is told. */
+  /**
+   * Whether brand and type are needed, and how many of the features. Undefined until the buyer says
+   * so.
+   */
   needs?: { brand: boolean; type: boolean; features: number };
-  /** Dollars. Undefined until it is told. */
+  /** Dollars. Undefined until the buyer says so. */
   budget?: number;
-  /** The most that can be paid, in budgets. */
+  /** Highest price, as a multiple of the budget. */
   maxBudgets: number;
-  /** Whether the present turn's database call is made. */
+  /** Whether this turn's database call has been made. */
   searched: boolean;
-  /** Searches that were made, as JSON. */
+  /** Searches made so far, as JSON. */
   searches: Set<string>;
-  /** By number. */
+  /** By car number. */
   cars: Map<number, Car>;
-  /** Cars that will not be taken at any price. */
+  /** Cars that the buyer refuses at any price. */
   refused: Set<number>;
-  /** Highest price to ask for a car, in dollars, after what was said of it. */
+  /** Highest price to ask for each car, in dollars, given the buyer's replies. */
   caps: Map<number, number>;
 }
 
-/** Share of the market price that is taken off when a discount is asked for. */
+/** Discount on the market price at the first request for one. */
 const firstDiscount = 0.02;
 
-/** Needs no options: all that it knows, it reads. */
+/** Takes no options: everything it knows comes from the conversation. */
 export function scriptedDealer(): ScriptedPolicy {
   return ({ observation, history }) => {
     const known = learn(observation.messages.at(-1)!.content);
@@ -64,7 +68,7 @@ function learn(opening: string): Knowledge {
   };
 }
 
-/** What an action and its answer tell. */
+/** Updates `known` from an action and its answer. */
 function hear(known: Knowledge, { tool }: Action, { content }: Message): void {
   if (tool === undefined || content.startsWith("Error:")) return;
   known.searched = tool.name !== "respond";
@@ -97,7 +101,7 @@ function hearCars(known: Knowledge, content: string): void {
   }
 }
 
-/** What is said of a car that was offered. */
+/** Updates `known` from the buyer's opinion of an offered car. */
 function hearOpinion(known: Knowledge, car: Car, content: string): void {
   if (/^(?:I never take the first car|That is not the car for me)/.test(content)) known.refused.add(car.id);
   if (content.startsWith("That is too plain")) {
@@ -118,7 +122,7 @@ function amount(text: string): number {
   return Number(text.replace(/[$,]/g, ""));
 }
 
-/** A search that was not made yet and may show a car that is needed. */
+/** A new search that may find a car that fits the needs. */
 function nextSearch(known: Knowledge): Action | undefined {
   const { brand, type, needs, inventory } = known;
   const pairs = (car_brand: string, car_type: string) =>
@@ -136,7 +140,7 @@ function nextSearch(known: Knowledge): Action | undefined {
     .find(({ tool }) => !known.searches.has(JSON.stringify(tool)));
 }
 
-/** The wanted features, as many at a time as are needed. */
+/** All combinations of as many wanted features as are needed. */
 function featureLists({ needs, features }: Knowledge): string[][] {
   if (needs?.features === 1) return features.map((feature) => [feature]);
   if (needs?.features !== 2) return [];
@@ -162,7 +166,7 @@ function nextReply(known: Knowledge): Action {
   );
 }
 
-/** The offer of the highest reward, as far as is known. */
+/** The offer with the highest reward, given what is known. */
 function bestOffer(
   known: Knowledge,
   needs: NonNullable<Knowledge["needs"]>,

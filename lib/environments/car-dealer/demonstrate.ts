@@ -1,6 +1,7 @@
 /**
- * Scripted negotiations with judgements, for a supervised warm-up: the scripted dealer's actions, and beside each a poorer
- * one (idle talk, a search for nothing, a discount that is not allowed) with what is wrong with it.
+ * Scripted negotiations with judgements, for a supervised warm-up: the scripted dealer's actions,
+ * each with a worse alternative (idle talk, a search without results, a discount that is too high)
+ * and what is wrong with it.
  */
 
 import { streams, uniform } from "../../base/random.ts";
@@ -8,7 +9,7 @@ import type { Action, Demonstration, Episode, StepResult } from "../../contract/
 import { judgedAction } from "../judged-action.ts";
 import { call, respond, scriptedDealer } from "./dealer.ts";
 
-/** @param start opens the same episode every time */
+/** @param start opens the same episode on every call */
 export async function demonstrate(start: () => Promise<Episode>, seed: number): Promise<Demonstration> {
   const episode = await start();
   const { observation } = episode;
@@ -35,7 +36,7 @@ export async function demonstrate(start: () => Promise<Episode>, seed: number): 
   return { observation, turns };
 }
 
-/** What an action comes to after the same beginning. */
+/** The result of an alternative action after the same beginning. */
 async function aside(
   start: () => Promise<Episode>,
   history: readonly { action: Action }[],

@@ -1,10 +1,12 @@
 /**
- * Car Dealer with tools (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix I): the agent
- * is the dealer, who looks for cars in a database and negotiates with a buyer whose demands come out little by little.
+ * Car Dealer with tools (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025,
+ * appendix I). The agent is the dealer, who searches a database of cars and negotiates with a buyer
+ * whose demands emerge gradually.
  *
- * A negotiation has 10 turns, each of one database call at most and one thing said to the buyer. It ends when the buyer
- * takes an offer, leaves, or the turns are used up. The reward of a sale is (purchase cost)² / (budget × market price) if
- * it is valid: a car of the inventory, at most 10 % off, and nothing that the buyer excludes. All else gives 0.
+ * A negotiation has 10 turns, each with at most one database call and one utterance to the buyer.
+ * It ends when the buyer takes an offer, leaves, or the turns are used up. The reward of a valid
+ * sale is (purchase cost)² / (budget × market price). A sale is valid if the car is in the
+ * inventory, the discount is at most 10 %, and the buyer has no objection. Everything else gives 0.
  */
 
 import { z } from "zod";
@@ -44,26 +46,35 @@ import { type Car, features, inventories, maxDiscount, maxShown } from "./invent
 import { dealerTools, readCall, searchResult, shownCars } from "./tools.ts";
 
 const carDealerOptions = z.strictObject({
-  /** Who buys. "scripted" (default): rules, free and the same every time. Or a language model: what `openService` opens. */
+  /**
+   * The buyer's player. "scripted" (default): rules, free and deterministic. Or a language model:
+   * anything that `openService` opens.
+   */
   buyer: z.custom<"scripted" | ServiceSource>().default("scripted"),
-  /** What `tasks("test")` gives: unseen kinds of buyers and cars, or known kinds of buyers and unseen cars. Default "test". */
+  /**
+   * What `tasks("test")` returns. "test" (default): unseen kinds of buyers and unseen cars.
+   * "validation": known kinds of buyers and unseen cars.
+   */
   testSplit: z.enum(["test", "validation"]).default("test"),
-  /** Turns of a negotiation; each takes up to two actions. Default 10, as in the paper. */
+  /** Turns of a negotiation, each with up to two actions. Default 10, as in the paper. */
   turns: z.int().min(1).max(100).default(10),
   /**
-   * Tell at the end what was hidden: what the buyer needed and could pay, the best sale that was
-   * possible, and why a sale is not valid. Only NLAC's backup reads an episode's last observation:
-   * it is an advantage over the other methods. Default false.
+   * Reveals at the end what was hidden: what the buyer needed and could pay, the best possible
+   * sale, and why a sale is not valid. Only NLAC's backup reads an episode's last observation, so
+   * this is an advantage over the other methods. Default false.
    */
   revealAtEnd: z.boolean().default(false),
-  /** How actions are written: "tool" (default), or "call", in which what is said without a call is said to the buyer. */
+  /**
+   * How actions are written: "tool" (default), or "call", where a turn without a call is said to
+   * the buyer.
+   */
   actionFormat: z.enum(["tool", "call"]).default("tool"),
 });
 
 export type CarDealerOptions = z.input<typeof carDealerOptions>;
 
 export interface CarDealerTask {
-  /** Which buyer comes. */
+  /** Name of the buyer. */
   buyer: string;
 }
 
@@ -73,7 +84,7 @@ const buyerById = new Map(
     .map((buyer) => [buyer.id, buyer]),
 );
 
-/** The environment of Car Dealer. Throws ERR_CONFIG for options that do not validate. */
+/** The environment of Car Dealer. Throws ERR_CONFIG for invalid options. */
 export function carDealer(options: CarDealerOptions = {}): Environment<CarDealerTask> {
   const {
     turns,
@@ -104,7 +115,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     let actions = 0;
     let over = false;
 
-    /** What comes of an action; `ending` is there when the negotiation is over. */
+    /** Carries out an action; `ending` is set if the negotiation is over. */
     const act = async (action: Action): Promise<{ said: Message; info: object; ending?: Ending }> => {
       const call =
         action.tool === undefined
@@ -184,7 +195,8 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     },
     taskId: (task) => task.buyer,
     start,
-    // Always against the rules' buyer: a demonstration plays side lines, for which a model would be asked anew.
+    // Always with the scripted buyer: a demonstration plays alternatives, each of which would cost
+    // a model's replies.
     demonstrate: (task, options) => demonstrate(() => startWith(scriptedBuyer, task, options), options.seed),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
     ...driven,
@@ -210,12 +222,12 @@ function noSale(text: string): Ending {
   return { text: `${text} No car was sold.`, reward: 0, success: false, info: {} };
 }
 
-/** A sale that the buyer agreed to: a buyer who is a model may have agreed to one that is not valid. */
+/** Evaluates a sale that the buyer agreed to. A model as buyer may agree to an invalid one. */
 function sale(buyer: Buyer, offer: Offer, firstCar: number, reveal: boolean): Ending {
   const { car, price } = offer;
   const allowed = allowedDiscount(offer);
   const against = allowed ? objection(buyer, offer, firstCar) : "discount above the limit";
-  // The dealer knows the limit; what the buyer needs is hidden.
+  // The dealer knows the discount limit; the buyer's needs are hidden.
   const why = reveal || !allowed ? `: ${against}` : "";
   return {
     text:
@@ -228,7 +240,7 @@ function sale(buyer: Buyer, offer: Offer, firstCar: number, reveal: boolean): En
   };
 }
 
-/** @param reveal whether the end tells what was hidden */
+/** @param reveal whether the end reveals what was hidden */
 function result(
   buyer: Buyer,
   said: Message,

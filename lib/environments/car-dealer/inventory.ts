@@ -1,6 +1,6 @@
 /**
- * The dealership's cars. Brands and types differ between the splits; cars are made once from fixed random numbers, so that
- * they are the same everywhere. Prices are of no real market.
+ * The dealership's cars. Brands and types differ between the splits. Cars are generated from fixed
+ * random numbers, so that they are the same everywhere. Prices are fictitious.
  */
 
 import { streams, uniform } from "../../base/random.ts";
@@ -12,7 +12,7 @@ export interface Car {
   brand: string;
   type: string;
   features: readonly string[];
-  /** What it costs without a discount, in dollars. */
+  /** Price without a discount, in dollars. */
   marketPrice: number;
 }
 
@@ -22,11 +22,11 @@ export interface Inventory {
   cars: readonly Car[];
 }
 
-/** What the dealer may take off the market price, at most. */
+/** Largest discount, as a share of the market price. */
 export const maxDiscount = 0.1;
-/** Discounts that the database suggests with every car. */
+/** Discounts that the database suggests for every car. */
 export const suggestedDiscounts: readonly number[] = [0.02, 0.05, maxDiscount];
-/** Cars that a search shows. */
+/** Most cars shown by a search. */
 export const maxShown = 8;
 
 export const features = [
@@ -43,11 +43,11 @@ export const features = [
 ] as const;
 
 interface Range {
-  /** First number of a car. */
+  /** Number of the first car. */
   first: number;
-  /** Prices relative to others of the type. */
+  /** Price factors, relative to other cars of the type. */
   brands: Readonly<Record<string, number>>;
-  /** Dollars for a plain one of an average brand. */
+  /** Price in dollars of a plain car of an average brand. */
   types: Readonly<Record<string, number>>;
 }
 
@@ -69,7 +69,7 @@ const ranges: Readonly<Record<Split, Range>> = {
   },
 };
 
-/** Share of the brands' types that are in stock. */
+/** Share of the combinations of brand and type that are in stock. */
 const inStock = 0.8;
 
 function makeInventory(split: Split): Inventory {
@@ -103,7 +103,7 @@ export const inventories: Readonly<Record<Split, Inventory>> = {
   test: makeInventory("test"),
 };
 
-/** Cars of that brand, of that type and with all those features, as far as they are asked for; case does not matter. */
+/** Cars with the given brand, type and all given features; case-insensitive. */
 export function search(
   { cars }: Inventory,
   wanted: { brand?: string; type?: string; features?: readonly string[] },

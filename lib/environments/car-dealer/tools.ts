@@ -1,19 +1,21 @@
-/** What the dealer can do: search the database, or say something to the buyer, perhaps with an offer. */
+/**
+ * The dealer's tools: search the database, or say something to the buyer, optionally with an offer.
+ */
 
 import { shown } from "../../base/validation.ts";
 import type { ToolSchema } from "../../contract/environment.ts";
 import { type CheckArguments, compileArguments } from "../arguments.ts";
 import { type Car, features, type Inventory, maxShown, search, suggestedDiscounts } from "./inventory.ts";
 
-/** Longest thing that is said. */
+/** Longest utterance, in characters. */
 const maxReplyLength = 1000;
-/** Dollars; above all prices there are. */
+/** Dollars; above every price. */
 const highestPrice = 1e6;
 
 const brand = { type: "string", description: "A brand of the database." };
 const type = { type: "string", description: "A type of the database." };
 
-/** Which brands, types and features there are, the rules say. */
+/** The rules list the brands, types and features. */
 export const dealerTools: readonly ToolSchema[] = [
   tool("search_car_by_brand_type", "Find the cars of a brand that are of a type.", {
     car_brand: brand,
@@ -70,10 +72,10 @@ export type Call =
   | { kind: "respond"; content: string; carId?: number; price?: number }
   | { kind: "refused"; reason: string };
 
-/** Compiled when first needed: that takes a while. */
+/** Compiled on first use, since compiling is slow. */
 const checks = new Map<string, CheckArguments>();
 
-/** Reads a call of the tools: what is wrong with it is told in words, nothing is thrown. */
+/** Reads a tool call. Problems are returned in words; nothing is thrown. */
 export function readCall(inventory: Inventory, name: string, args: Record<string, unknown>): Call {
   const tool = dealerTools.find((candidate) => candidate.name === name);
   if (tool === undefined) {
@@ -108,7 +110,7 @@ function respond({ content, car_id, price }: { content: string; car_id?: number;
   return { kind: "respond", content, carId: car_id, price };
 }
 
-/** The database's answer: how many cars there are, and the first of them. */
+/** The database's answer: the number of matching cars, and the first of them. */
 export function searchResult(cars: readonly Car[]): string {
   return JSON.stringify({
     found: cars.length,
@@ -123,7 +125,7 @@ export function searchResult(cars: readonly Car[]): string {
   });
 }
 
-/** The cars of a search that its answer shows. */
+/** The cars that the answer to a search shows. */
 export function shownCars(cars: readonly Car[]): readonly Car[] {
   return cars.slice(0, maxShown);
 }

@@ -1,10 +1,11 @@
 /**
- * Episodes of errands that were made up for the occasion, with judgements by one who knows their orders. They teach a
- * model what any errand could teach it: the forms of all roles, to read the desk's answer into a target, to join it
- * with a foretold future, to follow a critique. Of the environment's own errands they say nothing.
+ * Demonstrations of errands with made-up orders, with judgements that know those orders. They teach
+ * only what is common to all errands: the forms of all roles, reading the desk's answer into a
+ * target, joining it with a predicted future, following a critique. They reveal nothing about the
+ * environment's own errands.
  *
- * The policy that they show knows nothing either: it brings anything, but what it has just been told to bring it mostly
- * brings.
+ * The demonstrated policy does not know the orders either: it brings random things, except that it
+ * usually brings what the desk has just asked for.
  */
 
 import type { Action, Demonstration, JudgedAction, Message } from "../../contract/environment.ts";
@@ -35,19 +36,20 @@ import {
   wanted,
 } from "./world.ts";
 
-/** Errands of these lengths are made up, and of as many moves as a digit can say. */
+/** Lengths of made-up errands; their moves are single digits. */
 const shortest = 2;
 const longest = 6;
 const maxMoves = 9;
 
-/** Shares: of hints that are followed, of errands at whose desk nothing is explained. */
+/** Shares of hints that are followed, and of errands whose desk explains nothing. */
 const followed = 0.8;
 const silent = 0.2;
 
 /**
- * @param deadEnds things of each errand that the desk takes by mistake
- * @param composed whether kinds are composed; their made-up orders follow from no parts
- * @param namesDeadEnd whether the end of a lost errand names one; if not, no judgement knows of dead ends
+ * @param deadEnds number of things per errand that the desk takes by mistake
+ * @param composed whether kinds are composed; their made-up orders do not follow from the parts
+ * @param namesDeadEnd whether the end of a lost errand names the dead end; if not, judgements do
+ *   not know dead ends
  */
 export function demonstrate(
   seed: number,
@@ -60,7 +62,8 @@ export function demonstrate(
   const length = shortest + pick(random, longest - shortest + 1);
   const errand = makeErrand(kind, length, Math.min(deadEnds, things.length - length), random);
   const explains = random() >= silent;
-  // Half of the players know some of the order, as one has learned some of it: they are refused less often.
+  // Half of the players know part of the order, like a partly trained policy: they are refused less
+  // often.
   const skill = random() < 0.5 ? 0.5 : 0;
   let progress: Progress = { brought: [], movesLeft: length + pick(random, maxMoves - length + 1) };
   let told: string | undefined;
@@ -103,7 +106,10 @@ function actionOf(thing: string, errand: Errand, { brought }: Progress): Action 
   return { text: thing, thought: thoughtText({ kind: errand.kind, brought }) };
 }
 
-/** What is judged: the policy's own action, or, where that would show too few, one that the desk takes. */
+/**
+ * The judged actions: the policy's own, or one that the desk takes if those would otherwise be too
+ * rare.
+ */
 function judged(errand: Errand, progress: Progress, thing: string, random: Random) {
   const draw = random();
   if (draw < 0.4) return { thing: wanted(errand, progress), foreseeable: false };
@@ -143,7 +149,7 @@ function judge(
   };
 }
 
-/** How the errand may end from here; what this move does counts as one. */
+/** How the errand may end from here, including the result of this move. */
 function foretold(errand: Errand, after: Progress, random: Random): Prospect {
   if (after.lostOver !== undefined) return { kind: "lost", over: after.lostOver };
   const missing = errand.chain.length - after.brought.length;
@@ -152,7 +158,7 @@ function foretold(errand: Errand, after: Progress, random: Random): Prospect {
   return { kind: "done", moves: 1 + missing + pick(random, spare + 1) };
 }
 
-/** What would be better, and what to bring instead: where nobody says, anything else. */
+/** What to bring instead; anything else if the right thing is unknown. */
 function advise(
   isDeadEnd: boolean,
   thing: string,
@@ -170,8 +176,8 @@ function advise(
 }
 
 /**
- * A future as it may be foretold after `event`: its end fits, but what it says comes next need not. So the backup
- * learns to trust what the desk did more than what it is told will happen.
+ * A predicted future after `event`: its end fits, but its next event need not. So the backup learns
+ * to trust the observation more than the prediction.
  */
 function followUp(event: Event, prospect: Prospect, explains: boolean, random: Random): string {
   const end: Prospect = prospect.kind === "done" ? { kind: "done", moves: prospect.moves - 1 } : prospect;

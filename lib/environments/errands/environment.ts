@@ -1,11 +1,12 @@
 /**
- * Errands: a small world in which the answer can be known. Each kind of errand has a hidden order in which the desk
- * takes things; a wrong thing changes nothing, and the desk says what it wants first. The reward is 1 for an errand
- * done within its moves, else 0.
+ * Errands: a small world in which the optimal behaviour is known. Each kind of errand has a hidden
+ * order in which the desk takes things. A wrong thing changes nothing, and the desk says what it
+ * wants first. The reward is 1 for an errand completed within its moves, else 0.
  *
- * It is made for studying how a method learns: an episode takes six short moves, a model of half a million parameters
- * can learn it (model.ts), the success of a policy can be worked out exactly (world.ts), and options take away what
- * makes it easy: explanations, and that a mistake shows at once.
+ * It is made for studying how a method learns. An episode has six short moves, a model of half a
+ * million parameters can learn it (model.ts), and the success rate of a policy can be computed
+ * exactly (world.ts). Options make it harder, by removing explanations or by hiding mistakes until
+ * the end.
  */
 
 import { z } from "zod";
@@ -39,27 +40,30 @@ import {
 
 const errandsOptions = z
   .strictObject({
-    /** Kinds of errand. Default 8; 90 if composed. */
+    /** Number of kinds of errand. Default 8; 90 if composed. */
     kinds: z.int().min(1).max(kinds.length).optional(),
-    /** Things an errand takes. Default 4; 3 if composed. */
+    /** Number of things an errand takes. Default 4; 3 if composed. */
     chain: z.int().min(2).max(9).optional(),
     /**
-     * Kinds are made of three parts, "nurse's visa for Peru", and each part decides one thing: 60 kinds to train on and
-     * 30 held out, whose orders follow from the others'. Default false.
+     * Kinds have three parts, such as "nurse's visa for Peru", and each part decides one thing: 60
+     * kinds to train on and 30 held out, whose orders follow from the others'. Default false.
      */
     composed: z.boolean().default(false),
-    /** Moves an errand allows. Default 6. */
+    /** Moves per errand. Default 6. */
     moves: z.int().min(1).max(9).default(6),
-    /** Share of the failures after which the desk says what it wants; after the others it says nothing. Default 1. */
+    /**
+     * Share of refusals in which the desk says what it wants; in the others it says nothing.
+     * Default 1.
+     */
     explained: z.number().min(0).max(1).default(1),
     /**
-     * Things of each errand that the desk takes by mistake, in the place of a step before the last: all goes on as if
-     * nothing had happened, but the last thing will be refused. Default 0.
+     * Number of things per errand that the desk takes by mistake in place of a step before the
+     * last. Nothing shows until the last thing is refused. Default 0.
      */
     deadEnds: z.int().min(0).default(0),
     /**
-     * Whether the end of an errand that a dead end has lost names the dead end. If not, the last thing is refused
-     * without an explanation and the office closes. Default true.
+     * Whether the end of an errand lost by a dead end names the dead end. If not, the last thing is
+     * refused without explanation and the office closes. Default true.
      */
     namesDeadEnd: z.boolean().default(true),
     /** Determines the hidden orders. Default 0. */
@@ -90,10 +94,10 @@ function checkOptions(options: ErrandsOptions): z.output<typeof errandsOptions> 
 }
 
 /**
- * The probability that `policy` gets an errand of `errands(options)` done, all kinds alike: exact, where `evaluate`
- * plays episodes.
+ * The exact success probability of `policy` on `errands(options)`, averaged over kinds; `evaluate`
+ * estimates it by playing episodes.
  *
- * @throws NlacError ERR_CONFIG for options that do not validate
+ * @throws NlacError ERR_CONFIG for invalid options
  */
 export function errandsSuccessRate(options: ErrandsOptions, policy: ErrandPolicy): number {
   const { moves, explained, ...shape } = checkOptions(options);
@@ -114,7 +118,7 @@ export interface ErrandsTask {
   split: "train" | "test";
 }
 
-/** The environment of errands. Throws ERR_CONFIG for options that do not validate. */
+/** The environment of errands. Throws ERR_CONFIG for invalid options. */
 export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> {
   const shape = checkOptions(options);
   const { moves, explained, deadEnds, namesDeadEnd, composed } = shape;
@@ -123,7 +127,8 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
   async function start(task: ErrandsTask, { seed, signal }: ResetOptions): Promise<Episode> {
     throwIfAborted(signal);
     const errand = all.get(task.kind);
-    if (errand === undefined) throw new NlacError("ERR_ENVIRONMENT", `errands: there is no "${task.kind}".`);
+    if (errand === undefined)
+      throw new NlacError("ERR_ENVIRONMENT", `errands: there is no errand "${task.kind}".`);
     let progress: Progress = { brought: [], movesLeft: moves };
     let over = false;
     return {
@@ -163,8 +168,8 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     maxTurns: moves,
     turnLimitEnds: true,
     idle: { text: phrases.nothing },
-    // Unless kinds are composed there is nothing to hold out: these orders are what is learned. Then only the seeds of the
-    // test's episodes differ.
+    // Unless kinds are composed, nothing is held out, since the orders themselves are what is
+    // learned. The test split then differs only in the seeds of its episodes.
     async tasks(split) {
       checkSplit("errands", split);
       const kinds = [...all.keys()];
@@ -173,7 +178,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
     },
     taskId: ({ kind, split }) => (split === "train" ? kind : `${kind} (${split})`),
     start,
-    // Of made-up errands, whatever the task: a demonstration must not give a hidden order away.
+    // Demonstrates made-up errands regardless of the task, so that no hidden order is revealed.
     demonstrate: async (_, { seed }) => demonstrate(seed, { deadEnds, namesDeadEnd, composed }),
     foretold: foretoldSuccess,
     agreement: (future, observation) => eventAgreement(future, observation[0]?.content ?? ""),

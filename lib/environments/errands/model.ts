@@ -1,7 +1,8 @@
 /**
- * A model small enough to learn errands from nothing in minutes: a Llama of half a million parameters, whose vocabulary
- * is made of this world's words and of nlac's own requests, a token each. So it plays the same roles under the same
- * prompts and parsers as a large model does, in conversations of some hundred tokens.
+ * A model that learns errands from random weights in minutes: a Llama of half a million parameters,
+ * whose vocabulary has one token for each word of this world and each request of nlac. It plays the
+ * same roles under the same prompts and parsers as a large model, in conversations of a few hundred
+ * tokens.
  */
 
 import {
@@ -18,7 +19,7 @@ import { phraseTokenizer } from "../../tokens/phrases.ts";
 import { Tokenizer, type TokenizerParts } from "../../tokens/tokenizer.ts";
 import { kinds, phrases, rules, things } from "./words.ts";
 
-/** What `Learner.create` makes a model of, and `model` of a recipe may be. */
+/** Input for `Learner.create`, and a possible `model` of a recipe. */
 export function errandsModel(): { config: Record<string, unknown>; tokenizer: TokenizerParts } {
   const tokenizer = phraseTokenizer([...requests(), ...replies(), ...kinds, ...things, ...digits]);
   const { vocabSize, eosTokenIds } = new Tokenizer(tokenizer);
@@ -45,10 +46,10 @@ export function errandsModel(): { config: Record<string, unknown>; tokenizer: To
 
 const digits = Array.from({ length: 10 }, (_, i) => String(i));
 
-/** A text that no request contains: where it stands, one is cut. */
+/** A string that occurs in no request; marks where to cut one. */
 const cut = "\u0000";
 
-/** What the model is asked, in the parts between which the desk's answers stand. */
+/** nlac's requests, cut into the parts around the desk's answers. */
 function requests(): string[] {
   const answer = [{ role: "user" as const, content: cut }];
   const [system] = policyMessages({ messages: [{ role: "system", content: rules }] }, "text");
@@ -67,7 +68,7 @@ function requests(): string[] {
   ].flatMap((request) => request.split(cut));
 }
 
-/** What the desk and the model say, but for single words. */
+/** What the desk and the model say, except single words. */
 function replies(): string[] {
   const { first, not, the, after, ...said } = phrases;
   const verdict = "\nOptimality:\n";

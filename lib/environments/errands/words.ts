@@ -1,9 +1,9 @@
 /**
- * What is said at the office, and in what words. A reply is put together from `phrases` and single words, so that a
- * model of this world can have one entry of its vocabulary for each (model.ts).
+ * The texts of the office. A reply is composed of `phrases` and single words, so that a model of
+ * this world can have one vocabulary entry for each (model.ts).
  */
 
-/** Kinds of errand there can be. */
+/** All possible kinds of errand. */
 export const kinds = [
   "passport",
   "licence",
@@ -19,7 +19,7 @@ export const kinds = [
   "pension",
 ] as const;
 
-/** What can be brought to the desk: the actions. */
+/** Things to bring to the desk: the actions. */
 export const things = [
   "form",
   "stamp",
@@ -40,8 +40,8 @@ export const things = [
 ] as const;
 
 /**
- * The parts of composed kinds, such as "nurse's visa for Peru". Each part decides one step, so that the order of a kind
- * never seen can be worked out from others.
+ * The parts of composed kinds, such as "nurse's visa for Peru". Each part decides one step, so that
+ * the order of an unseen kind can be inferred from others.
  */
 export const composedParts = [
   ["visa", "passport", "licence", "permit", "loan"],
@@ -49,7 +49,7 @@ export const composedParts = [
   ["Peru", "Kenya", "Norway"],
 ] as const;
 
-/** "nurse's visa for Peru". */
+/** For example "nurse's visa for Peru". */
 export function composedKind([document, applicant, place]: readonly string[]): string {
   return `${applicant}'s ${document} for ${place}`;
 }
@@ -67,7 +67,7 @@ export const composedRules = [
   "The desk takes three things: the document decides the first, the applicant the second, the country the third.",
 ].join("\n");
 
-/** The fixed parts of everything that is said. */
+/** The fixed parts of all replies. */
 export const phrases = {
   newErrand: "A new errand",
   took: "The desk took the ",
@@ -83,10 +83,10 @@ export const phrases = {
   isLate: ". The office closes.",
   isLost: ". The errand is lost over the ",
   stop: ".",
-  // What the policy thinks.
+  // Thoughts of the policy.
   the: "The ",
   after: ", after ",
-  // What critics and backups say.
+  // Replies of critics and backups.
   doneIn: ". Done in ",
   late: ". Too late.",
   lost: ". Lost over the ",
@@ -94,13 +94,13 @@ export const phrases = {
   not: "Not the ",
 } as const;
 
-/** What the desk did with a thing. `refused` says nothing of what it wants instead. */
+/** The desk's reaction to a thing. `refused` does not say what it wants instead. */
 export type Event = { kind: "took" | "wants"; thing: string } | { kind: "refused" };
 
-/** How an errand ended: with its last thing taken, out of moves, or over a thing that should not have been taken. */
+/** How an errand ended: completed, out of moves, or lost by a dead end. */
 export type Ending = { kind: "done" } | { kind: "late" } | { kind: "lost"; over: string };
 
-/** How an errand may end, as it is foretold; `moves` counts this move. */
+/** How an errand may end, in a prediction; `moves` includes this move. */
 export type Prospect = { kind: "done"; moves: number } | Exclude<Ending, { kind: "done" }>;
 
 function eventText(event: Event): string {
@@ -108,14 +108,14 @@ function eventText(event: Event): string {
   return `${event.kind === "took" ? phrases.took : phrases.wants}${event.thing}`;
 }
 
-/** Where an errand stands. */
+/** State of an errand. */
 export interface Status {
   kind: string;
   movesLeft: number;
   brought: readonly string[];
 }
 
-/** What the desk says; without an event, at the beginning. */
+/** The desk's reply, or its opening if there is no event. */
 export function deskText(event: Event | undefined, status: Status, ending?: Ending): string {
   const said = event === undefined ? phrases.newErrand : eventText(event);
   if (ending?.kind === "done") return said + phrases.isDone;
@@ -135,14 +135,14 @@ export function deskText(event: Event | undefined, status: Status, ending?: Endi
 }
 
 /**
- * What to think before bringing a thing: which errand it is, and how far. A small model then finds what it has learned
- * of a state, as policy and as critic, by words that always stand in the same place.
+ * The thought before bringing a thing: which errand it is, and its progress. The fixed wording lets
+ * a small model find what it knows of a state in the same place, as policy and as critic.
  */
 export function thoughtText({ kind, brought }: Pick<Status, "kind" | "brought">): string {
   return `${phrases.the}${kind}${phrases.after}${brought.at(-1) ?? phrases.nothing}${phrases.stop}`;
 }
 
-/** A description of the future: what the desk does next, and how the errand ends. */
+/** A description of the future: the desk's next reaction, and how the errand ends. */
 export function futureText(event: Event, prospect: Prospect): string {
   const said = eventText(event);
   if (prospect.kind === "late") return said + phrases.late;
@@ -151,32 +151,38 @@ export function futureText(event: Event, prospect: Prospect): string {
   return `${said}${phrase}${what}${phrases.stop}`;
 }
 
-/** What such a description says of the end: 1 for an errand done, 0 for one that is not; undefined for neither or both. */
+/**
+ * The end that such a description predicts: 1 for a completed errand, 0 for another end; undefined
+ * for neither or both.
+ */
 export function foretoldSuccess(future: string): number | undefined {
   const done = future.includes(phrases.doneIn);
   const failed = future.includes(phrases.late) || future.includes(phrases.lost);
   return done === failed ? undefined : Number(done);
 }
 
-/** The thing that the desk took or wants, by its answer; undefined where it says neither. */
+/** The thing that the desk took or wants according to its answer; undefined if it names neither. */
 export function thingIn(answer: string): string | undefined {
   return [phrases.took, phrases.wants].flatMap((words) =>
     things.filter((thing) => answer.startsWith(words + thing)),
   )[0];
 }
 
-/** The dead end that the end of an errand names, if it names one. */
+/** The dead end named at the end of an errand, if any. */
 export function deadEndIn(answer: string): string | undefined {
   return things.find((thing) => answer.endsWith(`${phrases.isLost}${thing}${phrases.stop}`));
 }
 
-/** Whether the desk did what a description of the future says that it does next: 1 or 0; undefined for other texts. */
+/**
+ * Whether the desk's answer matches the next event of a description of the future: 1 or 0;
+ * undefined for other texts.
+ */
 export function eventAgreement(future: string, answer: string): number | undefined {
   const [foreseen, seen] = [eventIn(future), eventIn(answer)];
   return foreseen === undefined || seen === undefined ? undefined : Number(foreseen === seen);
 }
 
-/** The words for an event that `text` begins with. */
+/** The words at the beginning of `text` that describe an event. */
 function eventIn(text: string): string | undefined {
   const events: Event[] = things.flatMap((thing) => [
     { kind: "took", thing },

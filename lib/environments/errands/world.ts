@@ -1,6 +1,7 @@
 /**
- * The hidden part of the world: which things an errand takes, in which order, and what the desk does with each. Pure
- * functions; and the exact success rate of a policy, by which learning can be judged without noise.
+ * The hidden part of the world: which things an errand takes in which order, and the desk's
+ * reactions. Pure functions, including the exact success rate of a policy, which measures learning
+ * without noise.
  */
 
 import { streams, uniform } from "../../base/random.ts";
@@ -11,20 +12,20 @@ export interface Errand {
   kind: string;
   /** The things it takes, in order. */
   chain: readonly string[];
-  /** Things that the desk takes by mistake: the step in whose place it takes each. */
+  /** Things that the desk takes by mistake, each with the step it replaces. */
   deadEnds: ReadonlyMap<string, number>;
 }
 
 /** An errand in progress. */
 export interface Progress {
-  /** What the desk has taken. */
+  /** Things the desk has taken. */
   brought: readonly string[];
   movesLeft: number;
-  /** The dead end that was taken, if one was: the errand cannot be done any more. */
+  /** The dead end that was taken, if any: the errand can no longer be completed. */
   lostOver?: string | undefined;
 }
 
-/** Numbers in [0, 1), one after another: all that is random here. */
+/** A stream of numbers in [0, 1), the only source of randomness here. */
 export type Random = () => number;
 
 export function randomFrom(seed: number): Random {
@@ -46,7 +47,7 @@ export function shuffled<T>(values: readonly T[], random: Random): T[] {
   return result;
 }
 
-/** An errand of a random order, with dead ends before its last step. */
+/** An errand with a random order and dead ends before its last step. */
 export function makeErrand(kind: string, length: number, deadEnds: number, random: Random): Errand {
   const order = shuffled(things, random);
   return {
@@ -69,7 +70,10 @@ export function makeErrands(
     .map((kind) => makeErrand(kind, shape.chain, shape.deadEnds, random));
 }
 
-/** All composed kinds, in a random order; every part, drawn by `seed`, decides one thing that no other part does. */
+/**
+ * All composed kinds in random order. Each part decides one thing, drawn by `seed`, that no other
+ * part decides.
+ */
 export function makeComposedErrands(seed: number): Errand[] {
   const random = randomFrom(seed);
   const left = shuffled(things, random);
@@ -85,17 +89,17 @@ export function makeComposedErrands(seed: number): Errand[] {
   return shuffled(errands, random);
 }
 
-/** What the errand takes next. */
+/** The next thing that the errand takes. */
 export function wanted(errand: Errand, progress: Progress): string {
   return errand.chain[progress.brought.length]!;
 }
 
-/** Whether the desk would take `thing` now, by mistake and for good. */
+/** Whether the desk would now take `thing` by mistake, which loses the errand. */
 export function isDeadEnd(errand: Errand, progress: Progress, thing: string): boolean {
   return errand.deadEnds.get(thing) === progress.brought.length;
 }
 
-/** One move. `explains`: whether the desk, if it does not take the thing, says what it wants. */
+/** Makes one move. `explains`: whether the desk, if it refuses the thing, says what it wants. */
 export function bring(
   errand: Errand,
   progress: Progress,
@@ -127,7 +131,7 @@ export function bring(
   return { progress: after, event: { kind: "took", thing }, ...(ending === undefined ? {} : { ending }) };
 }
 
-/** What the player sees of a move: everything, or an end that does not name the dead end which lost the errand. */
+/** What the player sees of a move: everything, or an end that does not name the dead end. */
 export function shown(
   move: { event: Event; ending?: Ending },
   namesDeadEnd: boolean,
@@ -136,26 +140,30 @@ export function shown(
   return { event: { kind: "refused" }, ending: { kind: "late" } };
 }
 
-/** Where a policy stands, as far as `successRate` tells states apart. */
+/** State of a policy, as far as `successRate` distinguishes states. */
 export interface ErrandState {
   errand: Errand;
-  /** Things taken so far. */
+  /** Number of things taken so far. */
   step: number;
   movesLeft: number;
   /** Whether the desk has just said what it wants. */
   told: boolean;
-  /** Dead ends that the desk would take now. */
+  /** Number of dead ends that the desk would take now. */
   deadEnds: number;
 }
 
-/** Probabilities of bringing the wanted thing, and any of the dead ends that the desk would take now. */
+/**
+ * Probabilities of bringing the wanted thing, and of bringing any dead end that the desk would take
+ * now.
+ */
 export type ErrandPolicy = (state: ErrandState) => { right: number; deadEnd?: number };
 
 /**
- * The probability that `policy` gets an errand done, exactly (by dynamic programming over steps and moves left).
+ * The exact probability that `policy` completes an errand, by dynamic programming over steps and
+ * moves left.
  *
- * @param moves the errand's moves
- * @param explained the share of failures that the desk explains
+ * @param moves moves of the errand
+ * @param explained share of refusals that the desk explains
  */
 export function successRate(errand: Errand, moves: number, explained: number, policy: ErrandPolicy): number {
   const length = errand.chain.length;
@@ -170,7 +178,7 @@ export function successRate(errand: Errand, moves: number, explained: number, po
     const { right, deadEnd = 0 } = policy({ errand, step, movesLeft, told, deadEnds });
     const failed =
       explained * rate(step, movesLeft - 1, true) + (1 - explained) * rate(step, movesLeft - 1, false);
-    // A dead end is the end of it, whatever follows.
+    // After a dead end the errand fails whatever follows.
     const value = right * rate(step + 1, movesLeft - 1, false) + (1 - right - deadEnd) * failed;
     known.set(key, value);
     return value;

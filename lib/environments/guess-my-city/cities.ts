@@ -1,15 +1,18 @@
 /**
- * The cities of the game, and what the scripted oracle knows of them: facts that are widely known, in words that name
- * neither the city nor its country (a test holds them to it).
+ * The cities of the game and the scripted oracle's facts about them: widely known facts, worded
+ * without the names of the city and its country (a test checks this).
  */
 
 export interface CountryLines {
-  /** Cities of a test country are for testing alone; of the others, the last two are for validation. */
+  /**
+   * Cities of a test country are used only for testing. Of the other countries, the last two cities
+   * are for validation.
+   */
   test?: true;
   /** Name, other names in parentheses. */
   country: string;
   continent: string;
-  /** Which part of the world. */
+  /** Region of the world. */
   region: string;
   hemisphere: "northern" | "southern";
   languages: string;
@@ -22,13 +25,14 @@ export interface CountryLines {
   flag: string;
   sport: string;
   /**
-   * One line a city: name (other names) | codes | part of the country | setting | landmark | known for | history. The codes
-   * are a size, a status and a climate as below, and where a city differs from its country, `continent=` and `languages=`.
+   * One line per city: name (other names) | codes | part of the country | setting | landmark |
+   * known for | history. The codes are a size, a status and a climate as below and, if a city
+   * differs from its country, `continent=` and `languages=`.
    */
   cities: string;
 }
 
-/** With suburbs. */
+/** Population including suburbs. */
 export const sizes: Readonly<Record<string, string>> = {
   huge: "about ten million people or more",
   large: "several million people",

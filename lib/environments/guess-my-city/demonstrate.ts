@@ -1,6 +1,7 @@
 /**
- * Scripted games with judgements, for a supervised warm-up: the player that knows the facts asks well; beside each of its
- * questions stands a poorer one (a guess too early, a question asked before or a forbidden one) with what is wrong with it.
+ * Scripted games with judgements, for a supervised warm-up. The player that knows the facts asks
+ * good questions; each comes with a worse alternative (a premature guess, a repeated or a forbidden
+ * question) and what is wrong with it.
  */
 
 import { derivedSeed, streams, uniform } from "../../base/random.ts";
@@ -10,8 +11,8 @@ import type { City } from "./facts.ts";
 import { cityGuesser, guessAction, listedCities } from "./guesser.ts";
 
 /**
- * @param city the hidden one: the others are guessed too early
- * @param play what a text comes to in the turn of that number, from 0
+ * @param city the hidden city; premature guesses name others
+ * @param play returns the result of a text in the given turn, from 0
  */
 export async function demonstrate(
   observation: Observation,

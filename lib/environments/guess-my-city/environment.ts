@@ -1,11 +1,11 @@
 /**
  * Guess My City (Abdulhai et al., 2023; in the setting of HOPE: Wang and Choudhury, 2025, appendix
- * H): an oracle comes from a city, the agent finds out which by open questions. It may guess once:
- * a wrong guess ends the game, and the last turn must be the guess.
+ * H). An oracle comes from a city, and the agent finds out which by open questions. It may guess
+ * once: a wrong guess ends the game, and the last turn must be the guess.
  *
- * Every turn before the last costs 1, a right guess nothing, and a lost game as much as is needed
- * for a total of -10; or, as an option, the reward is 1 for the right guess and else 0. The city is
- * not told at the end unless `revealAtEnd` says so.
+ * Every turn before the last costs 1, a right guess costs nothing, and a lost game costs as much as
+ * needed for a total of -10. Optionally, the reward is 1 for the right guess and else 0. The city
+ * is revealed at the end only with `revealAtEnd`.
  */
 
 import { z } from "zod";
@@ -44,16 +44,18 @@ const name = z
 const guessMyCityOptions = z
   .strictObject({
     /**
-     * Who answers. "scripted" (default): the embedded facts, free and the same every time. Or a language model: whatever
-     * `openService` opens.
+     * The oracle. "scripted" (default): the embedded facts, free and deterministic. Or a language
+     * model: anything that `openService` opens.
      */
     oracle: z.custom<"scripted" | ServiceSource>().default("scripted"),
-    /** Hidden cities. Default: the embedded ones. Others need an oracle other than the scripted one. */
+    /**
+     * Hidden cities. Default: the embedded ones. Others need an oracle other than the scripted one.
+     */
     cities: z
       .array(
         z.strictObject({
           name,
-          /** Other names and spellings that count as it. */
+          /** Other accepted names and spellings. */
           aliases: z.array(name).default([]),
           country: name,
           countryAliases: z.array(name).default([]),
@@ -61,15 +63,21 @@ const guessMyCityOptions = z
         }),
       )
       .optional(),
-    /** The cities that `tasks("test")` gives: of unseen countries, or the unseen cities of known countries. Default "test". */
+    /**
+     * The cities that `tasks("test")` returns. "test" (default): cities of unseen countries.
+     * "validation": unseen cities of known countries.
+     */
     testSplit: z.enum(["test", "validation"]).default("test"),
-    /** Turns a game allows, the guess among them. Default 10, as in the paper. */
+    /** Turns per game, including the guess. Default 10, as in the paper. */
     turns: z.int().min(2).max(100).default(10),
-    /** "turns" (default, the paper's): -1 a turn and a total of -turns when lost. "success": 1 for the right guess, else 0. */
+    /**
+     * "turns" (default, the paper's): -1 per turn and a total of -turns for a lost game. "success":
+     * 1 for the right guess, else 0.
+     */
     reward: z.enum(["turns", "success"]).default("turns"),
     /**
-     * Tell the city when the game is over. Only NLAC's backup reads an episode's last observation:
-     * it is an advantage over the other methods. Default false.
+     * Reveals the city when the game is over. Only NLAC's backup reads an episode's last
+     * observation, so this is an advantage over the other methods. Default false.
      */
     revealAtEnd: z.boolean().default(false),
   })
@@ -84,10 +92,10 @@ export interface GuessMyCityTask {
   city: string;
 }
 
-/** Longer texts are no question of this game. */
+/** Longer texts are not treated as questions. */
 const maxQuestionLength = 300;
 
-/** The environment of Guess My City. Throws ERR_CONFIG for options that do not validate. */
+/** The environment of Guess My City. Throws ERR_CONFIG for invalid options. */
 export function guessMyCity(options: GuessMyCityOptions = {}): Environment<GuessMyCityTask> {
   const {
     turns,
@@ -106,7 +114,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
   const ofCities = new Mentions(cities.flatMap(cityNames));
   const ofCountries = new Mentions(cities.flatMap(countryNames));
 
-  /** What the text of turn `used` (from 0) comes to; the episode has no other state. */
+  /** The result of the text of turn `used` (from 0); the episode has no other state. */
   async function play(
     who: Oracle,
     city: NamedCity,
@@ -140,8 +148,9 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
   }
 
   /**
-   * Whoever the oracle is, what names a city or a country and what asks for their spelling does not reach it: the game is not to
-   * be won by trying. `Mentions` says which names it finds; of others, a model may tell whether they are right.
+   * Filters questions before they reach the oracle: texts that name a city or a country, and
+   * requests for their spelling, so that the game cannot be won by trial. `Mentions` lists the
+   * names it finds; a model may confirm others.
    */
   async function answer(who: Oracle, city: NamedCity, text: string, options: ResetOptions): Promise<Reply> {
     if (text.trim() === "" || text.length > maxQuestionLength) {
@@ -205,7 +214,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     start,
     ...(cities === embeddedCities
       ? {
-          // Always with the facts' oracle, whose answers the scripted player can read.
+          // Always with the facts' oracle, whose answers the scripted player can parse.
           demonstrate: async (task: GuessMyCityTask, options: ResetOptions) => {
             const city = cityOf(task);
             const turn = (text: string, used: number) => play(scriptedOracle, city, text, used, options);

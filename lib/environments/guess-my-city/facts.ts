@@ -1,4 +1,4 @@
-/** What the scripted oracle knows: a sentence for every city and every thing that may be asked about it. */
+/** The scripted oracle's facts: a sentence for every city and every topic. */
 
 import { NlacError } from "../../base/errors.ts";
 import { type CountryLines, climates, countries, sizes, statuses } from "./cities.ts";
@@ -18,15 +18,15 @@ interface Traits extends Omit<CountryLines, "cities" | "test"> {
 }
 
 interface Topic {
-  /** The question by which the scripted player asks. */
+  /** The scripted player's question on the topic. */
   question: string;
-  /** What a question about it has in it, in the plain form of names.ts. */
+  /** Matches questions on the topic, in the plain form of names.ts. */
   asks: RegExp;
   /** The answer. */
   say(traits: Traits): string;
 }
 
-/** In order of precedence: the first that a question asks about is answered. */
+/** In order of precedence: the first matching topic is answered. */
 const topics = {
   flag: {
     question: "What colours are on the flag of the country?",
@@ -133,7 +133,9 @@ export function questionAbout(topic: TopicName): string {
   return topics[topic].question;
 }
 
-/** What a question asks about; undefined where no topic fits. `question` in the plain form of names.ts. */
+/**
+ * The topic of a question; undefined if none matches. `question` is in the plain form of names.ts.
+ */
 export function topicOf(question: string): TopicName | undefined {
   return topicNames.find((name) => topics[name].asks.test(question));
 }
@@ -143,7 +145,7 @@ export interface City extends NamedCity {
   facts: Readonly<Record<TopicName, string>>;
 }
 
-/** All cities in the order of cities.ts. Throws ERR_INTERNAL when that file cannot be read. */
+/** All cities in the order of cities.ts. Throws ERR_INTERNAL if that file cannot be parsed. */
 function readCities(): City[] {
   const cities: City[] = [];
   for (const { test, country, cities: lines, ...common } of countries) {
@@ -192,7 +194,7 @@ function readCities(): City[] {
   return cities;
 }
 
-/** "Munich (München)" → its name and the others. */
+/** "Munich (München)" → its name and other names. */
 function named(text: string): [name: string, aliases: string[]] {
   const [, name, aliases] = /^([^(]+?)\s*(?:\(([^)]*)\))?$/.exec(text) ?? [];
   if (name === undefined) throw new NlacError("ERR_INTERNAL", `cities: cannot read "${text}".`);

@@ -1,6 +1,6 @@
 /**
- * A scripted player that knows the facts: it asks what tells most among the cities that still fit, and guesses when one
- * is left. For demonstrations and as a yardstick.
+ * A scripted player that knows the facts, for demonstrations and as a reference: it asks the
+ * question with the most information about the remaining cities, and guesses when one is left.
  */
 
 import { streams, uniform } from "../../base/random.ts";
@@ -10,16 +10,16 @@ import { type City, cities, questionAbout, type TopicName, topicNames, topicOf }
 import { plain } from "./names.ts";
 
 export interface CityGuesserOptions {
-  /** Turns a game allows. Default 10. */
+  /** Turns per game. Default 10. */
   turns?: number;
-  /** Draws among good questions. Default: always the one that tells most. */
+  /** Seed for choosing among good questions. Default: always the best one. */
   seed?: number;
 }
 
-/** With a seed, any question with this share of the best one's information is good enough. */
+/** With a seed, a question is good enough with this share of the best one's information. */
 const goodEnough = 0.4;
 
-/** Throws nothing: answers that fit none of the facts it does not use. */
+/** Throws nothing: answers that match none of the facts are ignored. */
 export function cityGuesser(options: CityGuesserOptions = {}): ScriptedPolicy {
   const turns = options.turns ?? 10;
   return ({ observation, history }) => {
@@ -44,7 +44,7 @@ export function cityGuesser(options: CityGuesserOptions = {}): ScriptedPolicy {
   };
 }
 
-/** The cities that the rules name. */
+/** The cities listed in the rules. */
 export function listedCities({ messages }: Observation): City[] {
   const names = new Set((messages[0]?.content ?? "").split(/; |\n|\.\n/));
   return cities.filter(({ name }) => names.has(name));
@@ -75,7 +75,7 @@ function chooseTopic(
   return good[Math.floor(random * good.length)]!.name;
 }
 
-/** Bits that the answer is worth, when all possible cities are equally likely. */
+/** Information of the answer in bits, if all possible cities are equally likely. */
 function information(possible: readonly City[], name: TopicName): number {
   const counts = new Map<string, number>();
   for (const { facts } of possible) counts.set(facts[name], (counts.get(facts[name]) ?? 0) + 1);
@@ -87,7 +87,7 @@ function information(possible: readonly City[], name: TopicName): number {
   return bits;
 }
 
-/** "Oslo, Rome or one of 15 others": taken from all over the list, which is ordered by country. */
+/** "Oslo, Rome or one of 15 others": spread over the list, which is ordered by country. */
 function listed(possible: readonly City[]): string {
   const count = Math.min(3, possible.length);
   const some = Array.from(

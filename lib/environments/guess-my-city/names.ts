@@ -1,6 +1,6 @@
-/** Names of cities and countries in a text: which are mentioned, and which city is guessed. */
+/** Finds names of cities and countries in a text, and the city that a text guesses. */
 
-/** A city as the rules see it; facts.ts adds what the scripted oracle knows. */
+/** A city as the rules see it; facts.ts adds the scripted oracle's facts. */
 export interface NamedCity {
   name: string;
   /** Other names and spellings. */
@@ -19,7 +19,10 @@ const letters: Readonly<Record<string, string>> = {
   œ: "oe",
 };
 
-/** Lower case, without accents, punctuation and invisible characters: " Xi’an?" is "xian", "SÃO-PAULO" "sao paulo". */
+/**
+ * Lower case, without accents, punctuation and invisible characters: " Xi’an?" is "xian",
+ * "SÃO-PAULO" "sao paulo".
+ */
 export function plain(text: string): string {
   return text
     .normalize("NFKD")
@@ -32,7 +35,7 @@ export function plain(text: string): string {
     .trim();
 }
 
-/** Shorter names are words of their own ("us", "la"): they count only as they are written. */
+/** Shorter names are also ordinary words ("us", "la"): they match only as written. */
 const shortestName = 4;
 
 /** A pattern of whole words that are one of the names. */
@@ -41,13 +44,16 @@ function asWritten(names: readonly string[], flags: string): RegExp {
   return new RegExp(`(?<![\\p{L}\\p{N}])(?:${escaped.join("|")})(?![\\p{L}\\p{N}])`, flags);
 }
 
-/** A blank in the place of names in their usual spelling; Mentions finds the others. */
+/** Replaces names in their usual spelling by a blank; Mentions finds the others. */
 export function blanked(text: string, names: readonly string[]): string {
   const longestFirst = [...names].sort((a, b) => b.length - a.length);
   return text.replace(asWritten(longestFirst, "giu"), "___");
 }
 
-/** Characters that can stand for a letter: of other alphabets, and digits. Small l and capital I are alike, too. */
+/**
+ * Lookalikes of each letter: letters of other alphabets, and digits. Small l and capital I are
+ * treated as alike, too.
+ */
 const lookalikes: ReadonlyMap<string, string> = new Map(
   (
     "а a, в b, е e, к k, м m, н h, о o, р p, с c, т t, у y, х x, і i, ј j, ѕ s, " +
@@ -57,22 +63,25 @@ const lookalikes: ReadonlyMap<string, string> = new Map(
     .map((pair) => pair.split(" ") as [string, string]),
 );
 
-/** The plain form, in which what looks alike is alike. */
+/** The plain form with lookalikes mapped to one letter. */
 function looks(text: string): string {
   return [...plain(text)].map((letter) => lookalikes.get(letter) ?? letter).join("");
 }
 
-/** Shorter names are not looked for in words that are parts of them: "Is it at a lake or an island?" does not ask for Oran. */
+/**
+ * Shorter names are not searched across word boundaries: "Is it at a lake or an island?" does not
+ * mention Oran.
+ */
 const shortestParted = 5;
 
 /**
- * Whether a text has one of some names in it, as whole words: in whatever case and accents, spelled with letters that look alike,
- * or parted by blanks and hyphens. What is told otherwise (backwards, in another language, by what the people are called) is
- * not found.
+ * Finds names in a text as whole words: in any case and accents, spelled with lookalike letters, or
+ * split by blanks and hyphens. Other paraphrases (backwards, another language, the name of the
+ * inhabitants) are not found.
  */
 export class Mentions {
   readonly #names: ReadonlySet<string>;
-  /** Without blanks. */
+  /** Names without blanks. */
   readonly #joined: ReadonlySet<string>;
   readonly #longest: number;
   readonly #short: RegExp | undefined;
@@ -117,7 +126,7 @@ export function countryNames(city: NamedCity): string[] {
   return [city.country, ...city.countryAliases];
 }
 
-/** What a guess may call the hidden city; "it's" is "it" in the plain form. */
+/** Phrases by which a guess may refer to the hidden city; "it's" is "it" in the plain form. */
 const hidden =
   "(?:it|this|that|(?:the|your) (?:hidden |secret |home )?(?:city|town)|your hometown|the answer)";
 const before = "(?:(?:so|ok|okay|then|well|now) )*";
@@ -133,11 +142,11 @@ const guessForms: readonly RegExp[] = [
   "",
 ].map((form) => new RegExp(`^${before}${form}(.+)$`));
 
-/** Finds the one city that a text guesses. Two cities may share no name. */
+/** Finds the one city that a text guesses. No two cities may share a name. */
 export class Guesses<City extends NamedCity> {
   readonly #cities = new Map<string, City>();
 
-  /** @throws RangeError when two cities have a name in common */
+  /** @throws RangeError if two cities share a name */
   constructor(cities: readonly City[]) {
     for (const city of cities) {
       for (const name of new Set(cityNames(city).map(plain))) {
@@ -147,7 +156,10 @@ export class Guesses<City extends NamedCity> {
     }
   }
 
-  /** "Is the city Paris?", "My guess is Paris, France", "paris": a question about a city or a list of some is no guess. */
+  /**
+   * "Is the city Paris?", "My guess is Paris, France", "paris" are guesses; a question about a city
+   * or a list of cities is not.
+   */
   read(text: string): City | undefined {
     const words = plain(text);
     for (const form of guessForms) {
@@ -161,7 +173,10 @@ export class Guesses<City extends NamedCity> {
     return undefined;
   }
 
-  /** The city of that name, which its country's may follow: "paris france", "paris the capital of france". */
+  /**
+   * The city of that name, optionally followed by its country: "paris france", "paris the capital
+   * of france".
+   */
   #named(phrase: string): City | undefined {
     const found = this.#cities.get(phrase);
     if (found !== undefined) return found;

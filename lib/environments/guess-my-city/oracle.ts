@@ -1,4 +1,7 @@
-/** Who comes from the hidden city and answers: the table of facts, or a language model behind a service. */
+/**
+ * The oracle, who comes from the hidden city and answers: the table of facts, or a language model
+ * behind a service.
+ */
 
 import type { Message, ResetOptions } from "../../contract/environment.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
@@ -7,7 +10,7 @@ import { blanked, cityNames, countryNames, Mentions, type NamedCity, plain } fro
 
 export interface Reply {
   text: string;
-  /** What the oracle understood, or what became of the model's replies: for logs. */
+  /** For logs: what the oracle understood, or what happened to the model's replies. */
   info: Record<string, unknown>;
 }
 
@@ -28,7 +31,7 @@ export function asksForSpelling(question: string): boolean {
 
 const aboutNames = /\b(?:names?|named|called|country|nation|nationality|city)\b/;
 
-/** Answers from facts.ts: the same for the same question, and at once. It does not look at the words it does not know. */
+/** Answers from facts.ts, deterministically and without delay. Ignores unknown words. */
 export const scriptedOracle: Oracle = {
   async answer(hidden, question) {
     const words = plain(question);
@@ -40,14 +43,15 @@ export const scriptedOracle: Oracle = {
   },
 };
 
-/** Requests for one answer; the second and last one says what was wrong with the first reply. */
+/** Attempts at one answer; the second, last one says what was wrong with the first reply. */
 const attempts = 2;
-/** Longer replies are cut. */
+/** Longer replies are truncated. */
 const maxReplyLength = 400;
 
 /**
- * A model as oracle. The question is data: it is quoted as a JSON string. A reply that names the city or the country, in
- * a way that `Mentions` finds, is not passed on; of the last one, what remains without the names may be.
+ * A language model as oracle. The question is data: it is quoted as a JSON string. A reply in which
+ * `Mentions` finds the city or the country is rejected; of the last one, the rest without the names
+ * may be returned.
  */
 export function serviceOracle(service: ChatService): Oracle {
   return {

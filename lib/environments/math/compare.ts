@@ -1,9 +1,9 @@
 /**
- * Whether two parsed answers mean the same, by their parts; values.ts decides about the rest.
- * Conventions, where graders differ: units and the word "degrees" are ignored unless both sides
- * name different units of one quantity; 10 % equals both 10 and 0.1; the order counts in tuples and
- * intervals, not in sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number
- * that it rounds to with four digits or more.
+ * Whether two parsed answers are equal, by their parts; values.ts decides the rest. Conventions on
+ * which graders differ: units and the word "degrees" are ignored unless both sides name different
+ * units of one quantity; 10 % equals both 10 and 0.1; order matters in tuples and intervals, but
+ * not in sets and bare lists; "x = 5" equals "5"; a decimal equals an irrational number that it
+ * rounds to with four digits or more.
  */
 
 import { burn, exact, type Fuel, roundedAlike, roundsTo } from "./exact.ts";
@@ -20,10 +20,10 @@ import {
 } from "./relations.ts";
 import { sameText, unitsConflict } from "./units.ts";
 
-/** What is left to a library: see values.ts. */
+/** Comparisons that need a library: see values.ts. */
 export interface Values {
   sameValue(a: Node, b: Node): boolean;
-  /** Whether a = c · b for one number c other than 0, that is above 0 if it must be `positive`. */
+  /** Whether a = c · b for a number c ≠ 0, with c > 0 if `positive`. */
   proportional(a: Node, b: Node, positive: boolean): boolean;
 }
 
@@ -32,10 +32,10 @@ export interface Comparison extends Fuel {
   readonly values: Values;
 }
 
-/** Longer bare lists and sets must agree in order. */
+/** Longer bare lists and sets are compared in order. */
 const maxUnordered = 48;
 
-/** Whether the prediction `b` says what the gold answer `a` does. */
+/** Whether the prediction `b` equals the gold answer `a`. */
 export function same(a: Node, b: Node, comparison: Comparison): boolean {
   burn(comparison, 4);
   if (a.kind === "unit" && b.kind === "unit" && unitsConflict(a.unit, b.unit)) return false;
@@ -80,7 +80,7 @@ export function same(a: Node, b: Node, comparison: Comparison): boolean {
   return sameValue(a, b, comparison);
 }
 
-// ---------------------------------------------------------------------------------------------- expressions
+// ------------------------------------------------------------------------------------- expressions
 
 function sameValue(a: Node, b: Node, comparison: Comparison): boolean {
   if (a.kind === "percent" || b.kind === "percent") {
@@ -152,7 +152,7 @@ function withSign(node: Node, up: boolean): Node {
   }
 }
 
-// ---------------------------------------------------------------------------------------------- collections
+// ------------------------------------------------------------------------------------- collections
 
 type Collection = Of<"list"> | Of<"set">;
 
@@ -202,8 +202,8 @@ function sameCollections(a: Node, b: Node, comparison: Comparison): boolean {
 }
 
 /**
- * Three or more plain numbers that neither rise nor fall: a gold list in no order of its own states an order
- * ("list the terms"), while one from least to greatest merely enumerates.
+ * Three or more plain numbers that neither rise nor fall: an unsorted gold list states an order
+ * ("list the terms"), while a sorted one merely enumerates.
  */
 function orderCounts(gold: readonly Node[], comparison: Comparison): boolean {
   if (gold.length < 3) return false;
@@ -225,7 +225,7 @@ function flatten(collection: Collection, fuel: Fuel): Node[] {
   return items.length === 1 && isCollection(items[0]!) ? flatten(items[0] as Collection, fuel) : items;
 }
 
-/** Equations for different names: x = 1, y = 2. */
+/** Whether the list consists of equations for different names: x = 1, y = 2. */
 function isSystem(list: Collection): boolean {
   const subjects = list.items.map((item) =>
     item.kind === "relation" && isEquation(item) ? subject(item) : undefined,
@@ -241,7 +241,7 @@ function sameInOrder(a: readonly Node[], b: readonly Node[], comparison: Compari
   return a.length === b.length && a.every((item, i) => same(item, b[i]!, comparison));
 }
 
-/** As sets: each has a partner in the other. */
+/** Compares as sets: each item has a partner in the other. */
 function sameUnordered(a: readonly Node[], b: readonly Node[], comparison: Comparison): boolean {
   if (a.length > maxUnordered || b.length > maxUnordered) return sameInOrder(a, b, comparison);
   return (
@@ -250,7 +250,7 @@ function sameUnordered(a: readonly Node[], b: readonly Node[], comparison: Compa
   );
 }
 
-/** By their entries where both are written out, else by what they come to. */
+/** Compares entries if both matrices are written out, else values. */
 function sameMatrices(a: Node, b: Node, comparison: Comparison): boolean {
   const left = asMatrix(a);
   const right = asMatrix(b);
@@ -266,7 +266,7 @@ function sameMatrices(a: Node, b: Node, comparison: Comparison): boolean {
   );
 }
 
-/** Whether a matrix that is written out comes to a number. */
+/** Whether a matrix that is written out is a number, such as a determinant. */
 function isNumber({ style, rows }: Of<"matrix">): boolean {
   return style === "vmatrix" || rows.flat().length === 1;
 }
@@ -302,7 +302,7 @@ function sameRatio(a: Node, b: Node, comparison: Comparison): boolean {
   );
 }
 
-/** 12:00 is a time: it is no ratio that could be reduced. */
+/** 12:00 is a time, not a ratio that could be reduced. */
 function isClock(items: readonly Node[]): boolean {
   return (
     items.length === 2 &&
@@ -315,7 +315,7 @@ function isClock(items: readonly Node[]): boolean {
   );
 }
 
-// ------------------------------------------------------------------------------------------------ relations
+// --------------------------------------------------------------------------------------- relations
 
 function sameRelation(a: Of<"relation">, b: Of<"relation">, comparison: Comparison): boolean {
   const inOrder = (x: Of<"relation">, y: Of<"relation">) =>
@@ -331,7 +331,7 @@ function sameRelation(a: Of<"relation">, b: Of<"relation">, comparison: Comparis
     };
     if (inOrder(a, turned)) return true;
   }
-  // A multiple of it: the same line, circle or half-plane.
+  // Multiples are equal: the same line, circle or half-plane.
   const left = differences(a);
   const right = left && differences(b);
   if (left === undefined || right === undefined || left.length !== right.length) return false;

@@ -1,6 +1,7 @@
 /**
- * Mathematical problems as a single-step environment: one solution, graded by its final answer. The default
- * problems are MATH (Hendrycks et al., 2021) where its files are at hand, else a small set of our own.
+ * Mathematical problems as a single-step environment: one solution, graded by its final answer. The
+ * default problems are MATH (Hendrycks et al., 2021) if its files are available, else a small
+ * embedded set.
  */
 
 import { createHash } from "node:crypto";
@@ -26,7 +27,7 @@ import { ownProblems } from "./problems.ts";
 export interface MathProblem {
   id: string;
   problem: string;
-  /** The right answer, as it would stand in \boxed{}. */
+  /** The right answer, as in \boxed{}. */
   answer: string;
   solution?: string;
   subject?: string;
@@ -36,29 +37,31 @@ export interface MathProblem {
 
 export interface MathOptions {
   /**
-   * Directory of `train*.jsonl` and `test*.jsonl`-like files, or one JSONL file that serves both splits. A line
-   * is an object with `problem` and `answer`. Default: `$NLAC_DATA/math`, or the embedded set where NLAC_DATA is not set.
+   * Directory of `train*.jsonl` and `test*.jsonl`-like files, or one JSONL file for both splits. A
+   * line is an object with `problem` and `answer`. Default: `$NLAC_DATA/math`, or the embedded set
+   * if NLAC_DATA is not set.
    */
   data?: string;
   /** Files of each split, in `data` or absolute. Default: train12000.jsonl and test500.jsonl. */
   train?: string | readonly string[];
   test?: string | readonly string[];
   /**
-   * So many of MATH's hardest test problems instead, and all others to train on. The hardest are those of level 5 that
-   * MATH itself has in its test split, 1,324; these are drawn from them by a fixed seed, and fewer are the first of more.
-   * The paper: 500 that were not published. Needs MATH's own names, as "test/algebra/1002.json". Default: none.
+   * Tests on this many of MATH's hardest test problems, and trains on all others. The hardest are
+   * the 1,324 problems of level 5 in MATH's own test split; the test set is drawn from them by a
+   * fixed seed, and smaller sets are prefixes of larger ones. Paper: 500, not published. Needs
+   * MATH's own names, such as "test/algebra/1002.json". Default: none.
    */
   hard?: number;
-  /** Keep only these levels. Default: all. */
+  /** Uses only these levels. Default: all. */
   levels?: readonly number[];
-  /** Keep only these subjects. Default: all. */
+  /** Uses only these subjects. Default: all. */
   subjects?: readonly string[];
   /**
-   * Whether an answer outside of \boxed{} scores 0, as the acting prompt and the critic's say. Default true;
-   * false lets `gradeMath` read the answer from the text.
+   * Whether an answer outside of \boxed{} scores 0, as stated in the acting prompt and the
+   * critic's. Default true; with false, `gradeMath` reads the answer from the text.
    */
   requireBox?: boolean;
-  /** Another grader. Default: `gradeMath`. */
+  /** Replaces the grader. Default: `gradeMath`. */
   grade?: (gold: string, prediction: string) => Promise<boolean>;
 }
 
@@ -67,7 +70,7 @@ const known = new Set(["data", "train", "test", "hard", "levels", "subjects", "r
 const introduction =
   "You solve problems in mathematics. You have one attempt at each; only its final answer is graded.";
 
-/** The environment of mathematical problems. Throws ERR_CONFIG or ERR_VALUE for options that do not validate. */
+/** The environment of mathematical problems. Throws ERR_CONFIG or ERR_VALUE for invalid options. */
 export function math(options: MathOptions = {}): Environment<MathProblem> {
   for (const key of Object.keys(options)) {
     if (!known.has(key)) throw new NlacError("ERR_CONFIG", `math: there is no option "${key}".`);
@@ -141,7 +144,7 @@ async function load(split: "train" | "test", options: MathOptions): Promise<Math
         (problem.subject !== undefined && options.subjects.includes(problem.subject))),
   );
   if (kept.length === 0)
-    throw new NlacError("ERR_CONFIG", `math: the ${split} split holds no problem that is asked for.`);
+    throw new NlacError("ERR_CONFIG", `math: the ${split} split has no problem that matches the options.`);
   return kept;
 }
 
@@ -150,7 +153,7 @@ async function read(split: "train" | "test", options: MathOptions): Promise<Math
   return files === undefined ? ownProblems[split] : (await Promise.all(files.map(readProblems))).flat();
 }
 
-/** Both files in one, and the hard problems out of them; the others are the train split. */
+/** Splits the problems of both files: the hard problems, and all others as the train split. */
 async function splitByHardness(
   split: "train" | "test",
   count: number,
@@ -159,7 +162,7 @@ async function splitByHardness(
   if (filesOf("test", options) === undefined) {
     throw new NlacError(
       "ERR_CONFIG",
-      `math: the ${count} hard problems are chosen from MATH's files; name their directory by NLAC_DATA or by "data".`,
+      `math: the ${count} hard problems are chosen from MATH's files; set NLAC_DATA or "data" to their directory.`,
     );
   }
   const both = [...(await read("train", options)), ...(await read("test", options))];
@@ -171,7 +174,7 @@ async function splitByHardness(
   if (hardest.length < count) {
     throw new NlacError(
       "ERR_CONFIG",
-      `math: ${count} hard problems were asked for; the data holds ${hardest.length} of level 5 whose id begins with "test/".`,
+      `math: hard is ${count}, but the data has only ${hardest.length} problems of level 5 whose id begins with "test/".`,
     );
   }
   const order = permutation(hardest.length, seedOfHard, streams.split);
@@ -179,18 +182,18 @@ async function splitByHardness(
   return split === "test" ? [...hard] : all.filter((problem) => !hard.has(problem));
 }
 
-/** Changing it changes which problems are the hard ones. */
+/** Changing this changes which problems are the hard ones. */
 const seedOfHard = 0;
 const defaultFiles = { train: "train12000.jsonl", test: "test500.jsonl" };
 
-/** Undefined: the embedded problems. */
+/** Undefined for the embedded problems. */
 function filesOf(split: "train" | "test", options: MathOptions): string[] | undefined {
   let { data } = options;
   const named = options[split];
   if (data === undefined && named === undefined) {
     const shared = process.env.NLAC_DATA;
     if (shared === undefined || shared === "") return undefined;
-    // Where data was named, other problems in its place would pass for it.
+    // If data was named, falling back to other problems would be misleading.
     data = join(shared, "math");
   }
   if (data !== undefined && !existsSync(data))
@@ -232,7 +235,7 @@ function readProblem(line: string, place: string): MathProblem {
     unknown
   >;
   if (typeof problem !== "string" || typeof answer !== "string") {
-    throw new NlacError("ERR_CONFIG", `math: ${place} must have the texts "problem" and "answer".`);
+    throw new NlacError("ERR_CONFIG", `math: ${place} must have the strings "problem" and "answer".`);
   }
   const name = unique_id ?? id;
   return {

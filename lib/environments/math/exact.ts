@@ -1,9 +1,11 @@
-/** Exact values: fractions of BigInts by fraction.js, bounded in size so that no input takes long. */
+/**
+ * Exact values: fractions of BigInts by fraction.js, bounded in size so that no input takes long.
+ */
 
 import Fraction from "fraction.js";
 import type { Node } from "./node.ts";
 
-/** Work still allowed to one comparison, in visited nodes. Shared by everything that one comparison starts. */
+/** Remaining work of one comparison, in visited nodes. Shared by all parts of the comparison. */
 export interface Fuel {
   left: number;
 }
@@ -15,14 +17,17 @@ export function burn(fuel: Fuel, amount = 1): void {
   if (fuel.left < 0) throw new OutOfFuel();
 }
 
-/** Larger numerators and denominators are given up on. */
+/** Larger numerators and denominators are not computed. */
 const maxBits = 16_384;
 const largestFactorial = 600n;
-/** Decimals of a fraction that are rounded have so many places or more. */
+/** Rounded decimals of a fraction must have at least this many places. */
 const minPlaces = 6;
 const maxPlaces = 300;
 
-/** The exact value of an expression of fractions; undefined where there is a name, a root or a constant. */
+/**
+ * The exact value of an expression of fractions; undefined if it contains a name, a root or a
+ * constant.
+ */
 export function exact(node: Node, fuel: Fuel): Fraction | undefined {
   burn(fuel);
   switch (node.kind) {
@@ -67,11 +72,11 @@ export function exact(node: Node, fuel: Fuel): Fraction | undefined {
   }
 }
 
-/** Undefined for what has grown too large. */
+/** Undefined for values that are too large. */
 function bounded(value: Fraction | undefined, fuel: Fuel): Fraction | undefined {
   if (value === undefined) return undefined;
   const size = bits(value);
-  // What reducing a fraction costs.
+  // Cost of reducing a fraction.
   burn(fuel, (size >> 6) ** 2);
   return size > maxBits ? undefined : value;
 }
@@ -84,9 +89,9 @@ function isWhole(value: Fraction): boolean {
   return value.d === 1n;
 }
 
-/** Only whole exponents: roots of fractions would have to be factored. */
+/** Only whole exponents, since roots of fractions would require factoring. */
 function power(base: Fraction, exponent: Fraction, fuel: Fuel): Fraction | undefined {
-  // The result has at least so many bits.
+  // The result has at least this many bits.
   if (!isWhole(exponent) || exponent.n > maxBits || Number(exponent.n) * (bits(base) - 1) > maxBits)
     return undefined;
   if (base.n === 0n && exponent.s <= 0n) return exponent.n === 0n ? new Fraction(1) : undefined;
@@ -126,7 +131,7 @@ function call(name: string, parameters: readonly Node[], fuel: Fuel): Fraction |
       return bounded(new Fraction(productOf(first.n - k + 1n, first.n, fuel), productOf(1n, k, fuel)), fuel);
     }
     case "mod":
-      // Of whole numbers, from 0 up: -1 mod 5 is 4.
+      // For whole numbers, with a result ≥ 0: -1 mod 5 is 4.
       if (second === undefined || second.n === 0n || !isWhole(first) || !isWhole(second)) return undefined;
       return first.sub(second.mul(first.div(second).floor()));
     case "max":
@@ -143,10 +148,12 @@ function call(name: string, parameters: readonly Node[], fuel: Fuel): Fraction |
 }
 
 /**
- * Whether `literal` is a decimal that `value` rounds or truncates to. Of an irrational number four digits are
- * enough; a fraction can be written exactly, so its decimals must go on to six, and must not terminate sooner.
+ * Whether `literal` is a decimal that `value` rounds or truncates to. For an irrational number four
+ * digits are enough. A fraction can be written exactly, so its decimals must have six places and
+ * must not terminate earlier.
  *
- * @param value the number itself, or for an irrational one a fraction that is nearer than any decimal written
+ * @param value the number itself, or for an irrational one a fraction closer to it than any decimal
+ *   in an answer
  */
 export function roundsTo(value: Fraction, irrational: boolean, literal: Node): boolean {
   const decimal = asDecimal(literal);
@@ -157,7 +164,7 @@ export function roundsTo(value: Fraction, irrational: boolean, literal: Node): b
   return off.abs().lte(0.5) || (significant >= 6 && off.abs().lt(1) && off.s === decimal.value.s);
 }
 
-/** Whether one of two decimals rounds to the other, which has six places or more. */
+/** Whether one of two decimals rounds to the other, which has at least six places. */
 export function roundedAlike(a: Node, b: Node): boolean {
   const [first, second] = [asDecimal(a), asDecimal(b)];
   if (first === undefined || second === undefined || first.places === second.places) return false;

@@ -1,6 +1,6 @@
 /**
- * Which part of a solution is its answer: the last `\boxed{…}`, and where there is none the whole text, read
- * the way a person would: see prose.ts. Every scan is linear in the text.
+ * Finds the answer in a solution: the last `\boxed{…}`, or without one the whole text, read as in
+ * prose.ts. Every scan is linear in the text.
  */
 
 import { fromProse, isProse, maxAnswerLength } from "./prose.ts";
@@ -13,7 +13,7 @@ interface Box {
   end: number;
 }
 
-/** All boxes in order, nested ones not counted. `\fbox{…}` and the braceless `\boxed 5` count too. */
+/** All outermost boxes in order. `\fbox{…}` and the braceless `\boxed 5` count too. */
 export function boxes(text: string): Box[] {
   const found: Box[] = [];
   const closing = closingBraces(text);
@@ -23,7 +23,7 @@ export function boxes(text: string): Box[] {
     while (at < text.length && /\s/.test(text[at]!)) at++;
     if (text[at] === "{") {
       const close = closing.get(at) ?? -1;
-      // An unclosed box: what a cut-off text holds up to the end of its line or formula.
+      // For an unclosed box of a truncated text: the content up to the end of its line or formula.
       const content =
         close < 0 ? (/^[^$\n]*/.exec(text.slice(at + 1))?.[0] ?? "") : text.slice(at + 1, close);
       const end = close < 0 ? at + 1 + content.length : close + 1;
@@ -41,7 +41,9 @@ export function boxes(text: string): Box[] {
   return found;
 }
 
-/** For every opening brace that is closed, where. One pass, whatever the nesting. */
+/**
+ * The position of the closing brace of every opening brace that has one. One pass at any nesting.
+ */
 export function closingBraces(text: string): Map<number, number> {
   const closing = new Map<number, number>();
   const open: number[] = [];
@@ -59,8 +61,8 @@ export function hasBox(text: string): boolean {
 }
 
 /**
- * The readings of a text's answer, best first; the answer is right when one of them is. There is one reading,
- * except that boxes joined by a comma or "and" are also read as one list.
+ * The readings of a text's answer, best first; the answer is right if any of them is. Usually there
+ * is one. Boxes joined by a comma or "and" are also read as one list.
  */
 export function answerCandidates(text: string): string[] {
   const found = boxes(text);

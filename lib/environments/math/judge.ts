@@ -1,4 +1,4 @@
-/** From two texts to a verdict: the readings of both and every comparison that needs no library. */
+/** Judges two texts: reads both and makes every comparison that needs no library. */
 
 import { type Comparison, same, type Values } from "./compare.ts";
 import { OutOfFuel } from "./exact.ts";
@@ -7,12 +7,12 @@ import { bare, type Commas, clean, tokenize } from "./latex.ts";
 import type { Node } from "./node.ts";
 import { parse } from "./parse.ts";
 
-/** Nodes one judgement may visit: milliseconds, and far more than answers need. */
+/** Nodes that one judgement may visit: takes milliseconds, and is far more than answers need. */
 const fuelOfOneJudgement = 300_000;
 
 /**
- * Whether `prediction` gives the answer `gold`. Without `values`, undefined where that hangs on the values of
- * expressions that are no fractions. Never throws, whatever the texts.
+ * Whether `prediction` matches `gold`. Without `values`, undefined if that depends on the values of
+ * expressions that are not fractions. Never throws.
  */
 export function judge(gold: string, prediction: string, values: Values): boolean;
 export function judge(gold: string, prediction: string): boolean | undefined;
@@ -34,7 +34,7 @@ export function judge(gold: string, prediction: string, values?: Values): boolea
     if (error instanceof OutOfFuel) return false;
     throw error;
   }
-  // What was asked counted as no: every comparison that said yes did so without it.
+  // Comparisons that needed `values` were counted as unequal, so a yes does not depend on them.
   return asked ? undefined : false;
 }
 
@@ -44,7 +44,7 @@ function agrees(gold: string, answer: string, comparison: Comparison): boolean {
   const bareAnswer = bare(answer);
   if (bareGold === bareAnswer) return true;
   if (bareGold === "" || bareAnswer === "") return false;
-  // Braces are the last thing that does not show.
+  // Braces are removed last, since they do not show in print.
   if (
     bareGold.replace(/[{}]/g, "") === bareAnswer.replace(/[{}]/g, "") &&
     !/\\frac|\\sqrt|[\^_]|\\[{}]/.test(bareGold + bareAnswer)
@@ -56,9 +56,9 @@ function agrees(gold: string, answer: string, comparison: Comparison): boolean {
 }
 
 /**
- * What an answer can mean. Commas between digits are read in three ways. In a bracket they
- * separate, unless semicolons do. The text before an answer's last "=" may be no expression (a
- * limit, P(A|B)): then it is a label.
+ * The possible meanings of an answer. Commas between digits are read in three ways; in a bracket
+ * they separate items, unless semicolons do. If the text before the last "=" is not an expression
+ * (a limit, P(A|B)), it is a label.
  */
 function readings(answer: string): Node[] {
   const looks = clean(answer);
@@ -67,7 +67,7 @@ function readings(answer: string): Node[] {
   let kinds: Commas[] = ["list"];
   if (ambiguous) kinds = inBracket ? ["decimal"] : ["list", "thousands", "decimal"];
   const found = kinds.flatMap((commas) => read(answer, commas) ?? []);
-  // 4e-3 is 0.004 to a programmer.
+  // 4e-3 in programming notation is 0.004.
   if (/^-?\d+e-\d$/.test(looks)) found.push(...[read(looks.replace("e", ".0e"), "list") ?? []].flat());
   if (found.length > 0) return found;
   const label = /^([^=<>]{1,200}[^=<>!])=([^=<>]+)$/.exec(looks);

@@ -1,4 +1,7 @@
-/** From an answer's LaTeX (or plain text) to tokens, with what only concerns the looks taken out. */
+/**
+ * Converts an answer's LaTeX (or plain text) to tokens, without markup that only concerns the
+ * layout.
+ */
 
 export type Token =
   | { kind: "number"; text: string }
@@ -41,27 +44,31 @@ const unicode: Record<string, string> = {
   "）": ")",
 };
 
-/** Stands for a matrix row's end, so that its backslashes are not taken for other commands'. */
+/** Stands for the end of a matrix row, so that its backslashes are not read as part of commands. */
 const rowBreak = "␤";
 
 const knownCommands =
   "frac|dfrac|tfrac|cfrac|sqrt|left|right|begin|end|text|mbox|mathrm|mathbf|textbf|pi|infty|cup|cap|pm|mp|times|" +
   "cdot|div|le|leq|ge|geq|ne|neq|in|circ|theta|alpha|beta|gamma|sin|cos|tan|cot|sec|csc|log|ln|boxed|binom|approx";
 
-/** Removes layout: sizes, spaces, dollars, styles. What two answers share after this they share in print. */
+/**
+ * Removes layout: sizes, spaces, dollars, styles. Answers that are equal after this look equal in
+ * print.
+ */
 export function clean(answer: string): string {
   return (
     answer
       .replace(/[−–×·÷π√∞≤≥≠≈∪∩∈±∓°²³½¼¾∅％，（）]/gu, (character) => unicode[character]!)
       // A command whose backslash was escaped once too often.
       .replace(new RegExp(`(?<!\\\\)\\\\\\\\(?=(?:${knownCommands})(?![a-zA-Z]))`, "g"), "\\")
-      // Of an odd number the last one begins a command.
+      // If the number of backslashes is odd, the last one begins a command.
       .replace(/(?:\\\\)+(?:\[\d*\.?\d*(?:pt|ex|em|mm)\])?/g, rowBreak)
       .replace(/\\(?:left|right)(?![a-zA-Z])\s*(?:\.|)/g, " ")
       .replace(/\\(?:[bB]igg?[lrm]?)(?![a-zA-Z])/g, " ")
       .replace(/\\(?:displaystyle|textstyle|limits|nolimits|strut|hfill|centering)(?![a-zA-Z])/g, " ")
       .replace(/\\h?phantom\s*(?:\{[^{}]*\}|[^\\{}])/g, " ")
-      // A comma in braces separates no list: thousands before three digits, else decimals.
+      // A comma in braces is not a list separator: before three digits it groups thousands, else it
+      // is a decimal comma.
       .replace(/(?<=\d)\{,\}(?=\d+(?!\d))/g, (_, at: number, text: string) =>
         /(?<![\d.])0$/.test(text.slice(0, at)) || !/^\{,\}\d{3}(?!\d)/.test(text.slice(at)) ? "." : "",
       )
@@ -80,7 +87,7 @@ export function clean(answer: string): string {
   );
 }
 
-/** For the first comparison: two answers that read the same but for spaces and layout. */
+/** For the first comparison: the answer without spaces and layout. */
 export function bare(answer: string): string {
   return clean(answer)
     .replace(/\\(?:text|mbox|mathrm|textrm|mathbf|textbf|mathit|textnormal)\s*\{([^{}]*)\}/g, "$1")
@@ -90,7 +97,7 @@ export function bare(answer: string): string {
     .replace(/_\{([\da-zA-Z])\}/g, "_$1");
 }
 
-/** Names that a person writes without a backslash, and the commands they are. */
+/** Names often written without a backslash, and their commands. */
 const plainWords: Record<string, string> = {
   ...Object.fromEntries(
     (
@@ -109,7 +116,7 @@ const plainWords: Record<string, string> = {
   union: "cup",
 };
 
-/** Shorter unit words; a longer word is text anyway. */
+/** Short unit words; longer words are text anyway. */
 const unitWords = new Set(
   (
     "cm mm km kg mg ml ft in mi lb lbs oz hr hrs sec min mph kph pct pm am sq cu deg rad inch inches feet foot yard " +
@@ -118,12 +125,12 @@ const unitWords = new Set(
   ).split(" "),
 );
 
-/** Fonts are looks alone; the other styles say something. */
+/** These fonts are only layout; other styles have a meaning. */
 const fonts = /^(?:mathrm|mathbf|mathit|mathsf|boldsymbol|bm|operatorname)$/;
 const styles = /^(?:mathbb|mathcal|mathscr|overline|vec|hat)$/;
 const textCommands = /^(?:text|textbf|textit|textrm|textnormal|textsf|texttt|mbox|hbox)$/;
 
-/** Undefined when the answer holds more tokens than any answer has. */
+/** Undefined if the answer has more tokens than a plausible answer. */
 export function tokenize(answer: string, commas: Commas): Token[] | undefined {
   let source = clean(answer);
   if (commas === "thousands") source = source.replace(/(?<=\d),(?=\d{3}(?!\d))/g, "");
@@ -210,7 +217,7 @@ export function tokenize(answer: string, commas: Commas): Token[] | undefined {
       }
       if (styles.test(command)) {
         const content = (group() ?? take(/\s*[a-zA-Z]/y) ?? "").replace(/\s+/g, "");
-        // A segment, a repeating decimal, a vector: opaque, but for its letters and digits.
+        // A segment, a repeating decimal, a vector: opaque except for its letters and digits.
         const plain = /^[a-zA-Z]$/.test(content) && command !== "mathbb";
         tokens.push({ kind: "name", text: plain ? content : `${command}:${content}` });
         continue;
@@ -232,7 +239,7 @@ export function tokenize(answer: string, commas: Commas): Token[] | undefined {
   return tokens;
 }
 
-/** 0.1666… as the fraction it is: (16 - 1) / 90. */
+/** 0.1666… as the equal fraction (16 - 1) / 90. */
 function repeatingDecimal(whole: string, fixed: string, cycle: string): string {
   const numerator = BigInt(whole + fixed + cycle) - BigInt(`0${whole}${fixed}`);
   return `{\\frac{${numerator}}{${"9".repeat(cycle.length)}${"0".repeat(fixed.length)}}}`;

@@ -1,15 +1,15 @@
 /**
- * Judgements that need mathjs, in a thread of their own that can be killed. One thread is kept, started by the first
- * question; it ends with the process and does not keep it alive. Questions wait for each other in line.
+ * Judgements that need mathjs, in a separate thread that can be killed. One thread is started by
+ * the first request and reused; it does not keep the process alive. Requests are queued.
  */
 
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 import { NlacError } from "../../base/errors.ts";
 
-/** Milliseconds for one judgement, after which it is a no and the thread is killed. */
+/** Timeout of one judgement in milliseconds; the thread is then killed and the result is false. */
 export const limit = 1000;
-/** Megabytes the thread may hold. */
+/** Memory limit of the thread in megabytes. */
 const maxMemory = 256;
 
 let thread: Promise<Worker> | undefined;
@@ -17,7 +17,7 @@ let line: Promise<unknown> = Promise.resolve();
 let inLine = 0;
 
 /**
- * Whether `prediction` gives `gold`; false also where it takes longer than `limit`.
+ * Whether `prediction` matches `gold`; false also at the timeout.
  * @throws NlacError ERR_INTERNAL if mathjs does not load
  */
 export async function judgeWithLibrary(gold: string, prediction: string): Promise<boolean> {
@@ -27,7 +27,7 @@ export async function judgeWithLibrary(gold: string, prediction: string): Promis
   return answer;
 }
 
-/** Questions without an answer, the one that is being judged among them. */
+/** Number of unanswered requests, including the current one. */
 export function waiting(): number {
   return inLine;
 }
@@ -39,7 +39,8 @@ async function ask(gold: string, prediction: string): Promise<boolean> {
     throw error;
   });
   const controller = new AbortController();
-  // Where this thread was held up itself, the answer may lie there already: it is read before the immediate.
+  // If this thread was blocked, the answer may have arrived already: it is read before the
+  // immediate runs.
   const timer = setTimeout(() => setImmediate(() => controller.abort()), limit);
   worker.ref();
   worker.postMessage({ gold, prediction });
@@ -48,7 +49,7 @@ async function ask(gold: string, prediction: string): Promise<boolean> {
     worker.unref();
     return verdict;
   } catch {
-    // Too slow, or out of memory.
+    // Timed out, or out of memory.
     thread = undefined;
     await worker.terminate();
     return false;
@@ -64,12 +65,13 @@ async function start(): Promise<Worker> {
     execArgv: compiled ? [] : ["--import", "jiti/register"],
     resourceLimits: { maxOldGenerationSizeMb: maxMemory },
   });
-  // The question that is waiting hears of it; a thread that is being killed may still run out of memory.
+  // The waiting request gets the error; this handler covers a thread that runs out of memory while
+  // it is killed.
   worker.on("error", () => {});
   try {
     await once(worker, "message");
   } catch (error) {
-    throw new NlacError("ERR_INTERNAL", "gradeMath: its thread does not start; is mathjs installed?", {
+    throw new NlacError("ERR_INTERNAL", "gradeMath: its thread did not start. Is mathjs installed?", {
       cause: error,
     });
   }

@@ -1,4 +1,4 @@
-/** The tree that an answer is parsed into, and what can be told from its shape alone. */
+/** The tree of a parsed answer, and the properties that follow from its shape. */
 
 import Fraction from "fraction.js";
 
@@ -25,7 +25,7 @@ export type Node =
 
 export type Of<Kind extends Node["kind"]> = Extract<Node, { kind: Kind }>;
 
-/** A numeral as it is written. */
+/** A numeral as written. */
 export function number(digits: string): Node {
   const [whole = "", decimals = ""] = digits.split(".");
   const value = new Fraction(BigInt(whole + decimals), 10n ** BigInt(decimals.length));

@@ -1,4 +1,4 @@
-/** A small parser of answers: from tokens to a tree, by recursive descent with bounded depth. No `eval`. */
+/** A small recursive-descent parser of answers with bounded depth. Does not use `eval`. */
 
 import type { Token } from "./latex.ts";
 import { letters, type Node, number, printed } from "./node.ts";
@@ -7,7 +7,7 @@ const deepest = 60;
 
 class Unreadable extends Error {}
 
-/** Undefined when the tokens are no expression this parser knows. */
+/** Undefined if the tokens are not an expression that this parser supports. */
 export function parse(tokens: readonly Token[]): Node | undefined {
   try {
     return new Parser(tokens).answer();
@@ -65,9 +65,9 @@ class Parser {
   private readonly tokens: readonly Token[];
   private at = 0;
   private depth = 0;
-  /** The indices of the sums and products that are open: there i is no imaginary unit. */
+  /** Indices of the enclosing sums and products; among them, i is not the imaginary unit. */
   private readonly indices: string[] = [];
-  /** How many |…| are open: inside one, a bar closes. */
+  /** Number of open |…|; inside one, a bar closes it. */
   private bars = 0;
 
   constructor(tokens: readonly Token[]) {
@@ -80,7 +80,7 @@ class Parser {
     return answer;
   }
 
-  /** Lists between semicolons. Commas as in (1,5; 2) are decimal points by now: see latex.ts. */
+  /** Lists between semicolons. Commas as in (1,5; 2) are already decimal points: see latex.ts. */
   private groups(alsoEnds: string[] = [], separator = () => this.accept(";")): Node {
     const groups = [this.list(alsoEnds)];
     while (separator()) {
@@ -90,7 +90,7 @@ class Parser {
     return groups.length === 1 ? groups[0]! : { kind: "list", items: groups };
   }
 
-  /** Items between commas; one item is itself. */
+  /** Items between commas; one item is returned as is. */
   private list(alsoEnds: string[] = []): Node {
     const items = [this.relation()];
     while (this.accept(",")) {
@@ -275,7 +275,7 @@ class Parser {
   private powerArgument(): Node {
     if (this.accept("-")) return { kind: "negative", of: this.powerArgument() };
     const token = this.tokens[this.at];
-    // x^10 in plain text means ten; in LaTeX it would print as x¹0, which nobody means.
+    // x^10 in plain text means ten; LaTeX would print x¹0, which nobody means.
     if (token?.kind === "number") return this.atom();
     return this.argument();
   }
@@ -302,7 +302,10 @@ class Parser {
     return { kind: "call", name: `index:${name}`, arguments: [of] };
   }
 
-  /** One argument of a command: a brace group, a digit, a letter, or a command with its own arguments. */
+  /**
+   * One argument of a command: a brace group, a digit, a letter, or a command with its own
+   * arguments.
+   */
   private argument(): Node {
     return this.deeper(() => {
       if (this.accept("{")) {
@@ -313,7 +316,7 @@ class Parser {
       }
       const token = this.tokens[this.at];
       if (token?.kind === "number" && /^\d/.test(token.text)) {
-        // \frac12 takes one digit each; what is left over stays in place.
+        // \frac12 takes one digit each; the rest stays in place.
         return this.digit(token.text);
       }
       return this.atom();
@@ -376,7 +379,7 @@ class Parser {
     return this.tokens[end]?.text === ")" && this.tokens[end + 1]?.text === "=";
   }
 
-  /** f(x): a function's value, opaque but for its argument. */
+  /** f(x): a function's value, opaque except for its argument. */
   private applied(name: string): Node {
     this.expect("(");
     const inner = this.list();
@@ -454,7 +457,7 @@ class Parser {
       this.expect(")");
       argument = inner;
     } else {
-      // \sin 2x y: what follows up to a sign or another function belongs to it.
+      // \sin 2x y: the argument extends to the next sign or function.
       argument = this.factor();
       while (this.startsFactor() && !this.seesFunction()) argument = joinProduct(argument, this.factor());
     }
@@ -466,7 +469,7 @@ class Parser {
     return exponent === undefined ? called : { kind: "power", left: called, right: exponent };
   }
 
-  /** \sum_{k=1}^{n} and what it is over: up to the next sign. */
+  /** \sum_{k=1}^{n} and its body, up to the next sign. */
   private series(name: string): Node {
     let range: Node | undefined;
     let high: Node | undefined;
@@ -621,7 +624,7 @@ function joinProduct(left: Node, right: Node): Node {
     : { kind: "product", items: [left, right] };
 }
 
-/** A power, or a transposed matrix: nothing else is raised to a T. */
+/** A power, or a transposed matrix: an exponent T always means the transpose. */
 function raised(left: Node, right: Node): Node {
   if (left.kind === "matrix" && right.kind === "name" && /^(?:T|\\top|\\intercal)$/.test(right.name))
     return { kind: "call", name: "transpose", arguments: [left] };

@@ -1,4 +1,4 @@
-/** A small set of problems of our own, so that the environment runs without any data. */
+/** A small set of original problems, so that the environment runs without any data. */
 
 import type { MathProblem } from "./environment.ts";
 

@@ -1,9 +1,9 @@
 /**
- * The answer in a solution without a box: what follows "Final Answer:" or "answer is", else what
- * the last sentence with mathematics in it says. Every scan is linear in the text.
+ * Finds the answer in a solution without a box: the text after "Final Answer:" or "answer is", else
+ * the last sentence with mathematics in it. Every scan is linear in the text.
  */
 
-/** Longer answers are compared as text only. */
+/** Longer answers are compared only as text. */
 export const maxAnswerLength = 2000;
 
 /** Two or more plain words outside of commands and text boxes, or one that begins a sentence. */
@@ -42,18 +42,18 @@ export function fromProse(text: string): string | undefined {
   return undefined;
 }
 
-/** Where the last "Final Answer:", "**Final Answer**" or "answer is" ends. */
+/** End of the last "Final Answer:", "**Final Answer**" or "answer is". */
 function afterMarker(text: string): number | undefined {
   const marker = /\b(?:final\s{1,4}answer\b[*\s]{0,6}(?:is\b|:|\n)|answer[*\s]{0,4}(?:is\b|:))[*:\s]{0,6}/gi;
   let after: number | undefined;
   for (let match = marker.exec(text); match !== null; match = marker.exec(text)) {
-    // Nothing follows a heading at the end.
+    // Skips a heading at the end with nothing after it.
     if (/\S/.test(text.slice(marker.lastIndex, marker.lastIndex + maxAnswerLength))) after = marker.lastIndex;
   }
   return after;
 }
 
-/** A part of the text with mathematics in it, as it is written, and where it stands. */
+/** A part of the text that contains mathematics, and its position. */
 interface Piece {
   content: string;
   start: number;
@@ -90,8 +90,8 @@ function formulas(text: string): Piece[] {
 const mask = "\uFFFC";
 
 /**
- * A part of a text, which begins at `from`, with its formulas masked: a full stop or a word in a
- * formula is none of the sentence.
+ * A part of a text, which begins at `from`, with its formulas masked, so that full stops and words
+ * in formulas are not read as part of the sentence.
  */
 function masked(part: string, found: readonly Piece[], from: number): string {
   let shown = "";
@@ -108,7 +108,7 @@ interface Span {
   end: number;
 }
 
-/** Sentences and paragraphs, without the courtesy at the end. */
+/** Sentences and paragraphs, without a closing courtesy. */
 function* sentences(shown: string, from: number): Generator<Span> {
   const courtesy = /I hope it is correct/i.exec(shown)?.index ?? shown.length;
   const boundary = /[.!?](?=\s)|\n\s*\n/g;
@@ -121,7 +121,10 @@ function* sentences(shown: string, from: number): Generator<Span> {
   }
 }
 
-/** A sentence's last piece, and pieces joined to it by a comma or "and", without reasons and conditions. */
+/**
+ * A sentence's last piece and pieces joined to it by a comma or "and", without reasons and
+ * conditions.
+ */
 function statedAnswer(
   { start, end }: Span,
   shown: string,
@@ -148,7 +151,7 @@ function statedAnswer(
   return joined.map((piece) => piece.content).join(", ");
 }
 
-/** Units that stand at a number without a space. */
+/** Units directly after a number. */
 const unit = /(?<=\d)(?:[ckm]?m|ft|k?g|s|h)[²³]?$/;
 const operators = /^[-−+*/^=<>≤≥≠±×·]+$/;
 const functionsAndConstants = /sqrt|sin|cos|tan|log|ln|exp|infty|infinity|pi|oo/g;
@@ -158,7 +161,7 @@ function plainPieces(sentence: string, from: number): Piece[] {
   const words = [...sentence.matchAll(/[^\s\uFFFC]+/g)].map((match) => ({ text: match[0], at: match.index }));
   const isMath = words.map(({ text }) => isMathematics(text));
   const isOperator = words.map(({ text }) => operators.test(text));
-  // A letter is a name beside an operator; alone it may be "a".
+  // A letter beside an operator is a name; alone it may be the article "a".
   for (const [i, { text }] of words.entries())
     if (/^[a-zA-Z]$/.test(text) && (isOperator[i - 1] || isOperator[i + 1])) isMath[i] = true;
   const found: Piece[] = [];
@@ -186,7 +189,7 @@ function plainPieces(sentence: string, from: number): Piece[] {
   return found;
 }
 
-/** How many more brackets a word opens than it closes. */
+/** Opening minus closing brackets of a word. */
 function depthOf(word: string): number {
   return (word.match(/[([{]/g)?.length ?? 0) - (word.match(/[)\]}]/g)?.length ?? 0);
 }

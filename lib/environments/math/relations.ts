@@ -1,5 +1,5 @@
 /**
- * What equations and inequalities say: the value of "x = 5", the interval of "-2x < 6", the
+ * The meaning of equations and inequalities: the value of "x = 5", the interval of "-2x < 6", the
  * quantity that a label such as "|AB|" names.
  */
 
@@ -48,22 +48,22 @@ export function meaning(node: Node, fuel: Fuel): Node {
 }
 
 /**
- * The last part of a prediction "x + y = 7", whose left side names the quantity. Only for a gold
- * answer that is a bare value: otherwise it is a line.
+ * The last part of a prediction "x + y = 7", whose left side names the quantity. Only used if the
+ * gold answer is a bare value; otherwise the prediction is a line.
  */
 export function statedValue(node: Node): Node | undefined {
   if (node.kind !== "relation" || node.operators.some((operator) => operator !== "=")) return undefined;
   return isQuantity(node.parts[0]!) ? node.parts.at(-1)! : undefined;
 }
 
-/** Whether a node names what an answer is about: x, f(3), AB, |AB|, an angle, a tuple of names. */
+/** Whether a node names the subject of an answer: x, f(3), AB, |AB|, an angle, a tuple of names. */
 export function isSubject(node: Node): boolean {
   switch (node.kind) {
     case "name":
     case "text":
       return true;
     case "constant":
-      // Seldom, but "e = …" and "i = …" do name things.
+      // Rare, but "e = …" and "i = …" do name things.
       return node.name === "e" || node.name === "i";
     case "call":
       if (/^(?:apply|index):|^prime$/.test(node.name)) return true;
@@ -117,7 +117,7 @@ function isPointOrSign(node: Node): boolean {
   return node.kind === "name" && /^\\?[A-Z]|^\\(?:angle|triangle)|^m$|:/.test(node.name);
 }
 
-/** Whether an expression has no numbers except as exponents and in a function's arguments. */
+/** Whether an expression has numbers only as exponents and in a function's arguments. */
 function isQuantity(node: Node): boolean {
   switch (node.kind) {
     case "sum":
@@ -154,8 +154,8 @@ function nameOf(node: Node): string {
 }
 
 /**
- * Whether two equations are about the same thing. Two names must agree, and so must two known
- * functions; y and f(x) may name the same, and so may x and x_1.
+ * Whether two equations have the same subject. Two names must agree, and so must two known
+ * functions; y and f(x) may be the same, and so may x and x_1.
  */
 export function sameSubject(a: Relation, b: Relation): boolean {
   const first = a.parts[0]!;
@@ -169,7 +169,7 @@ export function sameSubject(a: Relation, b: Relation): boolean {
   return isSubject(first) && isSubject(second);
 }
 
-// ------------------------------------------------------------------------------------------------- intervals
+// --------------------------------------------------------------------------------------- intervals
 
 const infinite: Node = { kind: "constant", name: "infinity" };
 const negativeInfinity = negative(infinite);
@@ -178,7 +178,7 @@ function interval(open: "(" | "[", low: Node, high: Node, close: ")" | "]"): Nod
   return { kind: "tuple", open, close, items: [low, high] };
 }
 
-/** "x > 1 and x < 3": two half-lines that cover the whole line mean what they have in common. */
+/** "x > 1 and x < 3": two half-lines that cover the whole line mean their intersection. */
 function overlap(intervals: readonly Node[], fuel: Fuel): Node | undefined {
   if (intervals.length !== 2 || intervals.some((each) => each.kind !== "tuple")) return undefined;
   const halves = intervals as Of<"tuple">[];
@@ -196,7 +196,7 @@ function isRealLine(node: Node): boolean {
   return node.kind === "name" && node.name === "mathbb:R";
 }
 
-/** x ≠ 3 and ℝ without {3} as what lies on its two sides. */
+/** x ≠ 3 and ℝ without {3} as the two intervals on its sides. */
 function allBut({ operators, parts }: Relation): Node | undefined {
   if (operators.length !== 1) return undefined;
   const [left, right] = parts as [Node, Node];
@@ -272,7 +272,7 @@ function ofAbsolute(operators: string[], parts: Node[], absolute: Of<"call">, fu
   return above && below && { kind: "union", items: [below, above] };
 }
 
-/** left < right as x < bound; the operator turns when x has a negative factor. */
+/** Solves left < right to x < bound; the operator flips if x has a negative factor. */
 function solve(
   left: Node,
   operator: string,
@@ -290,7 +290,7 @@ function solve(
   if (a.constant !== undefined)
     bound =
       b.constant === undefined ? negative(a.constant) : { kind: "sum", items: [bound, negative(a.constant)] };
-  // A bound that is only negated stays a numeral: it may be a rounded one.
+  // A bound that is only negated stays a numeral, since it may be a rounded one.
   if (slope.equals(-1)) bound = negative(bound);
   else if (!slope.equals(1)) bound = { kind: "quotient", left: bound, right: ratio(slope) };
   return { subject, operator: slope.s < 0n ? mirrored[operator]! : operator, bound };
@@ -359,7 +359,7 @@ function isBound(node: Node): boolean {
   );
 }
 
-// ----------------------------------------------------------------------------------------------- differences
+// ------------------------------------------------------------------------------------- differences
 
 /** One side of a relation minus the other, and how that compares with 0. */
 export interface Difference {

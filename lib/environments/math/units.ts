@@ -1,4 +1,4 @@
-/** Units of measurement and words, where an answer is no mathematics. */
+/** Units of measurement, and comparison of answers that are words. */
 
 const unitTable: Record<string, [quantity: string, unit: string]> = {};
 for (const [quantity, units] of Object.entries({
@@ -15,14 +15,14 @@ for (const [quantity, units] of Object.entries({
   }
 }
 
-/** Centimetres against metres, not centimetres against square centimetres or "students". */
+/** Centimetres conflict with metres, but not with square centimetres or "students". */
 export function unitsConflict(a: string, b: string): boolean {
   const left = Object.hasOwn(unitTable, a.trim()) ? unitTable[a.trim()] : undefined;
   const right = Object.hasOwn(unitTable, b.trim()) ? unitTable[b.trim()] : undefined;
   return left !== undefined && right !== undefined && left[0] === right[0] && left[1] !== right[1];
 }
 
-/** Words agree whatever their case and punctuation. */
+/** Compares words without case and punctuation. */
 export function sameText(a: string, b: string): boolean {
   const plain = (text: string) =>
     text

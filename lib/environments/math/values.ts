@@ -1,7 +1,7 @@
 /**
- * Whether two expressions are one function of their names, by their values as mathjs computes them: at many points, to
- * 64 digits where they are real, else in double precision. The first comparison loads mathjs and none has a bound in
- * time, so only the grader's own thread does this: see worker.ts.
+ * Whether two expressions are the same function of their names, by values that mathjs computes: at
+ * many points, to 64 digits if they are real, else in double precision. The first comparison loads
+ * mathjs and none has a time bound, so only the grader's own thread does this: see worker.ts.
  */
 
 import { createHash } from "node:crypto";
@@ -15,12 +15,12 @@ const math = mathjs.create(mathjs.all!, { number: "BigNumber", precision: 64 });
 
 type Scalar = BigNumber | Complex;
 type Value = Scalar | Matrix;
-/** mathjs decides by the values which arithmetic it is. */
+/** mathjs chooses the arithmetic by the values' types. */
 const compute = math as unknown as Record<string, (...values: Value[]) => Value>;
 
 /**
- * The values that names take at a point: real, whole (what factorials and binomials need) or complex. The latter only
- * where the others leave two expressions undecided.
+ * The values of names at a point: real, whole (needed by factorials and binomials) or complex.
+ * Complex points are used only if the others leave two expressions undecided.
  */
 interface Point {
   kind: "real" | "whole" | "complex";
@@ -31,16 +31,19 @@ const pointsOf = (kind: Point["kind"], count: number): Point[] =>
   Array.from({ length: count }, (_, number) => ({ kind, number }));
 const realPoints = [...pointsOf("real", 5), ...pointsOf("whole", 5)];
 const complexPoints = pointsOf("complex", 4);
-/** At so many points two expressions with names must have a value. */
+/** Number of points at which two expressions with names must have a value. */
 const enough = 3;
-/** Sums and products of more terms have no value here, nor have factorials of larger numbers. */
+/** Sums and products of more terms, and factorials of larger numbers, have no value here. */
 const maxTerms = 1000;
 const largestFactorial = 5000;
 /** Larger matrices and higher powers of them have no value here. */
 const maxEntries = 100;
 const largestMatrixPower = 100;
 
-/** Whether a and b have the same value wherever both have one; for a number, b may be its decimals and the reverse. */
+/**
+ * Whether a and b have the same value wherever both have one; for a number, either may be a decimal
+ * of the other.
+ */
 export function sameValue(a: Node, b: Node): boolean {
   const named = hasName(a) || hasName(b);
   for (const points of [realPoints, complexPoints]) {
@@ -55,7 +58,7 @@ export function sameValue(a: Node, b: Node): boolean {
   return false;
 }
 
-/** Whether a = c · b for one number c other than 0, that is above 0 if it must be `positive`. */
+/** Whether a = c · b for a number c ≠ 0, with c > 0 if `positive`. */
 export function proportional(a: Node, b: Node, positive: boolean): boolean {
   if (!hasName(a) || !hasName(b)) return false;
   const quotient: Node = { kind: "quotient", left: a, right: b };
@@ -72,7 +75,7 @@ export function proportional(a: Node, b: Node, positive: boolean): boolean {
   return false;
 }
 
-/** The values of a and b where both have one. */
+/** The values of a and b at points where both have one. */
 function* valuesAt(points: readonly Point[], a: Node, b: Node): Generator<[Value, Value]> {
   for (const point of points) {
     const x = valueAt(point, a);
@@ -136,7 +139,7 @@ function everyEntry<A, B>(a: A[][], b: B[][], holds: (x: A, y: B) => boolean): b
 
 class NoValue extends Error {}
 
-/** mathjs adds a number to every entry of a matrix, which is no sum. */
+/** mathjs adds a number to every entry of a matrix, which is not a valid sum. */
 function add(x: Value, y: Value): Value {
   if (isMatrix(x) !== isMatrix(y)) throw new NoValue();
   if (isMatrix(x) && isMatrix(y) && math.size(x).toString() !== math.size(y).toString()) throw new NoValue();
@@ -147,17 +150,20 @@ function valueAt(point: Point, node: Node): Value | undefined {
   try {
     return new Evaluation(point).of(node);
   } catch {
-    // Ours, or mathjs's where a function is not defined: there is no value in any case.
+    // NoValue, or mathjs's own error for undefined values: there is no value in either case.
     return undefined;
   }
 }
 
-/** One expression's value at one point. Throws where it has none: sets, tuples, infinity, division by zero. */
+/**
+ * Evaluates one expression at one point. Throws if it has no value: sets, tuples, infinity,
+ * division by zero.
+ */
 class Evaluation {
   private readonly point: Point;
-  /** The indices of the sums and products that `of` is in. */
+  /** Indices of the sums and products around the current node. */
   private readonly indices = new Map<string, Scalar>();
-  /** Whether `of` is in a sine or its like: there degrees are angles. */
+  /** Whether the current node is in a trigonometric function, where degrees are angles. */
   private inAngle = false;
 
   constructor(point: Point) {
@@ -183,10 +189,12 @@ class Evaluation {
       if (!value.isFinite()) throw new NoValue();
       return value;
     }
-    // Between real values nothing is complex: there √a √b = √(ab) wherever both have a value.
+    // At real points, complex intermediate values are excluded, so that √a √b = √(ab) wherever both
+    // have a value.
     if (this.point.kind !== "complex") throw new NoValue();
     if (!Number.isFinite(value.re) || !Number.isFinite(value.im)) throw new NoValue();
-    // Roots and logarithms of a negative number lie on one side: its imaginary part is never -0.
+    // Roots and logarithms of a negative number use one side of the branch cut: the imaginary part
+    // is never -0.
     return math.complex(value.re, value.im + 0);
   }
 
@@ -257,12 +265,12 @@ class Evaluation {
     return this.lift(math.bignumber(numerator).div(math.bignumber(denominator)));
   }
 
-  /** A real number in this point's arithmetic. */
+  /** Converts a real number to this point's arithmetic. */
   private lift(value: Scalar): Scalar {
     return this.point.kind === "complex" && !isComplex(value) ? math.complex(Number(value), 0) : value;
   }
 
-  /** A real number out of this point's arithmetic. */
+  /** Converts a real number from this point's arithmetic. */
   private real(value: Scalar): BigNumber {
     if (!isComplex(value)) return value;
     if (value.im !== 0) throw new NoValue();
@@ -281,7 +289,7 @@ class Evaluation {
     return this.lift(compute.factorial!(of) as Scalar);
   }
 
-  /** The n-th root; of a negative number with odd n the real one. */
+  /** The n-th root; for a negative number and odd n the real one. */
   private root(of: Scalar, n: Scalar): Value {
     const value = isComplex(of) && of.im !== 0 ? undefined : this.real(of);
     const degree = this.real(n);
@@ -341,7 +349,7 @@ class Evaluation {
     return total;
   }
 
-  /** A value that looks like chance and is the same for the same name; a function nothing is known of is a name too. */
+  /** A pseudorandom value determined by the name; an unknown function counts as a name too. */
   private valueOfName(name: string): Scalar {
     const { kind, number } = this.point;
     const chance = createHash("sha256").update(`${number} ${name}`).digest();

@@ -1,4 +1,7 @@
-/** The thread that library.ts starts: judges with mathjs, one pair at a time, and may be killed at any moment. */
+/**
+ * The thread that library.ts starts: judges with mathjs, one pair at a time, and may be killed at
+ * any moment.
+ */
 
 import { parentPort } from "node:worker_threads";
 import { judge } from "./judge.ts";

@@ -1,6 +1,7 @@
 /**
- * The tools of the airline domain. What they answer, what they check and in which order, and what they leave behind when
- * they fail half-way follows sierra-research/tau-bench at 59a200c6 to the letter, its oddities included.
+ * The tools of the airline domain. Their answers, their checks and the order of those, and the
+ * changes they leave after failing half-way follow sierra-research/tau-bench at 59a200c6 exactly,
+ * including its oddities.
  */
 
 import { calculate } from "./calculate.ts";
@@ -50,10 +51,10 @@ const airports = new Map<string, Value>([
   ["LGA", "LaGuardia"],
 ]);
 
-/** When every new reservation is made. */
+/** Creation time of every new reservation. */
 const now = "2024-05-15T15:00:00";
 
-/** Ids of new reservations; the last one is given again and again. */
+/** Ids of new reservations; the last one is reused. */
 const reservationIds = ["HATHAT", "HATHAU", "HATHAV"] as const;
 
 const certificateIds = ["certificate_3221322", "certificate_3221323", "certificate_3221324"];
@@ -63,8 +64,9 @@ function sourceOf(method: Value): Value {
 }
 
 /**
- * Looks up the flight that `flight` (an agent's) names, writes price, origin and destination into it, and gives what
- * `passengers` seats cost; an observation where they cannot be had. `passengers` is counted only once it is needed.
+ * Looks up the flight named by `flight` (written by an agent), sets its price, origin and
+ * destination, and returns the cost of `passengers` seats, or an observation if they are not
+ * available. `passengers` is counted only when it is needed.
  */
 function priceFlight(
   database: Database,
@@ -93,7 +95,7 @@ function priceFlight(
   return multiply(price, BigInt(length(passengers)));
 }
 
-/** A flight as a search shows it: without its dates, but with what holds on `date`. */
+/** A flight as shown by a search: without its dates, but with the data of `date`. */
 function flightOn(flight: Dict, date: Value): Dict {
   const shown = new Map([...flight].filter(([key]) => key !== "dates"));
   for (const [key, value] of dict(at(at(flight, "dates"), date))) shown.set(key, value);
@@ -104,13 +106,13 @@ function availableOn(flight: Dict, date: Value): boolean {
   return at(at(at(flight, "dates"), date), "status") === "available";
 }
 
-/** The day after, as the original writes it: in May 2024, without a leading zero. */
+/** The next day as the original formats it: in May 2024, without a leading zero. */
 function dayAfter(date: Value): string {
   if (typeof date !== "string") throw new PythonError(`'${typeName(date)}' object is not subscriptable`);
   return `2024-05-${parseInt10([...date].slice(-2).join("")) + 1n}`;
 }
 
-/** Why a change of a reservation cannot be paid so; undefined where it can. */
+/** Why a change of a reservation cannot be paid this way; undefined if it can. */
 function refusedPayment(methods: Value, paymentId: Value, price: bigint | number): string | undefined {
   if (!has(methods, paymentId)) return "Error: payment method not found";
   const method = at(methods, paymentId);
@@ -121,12 +123,12 @@ function refusedPayment(methods: Value, paymentId: Value, price: bigint | number
   return undefined;
 }
 
-/** Takes `amount` from what is left on a payment method. */
+/** Subtracts `amount` from the balance of a payment method. */
 function takeFrom(method: Dict, amount: Value): void {
   method.set("amount", subtract(at(method, "amount"), amount));
 }
 
-/** Takes a change's price from a gift card; other methods of payment hold no balance. */
+/** Subtracts the price of a change from a gift card; other payment methods have no balance. */
 function payFromGiftCard(database: Database, userId: Value, paymentId: Value, price: bigint | number): void {
   if (sourceOf(at(at(database.get("users", userId), "payment_methods"), paymentId)) !== "gift_card") return;
   takeFrom(dict(at(at(database.edit("users", userId), "payment_methods"), paymentId)), price);
@@ -139,7 +141,7 @@ function payment(paymentId: Value, amount: Value): Dict {
   ]);
 }
 
-/** Writes down what a change of a reservation cost, unless it was nothing. */
+/** Records the cost of a change of a reservation, unless it is 0. */
 function recordPayment(reservation: Dict, paymentId: Value, price: bigint | number): void {
   if (!equal(price, 0n)) list(at(reservation, "payment_history")).push(payment(paymentId, price));
 }
@@ -194,7 +196,7 @@ export const airlineTools = [
         const paymentId = at(paid, "payment_id") as string;
         const method = dict(at(ownMethods, paymentId));
         if (sourceOf(method) === "gift_card") takeFrom(method, at(paid, "amount"));
-        // A certificate goes whole, whatever was paid with it.
+        // A certificate is used up whatever amount was paid with it.
         else if (sourceOf(method) === "certificate") ownMethods.delete(paymentId);
       }
       const reservation: Dict = new Map(
@@ -233,7 +235,7 @@ export const airlineTools = [
     return dumps(reservation);
   }),
 
-  // An unknown reservation is answered as the original does.
+  // An unknown reservation is answered as in the original.
   tool("get_reservation_details", "reservation_id", (database, id) =>
     database.has("reservations", id!) ? dumps(database.get("reservations", id!)) : "Error: user not found",
   ),
@@ -266,7 +268,8 @@ export const airlineTools = [
         if (less(at(two, "scheduled_departure_time_est"), arrival)) continue;
         if (!has(at(one, "dates"), date!) || !has(at(two, "dates"), date2)) continue;
         if (!availableOn(one, date!) || !availableOn(two, date2)) continue;
-        // Seats and prices of the second flight are those of the first one's date.
+        // As in the original, seats and prices of the second flight are those of the first one's
+        // date.
         found.push([flightOn(one, date!).set("date", date!), flightOn(two, date!).set("date", date2)]);
       }
     }
@@ -277,8 +280,8 @@ export const airlineTools = [
     if (!database.has("users", userId!)) return "Error: user not found";
     const methods = at(database.get("users", userId!), "payment_methods");
     const id = certificateIds.find((other) => !has(methods, other));
-    // The original's loop over the ids runs out. Of the 30 tools of both domains no other ends
-    // without a return.
+    // The original's loop over the ids ends without a return. It is the only one of the 30 tools of
+    // both domains that can.
     if (id === undefined) return null;
     const certificate = new Map<string, Value>([
       ["source", "certificate"],
@@ -345,7 +348,7 @@ export const airlineTools = [
       const refused = refusedPayment(methods, paymentId!, total);
       if (refused !== undefined) return refused;
       payFromGiftCard(database, userId, paymentId!, total);
-      // The cabin stays as it was.
+      // As in the original, the cabin does not change.
       const reservation = database.edit("reservations", reservationId!).set("flights", flights!);
       recordPayment(reservation, paymentId!, total);
       return dumps(reservation);

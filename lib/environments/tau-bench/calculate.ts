@@ -1,7 +1,8 @@
 /**
- * The `calculate` tool: Python's arithmetic on what can be written with digits, dots, blanks, `+ - * /` and parentheses,
- * and what Python 3.11 says of everything else that can. Besides numbers such a text may hold the empty tuple, the
- * ellipsis (three dots) and, as a root of a negative number, a complex one; none of them is an answer.
+ * The `calculate` tool: Python's arithmetic on texts of digits, dots, blanks, `+ - * /` and
+ * parentheses, with the errors of Python 3.11 for all other such texts. Besides numbers, a text may
+ * evaluate to the empty tuple, the ellipsis (three dots) or a complex number (a root of a negative
+ * number), none of which is an answer.
  */
 
 import { iterate, PythonError, round2, toFloat, typeName } from "./python.ts";
@@ -10,7 +11,10 @@ import type { Value } from "./values.ts";
 
 const characters = "0123456789+-*/(). ";
 
-/** The observation. Throws PythonError for what is no text, as the original does. */
+/**
+ * Returns the observation. Throws PythonError if `expression` is not a string, as the original
+ * does.
+ */
 export function calculate(expression: Value): string {
   for (const character of iterate(expression)) {
     if (typeof character !== "string")
@@ -48,7 +52,7 @@ function kindOf(value: Operand): string {
   return typeof value === "bigint" ? "int" : "float";
 }
 
-/** A part of an expression, to be worked out when all of it has been read. */
+/** A part of an expression, evaluated after the whole text has been parsed. */
 type Part = () => Operand;
 
 interface Token {
@@ -58,17 +62,17 @@ interface Token {
 }
 
 const tokenPattern = / *(?:(\d+\.\d*|\.\d+)|(\d+)|(\.\.\.|\*\*|\/\/|[-+*/().]))/y;
-/** Deepest nesting of parentheses, and longest whole number, that Python reads. */
+/** Python's limits on nested parentheses and on the digits of an integer. */
 const maxParentheses = 200;
 const maxDigits = 4300;
 
 /**
- * Reads an expression as CPython's parser does. A first reading knows only what is right. Where it fails, a second one
- * looks for mistakes that have a message of their own; all others are an "invalid syntax".
+ * Parses an expression like CPython. The first pass accepts only valid input. If it fails, a second
+ * pass looks for mistakes that have their own message; all others are "invalid syntax".
  */
 class Expression {
   readonly #tokens: Token[];
-  /** Whether a parenthesis is left open at the end. */
+  /** Whether a parenthesis is unclosed at the end. */
   readonly #open: boolean;
   #at = 0;
   #depth = 0;
@@ -101,13 +105,13 @@ class Expression {
     return syntaxError("invalid syntax");
   }
 
-  /** The next token; undefined at the end, where an open parenthesis is noticed. */
+  /** The next token; undefined at the end, where an unclosed parenthesis is detected. */
   #peek(): Token | undefined {
     if (this.#at === this.#tokens.length && this.#open) syntaxError("'(' was never closed");
     return this.#tokens[this.#at];
   }
 
-  /** Goes past the next token if it is one of `texts`. */
+  /** Consumes the next token if it is one of `texts`. */
   #take(...texts: string[]): string | undefined {
     const text = this.#peek()?.text;
     if (text === undefined || !texts.includes(text)) return undefined;
@@ -115,7 +119,9 @@ class Expression {
     return text;
   }
 
-  /** A sum; when diagnosing, two that stand side by side within parentheses lack a comma. */
+  /**
+   * A sum. While diagnosing, two adjacent ones within parentheses are reported as a missing comma.
+   */
   #expression(): Part | undefined {
     const part = this.#sum();
     if (part === undefined || !this.#diagnosing) return part;
@@ -136,7 +142,7 @@ class Expression {
     return this.#chain(["*", "/", "//"], () => this.#factor());
   }
 
-  /** `operand (operator operand)*`, as far as it goes. */
+  /** `operand (operator operand)*`, as far as possible. */
   #chain(operators: string[], operand: () => Part | undefined): Part | undefined {
     const first = operand();
     if (first === undefined) return undefined;
@@ -176,7 +182,7 @@ class Expression {
     while (part !== undefined) {
       const start = this.#at;
       const callee = part;
-      // An attribute would stand after a dot; the parser looks whether one does.
+      // After a dot the parser looks ahead for an attribute.
       if (this.#take(".") !== undefined) this.#peek();
       this.#at = start;
       const called = this.#parenthesized((star) => {
@@ -200,7 +206,8 @@ class Expression {
       return () => value;
     }
     const group = this.#parenthesized((star) => {
-      // One star is read for the sake of a tuple, which would need a comma; two are wrong from the start.
+      // One star is accepted as the start of a tuple, which would need a comma; two are always an
+      // error.
       if (star === "**" && !this.#diagnosing) return undefined;
       const part = this.#expression();
       if (star === undefined) return part;
@@ -210,7 +217,7 @@ class Expression {
     return group === "empty" ? () => tuple : group;
   }
 
-  /** What stands in parentheses, perhaps after a star, as `content` reads it. */
+  /** Parses parentheses, optionally after a star, with `content` for the inside. */
   #parenthesized(content: (star: "*" | "**" | undefined) => Part | undefined): Part | "empty" | undefined {
     if (this.#take("(") === undefined) return undefined;
     if (this.#take(")") !== undefined) return "empty";
@@ -259,7 +266,7 @@ function binary(operator: string, a: Operand, b: Operand): Operand {
   return ofFloats(operator, toFloat(a), toFloat(b));
 }
 
-/** Where not both are real numbers. */
+/** For operands that are not both real numbers. */
 function unlike(operator: string, a: Operand, b: Operand): Operand {
   const [left, right] = [kindOf(a), kindOf(b)];
   if (operator === "*" && (a === tuple || b === tuple)) {
@@ -273,7 +280,7 @@ function unlike(operator: string, a: Operand, b: Operand): Operand {
   }
   const others = [a, b].filter((value) => value !== complex);
   if (operator !== "//" && others.every((value) => typeof value !== "symbol")) {
-    // The value of a complex number never matters: whatever comes of it is complex again, unless it is a fault.
+    // The value of a complex number is irrelevant: every result is complex again, or an error.
     if (operator === "/" && typeof b !== "symbol" && Number(b) === 0) fail("complex division by zero");
     if (operator === "**" && typeof a !== "symbol" && Number(a) === 0) {
       fail("0.0 to a negative or complex power");
@@ -322,14 +329,14 @@ function ofFloats(operator: string, a: number, b: number): Operand {
   }
 }
 
-/** Most bits of a whole number: far more than what a float holds, and worked with in no time. */
+/** Most bits of an integer: far more than a float can hold, and still fast. */
 const maxBits = 1 << 17;
 
 function bounded(bits: number): true {
   return bits <= maxBits || fail("the number is too large");
 }
 
-/** At least the number of bits of `value`, and at most 3 more. */
+/** An upper bound of the bit length of `value`, at most 3 too large. */
 function bitLength(value: bigint): number {
   return value.toString(16).length * 4;
 }
@@ -338,7 +345,8 @@ function bitLength(value: bigint): number {
 function quotient(a: bigint, b: bigint): number {
   const negative = a < 0n !== b < 0n;
   const [dividend, divisor] = [a < 0n ? -a : a, b < 0n ? -b : b];
-  // So many bits that what is cut off only matters as being there, which the last bit says.
+  // With this many bits, the bits cut off only matter as being non-zero, which the last bit
+  // records.
   const shift = Math.max(0, 66 + bitLength(divisor) - bitLength(dividend));
   const scaled = dividend << BigInt(shift);
   const cut = scaled / divisor;
@@ -349,7 +357,7 @@ function quotient(a: bigint, b: bigint): number {
   return negative ? -result : result;
 }
 
-/** `a // b` of floats, step by step as CPython works it out. */
+/** `a // b` of floats, computed in the same steps as CPython. */
 function floorQuotient(a: number, b: number): number {
   const rest = a % b;
   const exact = (a - rest) / b - (rest !== 0 && rest < 0 !== b < 0 ? 1 : 0);
@@ -373,7 +381,10 @@ function power(base: number, exponent: number): Operand {
   return rounded ? integerPower(base, exponent) : result;
 }
 
-/** `base ** exponent`, rounded once as C's library does; JavaScript's own may be off in the last place. */
+/**
+ * `base ** exponent`, rounded once as in C's library; JavaScript's own result may differ in the
+ * last place.
+ */
 function integerPower(base: number, exponent: number): number {
   let mantissa = base;
   let doublings = 0;

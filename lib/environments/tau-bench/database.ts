@@ -1,6 +1,6 @@
 /**
- * A database: records that all episodes share and none changes, and over them what one episode changed. Opening one
- * copies nothing, a record is copied when a call changes it, and a hash is worked out when it is asked for.
+ * A database: shared, immutable records, and the changes of one episode on top. Opening one copies
+ * nothing, a record is copied when a call changes it, and hashes are computed on demand.
  */
 
 import type { BaseText, Tables } from "./hash.ts";
@@ -9,7 +9,7 @@ import { hashedText, referenceForm, repr } from "./text.ts";
 import { bind, type Tool } from "./tools.ts";
 import { copyOf, type Dict, fromJavaScript, parseJson, type Value } from "./values.ts";
 
-/** What a domain's databases share. */
+/** Shared by all databases of a domain. */
 export interface SharedData {
   readonly tables: Tables;
   readonly tools: ReadonlyMap<string, Tool>;
@@ -19,15 +19,15 @@ export interface SharedData {
 
 export interface CallResult {
   /**
-   * What the tool answered: JSON or a plain text; "Error: …" where it refused or failed; null for
-   * Python's None.
+   * The tool's answer: JSON or plain text; "Error: …" if it refused or failed; null for Python's
+   * None.
    */
   observation: string | null;
-  /** Whether it refused or failed, or there is no such tool. */
+  /** Whether the tool refused or failed, or does not exist. */
   failed: boolean;
 }
 
-/** A state of a database between two calls. It does not change, and works its hashes out once, when they are read. */
+/** An immutable state of a database between two calls. Hashes are computed when first read. */
 export class DatabaseState {
   readonly #shared: SharedData;
   readonly #changes: Tables;
@@ -39,19 +39,19 @@ export class DatabaseState {
     this.#changes = changes;
   }
 
-  /** Of the canonical JSON: keys sorted, no spaces, numbers as ECMAScript prints them. */
+  /** Hash of the canonical JSON: keys sorted, no spaces, numbers formatted as in ECMAScript. */
   get sha256(): string {
     this.#sha256 ??= this.#shared.canonical.hash(this.#changes);
     return this.#sha256;
   }
 
-  /** What tau-bench itself compares. */
+  /** The hash that tau-bench itself compares. */
   get referenceHash(): string {
     this.#referenceHash ??= this.#shared.reference.hash(this.#changes);
     return this.#referenceHash;
   }
 
-  /** Whether the reference hashes would be equal, without working them out. */
+  /** Whether the reference hashes would be equal, without computing them. */
   equals(other: DatabaseState): boolean {
     return [...this.#shared.tables.keys()].every((table) => {
       const ids = [this, other].flatMap((state) => [...(state.#changes.get(table)?.keys() ?? [])]);
@@ -59,19 +59,19 @@ export class DatabaseState {
     });
   }
 
-  /** A record, or undefined. Not to be changed. */
+  /** A record, or undefined. Do not change it. */
   record(table: string, id: string): Dict | undefined {
     return this.#changes.get(table)?.get(id) ?? this.#shared.tables.get(table)?.get(id);
   }
 
-  /** A table's records, not to be changed: the shared ones in the data's order, then new ones. */
+  /** A table's records, in the data's order, then new ones. Do not change them. */
   records(table: string): ReadonlyMap<string, Dict> {
     const shared = this.#shared.tables.get(table)!;
     const changed = this.#changes.get(table);
     return changed === undefined ? shared : new Map([...shared, ...changed]);
   }
 
-  /** The state with `records` in the place of those of the same ids. */
+  /** The state with `records` replacing those of the same ids. */
   with(records: Tables): DatabaseState {
     const changes = new Map(this.#changes);
     for (const [table, edited] of records)
@@ -85,11 +85,11 @@ export class DatabaseState {
   }
 }
 
-/** One episode's database. */
+/** The database of one episode. */
 export class Database {
   readonly #tools: ReadonlyMap<string, Tool>;
   #state: DatabaseState;
-  /** Records that the call in progress has changed. */
+  /** Records changed by the call in progress. */
   readonly #edits = new Map<string, Map<string, Dict>>();
 
   constructor(shared: SharedData) {
@@ -104,7 +104,8 @@ export class Database {
   /**
    * Calls a tool.
    *
-   * @param args a JSON object; as text or as read by `parseJson` where 54.0 must not become 54. Nothing of it is kept.
+   * @param args a JSON object; as text or as parsed by `parseJson` if 54.0 must not become 54. No
+   *   reference to it is stored.
    */
   call(name: string, args: string | Dict | Readonly<Record<string, unknown>>): CallResult {
     const called = this.#tools.get(name);
@@ -113,7 +114,8 @@ export class Database {
     try {
       observation = called.run(this, ...bind(called, readArguments(args)));
     } catch (error) {
-      // A SyntaxError: the text was not JSON. A RangeError: a nesting or a number beyond all bounds.
+      // A SyntaxError: the text was not JSON. A RangeError: its nesting or a number exceeds the
+      // limits.
       if (!(error instanceof PythonError || error instanceof SyntaxError || error instanceof RangeError))
         throw error;
       observation = `Error: ${error.message}`;
@@ -125,19 +127,19 @@ export class Database {
     return { observation, failed: observation?.startsWith("Error: ") ?? false };
   }
 
-  /** For tools: whether `table` has a record `id`. Throws PythonError for an id that has no hash. */
+  /** For tools: whether `table` has a record `id`. Throws PythonError for an unhashable id. */
   has(table: string, id: Value): boolean {
     return this.#find(table, id) !== undefined;
   }
 
-  /** For tools: a record as it is now, not to be changed. Throws PythonError where there is none. */
+  /** For tools: the current record. Do not change it. Throws PythonError if there is none. */
   get(table: string, id: Value): Dict {
     const record = this.#find(table, id);
     if (record === undefined) throw new PythonError(repr(id));
     return record;
   }
 
-  /** For tools: a record to be changed. Throws PythonError where there is none. */
+  /** For tools: a record that may be changed. Throws PythonError if there is none. */
   edit(table: string, id: Value): Dict {
     const edited = this.#edits.get(table)?.get(id as string);
     if (edited !== undefined) return edited;
@@ -146,13 +148,13 @@ export class Database {
     return copy;
   }
 
-  /** For tools: a new record, or another in the place of one. */
+  /** For tools: adds or replaces a record. */
   put(table: string, id: string, record: Dict): void {
     const edits = this.#edits.get(table) ?? new Map<string, Dict>();
     this.#edits.set(table, edits.set(id, record));
   }
 
-  /** For tools: a table's records as the last call left them, not to be changed. */
+  /** For tools: a table's records after the previous call. Do not change them. */
   records(table: string): ReadonlyMap<string, Dict> {
     return this.#state.records(table);
   }

@@ -1,4 +1,7 @@
-/** A domain of tau-bench: its data, read once and shared, its policy and tools, and databases opened over them. */
+/**
+ * A domain of tau-bench: its shared data, read once, its policy and tools, and databases over the
+ * data.
+ */
 
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -21,25 +24,25 @@ export type DomainName = keyof typeof domains;
 
 export const domainNames = Object.keys(domains) as DomainName[];
 
-/** Ends an episode: the agent gives up, and the reward is worked out. */
+/** Ends an episode: the agent gives up, and the reward is computed. */
 export const transferTool = "transfer_to_human_agents";
 
 export interface Domain {
   readonly name: DomainName;
-  /** Where its files lie. */
+  /** Directory of its files. */
   readonly directory: string;
-  /** What the agent must follow, as Markdown. */
+  /** The rules for the agent, as Markdown. */
   readonly policy: string;
-  /** What the tools are for and what they take. */
+  /** The tools' descriptions and parameters. */
   readonly schemas: readonly ToolSchema[];
-  /** A fresh database. All of a domain's share what none of them changes. */
+  /** Opens a database in the initial state. Databases of a domain share unchanged records. */
   open(): Database;
 }
 
 /**
- * Reads a domain from `<data>/<name>`: a JSON file a table, `wiki.md` and `tools.json`.
+ * Reads a domain from `<data>/<name>`: one JSON file per table, `wiki.md` and `tools.json`.
  *
- * @throws NlacError ERR_CONFIG where the data is not there or not as it should be, ERR_IO
+ * @throws NlacError ERR_CONFIG if the data is missing or invalid, ERR_IO
  */
 export function openDomain(name: DomainName, data: string): Domain {
   const directory = join(data, name);
@@ -51,7 +54,7 @@ export function openDomain(name: DomainName, data: string): Domain {
       "ERR_CONFIG",
       `tauBench: ${directory} has no ${missing.join(", ")}. Get the data with ` +
         "`git clone https://github.com/sierra-research/tau-bench && nlac data import tau-bench tau-bench DIR`, " +
-        "and give DIR as data, or set NLAC_DATA to the directory that holds it as tau-bench.",
+        "and set data to DIR, or set NLAC_DATA to a directory that contains it as tau-bench.",
     );
   }
   const tables = new Map(names.map((table) => [table, readTable(join(directory, `${table}.json`))]));
@@ -79,7 +82,7 @@ function readTable(path: string): Map<string, Dict> {
   return records;
 }
 
-/** The tools' schemas: a list of `{"type": "function", "function": …}`, as OpenAI's API has it. */
+/** The tools' schemas: a list of `{"type": "function", "function": …}`, as in OpenAI's API. */
 function readSchemas(path: string, known: ReadonlySet<string>): ToolSchema[] {
   const entries: unknown = JSON.parse(dumps(readJsonFile(path)));
   const schemas = (Array.isArray(entries) ? entries : []).map(

@@ -1,4 +1,4 @@
-/** Random choices one after the other, the same for the same seed. */
+/** A stream of random choices, determined by the seed. */
 
 import { streams, uniform } from "../../base/random.ts";
 
@@ -24,14 +24,14 @@ export class Draws {
     return items[Math.floor(this.next() * items.length)]!;
   }
 
-  /** `count` of `items`, or all where there are fewer, in their own order. */
+  /** `count` of `items`, or all if there are fewer, in their original order. */
   sample<T>(items: readonly T[], count: number): T[] {
     const left = [...items];
     while (left.length > count) left.splice(Math.floor(this.next() * left.length), 1);
     return left;
   }
 
-  /** One of the choices, each as likely as its weight among all weights. */
+  /** One of the choices, with probability proportional to its weight. */
   weighted<T>(choices: readonly (readonly [choice: T, weight: number])[]): T {
     let place = this.next() * choices.reduce((sum, [, weight]) => sum + weight, 0);
     for (const [choice, weight] of choices) {

@@ -1,11 +1,12 @@
 /**
- * tau-bench (Yao et al., 2024, arXiv:2406.12045): customer service with tools, a policy to follow and a simulated
- * customer. Databases, tools and rewards follow sierra-research/tau-bench at 59a200c6; the data is read, never shipped.
+ * tau-bench (Yao et al., 2024, arXiv:2406.12045): customer service with tools, a policy to follow
+ * and a simulated customer. Databases, tools and rewards follow sierra-research/tau-bench at
+ * 59a200c6. The data is read from disk and not part of the package.
  *
  * The reward is 1 or 0, given when the customer says the stop word or the agent transfers to a
- * human: the database must then be as the task's own calls leave a fresh one, and what the task
- * names must have been said to the customer. An episode that takes all its turns is cut there, and
- * scores 0: the limit is the benchmark's, no customer knows of it.
+ * human. For a 1, the database must equal a fresh one after the task's own calls, and the outputs
+ * listed in the task must have been said to the customer. An episode that uses all its turns is
+ * truncated and scores 0: the limit is the benchmark's, and the customer does not know it.
  */
 
 import { existsSync } from "node:fs";
@@ -34,14 +35,17 @@ import { type Dict, parseJson } from "./values.ts";
 const optionsSchema = z.strictObject({
   /** Default "retail". */
   domain: z.enum(domainNames).default("retail"),
-  /** Directory that holds the domains' directories. Default `$NLAC_DATA/tau-bench`. */
+  /** Directory that contains the domains' directories. Default `$NLAC_DATA/tau-bench`. */
   data: z.string().optional(),
-  /** Who plays the customers; user.ts and docs/environments/tau-bench.md say more. Default "scripted". */
+  /** The customers' player; see user.ts and docs/environments/tau-bench.md. Default "scripted". */
   user: z.custom<UserOption>().default("scripted"),
-  /** Tasks of each split: a file, in the domain's directory or absolute. Default: its own `tasks_<split>.json`. */
+  /**
+   * Tasks of each split: a file, in the domain's directory or absolute. Default: its own
+   * `tasks_<split>.json`.
+   */
   train: z.string().default("tasks_train.json"),
   test: z.string().default("tasks_test.json"),
-  /** Turns an episode allows, calls included. Default 30, the benchmark's. */
+  /** Turns per episode, including calls. Default 30, the benchmark's. */
   turns: z.int().min(1).default(30),
   /** How actions are written (contract/environment.ts). Default "tool". */
   actionFormat: z.enum(["tool", "call"]).default("tool"),
@@ -49,7 +53,7 @@ const optionsSchema = z.strictObject({
 
 export type TauBenchOptions = z.input<typeof optionsSchema>;
 
-/** In the format "tool", how the agent speaks; named as the benchmark has it. */
+/** The agent's way to speak in the format "tool"; named as in the benchmark. */
 const respondTool: ToolSchema = {
   name: "respond",
   description: "Say something to the customer.",
@@ -60,7 +64,7 @@ const respondTool: ToolSchema = {
   },
 };
 
-/** The environment of tau-bench. Throws ERR_CONFIG for options that do not validate. */
+/** The environment of tau-bench. Throws ERR_CONFIG for invalid options. */
 export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTask> {
   const parsed = optionsSchema.safeParse(options);
   if (!parsed.success) throw new NlacError("ERR_CONFIG", `tauBench: ${z.prettifyError(parsed.error)}`);
@@ -118,7 +122,10 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
   };
 }
 
-/** `make`, called when its value is first asked for, and again only if it failed. */
+/**
+ * Returns a function that calls `make` on first use and caches its value; after an error the next
+ * use calls it again.
+ */
 function once<T>(make: () => T): () => T {
   let made: { value: T } | undefined;
   return () => {
@@ -127,13 +134,13 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-/** Where the data lies if nobody says. Throws ERR_CONFIG where the environment variable is not set. */
+/** The default data directory. Throws ERR_CONFIG if the environment variable is not set. */
 export function defaultData(): string {
   const shared = process.env.NLAC_DATA;
   if (shared !== undefined && shared !== "") return join(shared, "tau-bench");
   throw new NlacError(
     "ERR_CONFIG",
-    "tauBench: give data, the directory that `nlac data import tau-bench` made, or set NLAC_DATA to the one above it.",
+    "tauBench: set data to the directory made by `nlac data import tau-bench`, or set NLAC_DATA to its parent.",
   );
 }
 
@@ -142,7 +149,7 @@ function loadTasks({ name, directory }: Domain, file: string, split: "train" | "
   if (!existsSync(path)) {
     throw new NlacError(
       "ERR_CONFIG",
-      `tauBench: there is no ${path}. Name a file of ${name} tasks in the option "${split}".`,
+      `tauBench: there is no ${path}. Set the option "${split}" to a file of ${name} tasks.`,
     );
   }
   const tasks = readTasks(path, split);
@@ -150,7 +157,7 @@ function loadTasks({ name, directory }: Domain, file: string, split: "train" | "
   return tasks;
 }
 
-/** The state that the task's own calls leave. The benchmark leaves a transfer out; it changes nothing. */
+/** The state after the task's own calls. The benchmark skips a transfer, which changes nothing. */
 function replay(database: Database, { actions }: TauBenchTask): DatabaseState {
   for (const { name, arguments: args } of actions) database.call(name, args);
   return database.state;
@@ -159,7 +166,7 @@ function replay(database: Database, { actions }: TauBenchTask): DatabaseState {
 interface EpisodeParts {
   task: TauBenchTask;
   database: Database;
-  /** What the database must end as. */
+  /** The required final state of the database. */
   goal: () => DatabaseState;
   conversation: Conversation;
   policy: string;
@@ -216,10 +223,10 @@ class TauBenchEpisode implements Episode {
       toolError = true;
     } else {
       const { observation, failed } = database.call(tool!.name, argumentsOf(action));
-      // None, which the benchmark's own episode cannot carry: it ends there with a fault. Here it
-      // is told, and the episode goes on.
+      // The benchmark's own episode fails on Python's None as an observation. Here the agent sees
+      // "None", and the episode goes on.
       message = { role: "tool", content: observation ?? str(null) };
-      // Also where the transfer's own arguments were wrong.
+      // Even if the transfer's own arguments were wrong.
       ends = tool!.name === transferTool;
       toolError = failed;
     }
@@ -227,7 +234,7 @@ class TauBenchEpisode implements Episode {
     const { state } = database;
     const info = {
       source: message.role === "user" ? "user" : tool!.name,
-      // Worked out when they are read: a hash is over all of the database.
+      // Computed on demand: a hash covers the whole database.
       get databaseSha256() {
         return state.sha256;
       },
@@ -262,14 +269,17 @@ class TauBenchEpisode implements Episode {
   }
 }
 
-/** The call's arguments as they were written, where the text tells: to the reference hash 250.0 is not 250. */
+/**
+ * The call's arguments as generated, if the text contains them: the reference hash distinguishes
+ * 250.0 from 250.
+ */
 function argumentsOf({ text, tool }: Action): Dict | Record<string, unknown> {
   try {
     const call = parseJson(text);
     const args = call instanceof Map && call.get("name") === tool!.name ? call.get("arguments") : undefined;
     if (args instanceof Map) return args;
   } catch {
-    // The text is something else, a caption say.
+    // The text is not the call, for example a caption.
   }
   return tool!.arguments;
 }

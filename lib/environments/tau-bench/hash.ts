@@ -1,7 +1,7 @@
 /**
- * SHA-256 of a database written as one text, where few records differ from a base that is always the same. The hash's
- * states are kept along the base's text: hashing begins near the first record that differs, and what lies between such
- * records is fed as it stands.
+ * SHA-256 of a database written as one text, optimized for few differences from a fixed base.
+ * Intermediate hash states along the base's text are cached: hashing starts near the first record
+ * that differs, and unchanged text between changed records is fed as is.
  */
 
 import { createHash, type Hash } from "node:crypto";
@@ -11,26 +11,26 @@ import { compareText, type Dict } from "./values.ts";
 /** Records by table and id. */
 export type Tables = ReadonlyMap<string, ReadonlyMap<string, Dict>>;
 
-/** A table in the base's text; places are in bytes. */
+/** A table's position in the base's text, in bytes. */
 interface Place {
-  /** In their order in the text. */
+  /** In the order of the text. */
   ids: string[];
-  /** Where each record begins and ends, its key included. */
+  /** Start and end of each record, including its key. */
   starts: number[];
   ends: number[];
-  /** Where the table's dict begins and ends, its brackets included. */
+  /** Start and end of the table's dict, including its brackets. */
   start: number;
   end: number;
 }
 
-/** What stands in the place of `start` to `end` of the base's text. */
+/** Replacement of `start` to `end` of the base's text. */
 interface Patch {
   start: number;
   end: number;
   text: string;
 }
 
-/** Bytes from one kept state to the next. */
+/** Bytes between cached states. */
 const stride = 1 << 15;
 
 export class BaseText {
@@ -38,7 +38,7 @@ export class BaseText {
   readonly #tables: Tables;
   readonly #bytes: Buffer;
   readonly #places = new Map<string, Place>();
-  /** The state after `stride` bytes times one more than the index. */
+  /** states[i] is the state after `stride` · (i + 1) bytes. */
   readonly #states: Hash[] = [];
 
   constructor(tables: Tables, form: HashedForm) {
@@ -84,7 +84,7 @@ export class BaseText {
     }
   }
 
-  /** The hash, in hexadecimal, with `changes` in the place of the base's records or beside them. */
+  /** The hash in hexadecimal, with `changes` replacing or added to the base's records. */
   hash(changes: Tables): string {
     const patches = [...changes].flatMap(([name, records]) => this.#patches(name, records));
     patches.sort((a, b) => a.start - b.start);
@@ -107,7 +107,7 @@ export class BaseText {
     const place = this.#places.get(name)!;
     const base = this.#tables.get(name)!;
     const ids = [...records.keys()].sort(compareText);
-    // The brackets of one pair, or of none, are not those of more.
+    // Tables of zero or one pair have different brackets.
     if (base.size < 2) {
       const all = new Map([...base, ...records]);
       const texts = [...all.keys()].sort(compareText).map((id) => this.#record(id, all.get(id)!));

@@ -1,6 +1,7 @@
 /**
- * Makes the layout that `tauBench` reads from an official checkout of sierra-research/tau-bench: its records and policies
- * are files already, and its tasks, tools and rules are literals in Python source, which are read and not executed.
+ * Converts an official checkout of sierra-research/tau-bench to the layout that `tauBench` reads.
+ * Records and policies are already files; tasks, tools and rules are literals in Python source,
+ * which are parsed and not executed.
  */
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from "node:fs";
@@ -14,24 +15,24 @@ import { readTasks } from "./tasks.ts";
 import { dumps } from "./text.ts";
 import type { Value } from "./values.ts";
 
-/** What was imported of a domain: its tasks by split. */
+/** Number of imported tasks by domain and split. */
 export type Imported = Record<DomainName, Record<string, number>>;
 
 /**
  * @param checkout a clone of https://github.com/sierra-research/tau-bench
- * @param out a new or empty directory, which `tauBench({ data })` then reads
- * @throws NlacError ERR_CONFIG for a checkout that is not as it should be, ERR_IO
+ * @param out a new or empty directory, to be read with `tauBench({ data })`
+ * @throws NlacError ERR_CONFIG for an unexpected checkout, ERR_IO
  */
 export function importTauBench(checkout: string, out: string): Imported {
   const environments = join(checkout, "tau_bench", "envs");
   if (!domainNames.every((name) => existsSync(join(environments, name)))) {
     throw new NlacError(
       "ERR_CONFIG",
-      `${checkout} is no checkout of tau-bench. Make one with \`git clone https://github.com/sierra-research/tau-bench\`.`,
+      `${checkout} is not a checkout of tau-bench. Make one with \`git clone https://github.com/sierra-research/tau-bench\`.`,
     );
   }
   requireEmpty(out, "ERR_IO", "Choose another directory.");
-  // Renamed when all of it is there and can be opened.
+  // Renamed once it is complete and can be opened.
   const beside = `${resolve(out)}.${process.pid}.partial`;
   try {
     const counts = domainNames.map((name) => [name, importDomain(join(environments, name), name, beside)]);
@@ -61,10 +62,10 @@ function importDomain(source: string, name: DomainName, out: string): Record<str
     const split = /^tasks_(\w+)\.py$/.exec(file)?.[1];
     if (split === undefined) continue;
     const tasks = readLiteral(read(file), /^TASKS\w* = /m, `${name}/${file}`, ["Task", "Action"]);
-    if (!Array.isArray(tasks)) throw new NlacError("ERR_CONFIG", `${name}/${file} holds no list of tasks.`);
+    if (!Array.isArray(tasks)) throw new NlacError("ERR_CONFIG", `${name}/${file} has no list of tasks.`);
     const numbered = tasks.map((task, i) => {
       if (!(task instanceof Map))
-        throw new NlacError("ERR_CONFIG", `${name}/${file}: task ${i} is no object.`);
+        throw new NlacError("ERR_CONFIG", `${name}/${file}: task ${i} is not an object.`);
       return new Map([["index", BigInt(i)], ...task]);
     });
     write(`tasks_${split}.json`, lines(numbered));
@@ -95,7 +96,7 @@ function readTools(directory: string): Value[] {
     });
 }
 
-/** A list as JSON, an item a line. */
+/** A list as JSON, one item per line. */
 function lines(value: Value): string {
   return Array.isArray(value) ? `[\n${value.map(dumps).join(",\n")}\n]\n` : `${dumps(value)}\n`;
 }

@@ -1,8 +1,8 @@
 /**
- * A scenario's instruction: who the customer is and what the customer wants, in the second person as tau-bench's own
- * instructions are, put together from phrases. Every thing in it is named so that it can be told from all others of the
- * customer's: an order by its number, or by a product that no other order has; a payment method by its id, or by what
- * sets it apart.
+ * Writes a scenario's instruction: who the customer is and what the customer wants, in the second
+ * person as in tau-bench's own instructions, composed of phrases. Everything in it is identified
+ * unambiguously among the customer's records: an order by its number, or by a product that no other
+ * order has; a payment method by its id or a distinguishing property.
  */
 
 import type { Draws } from "./draws.ts";
@@ -11,7 +11,7 @@ import type { Change, NewAddress, Question, Swap, Wishes } from "./wishes.ts";
 
 export interface Instruction {
   text: string;
-  /** What a text that says the same must contain, up to case. */
+  /** Strings that any rewording must contain, case-insensitive. */
   facts: string[];
 }
 
@@ -50,7 +50,7 @@ class Writer {
   readonly facts = new Set<string>();
   readonly #wishes: Wishes;
   readonly #draws: Draws;
-  /** How an order is called, once for the whole text. */
+  /** The wording for each order, chosen once per text. */
   readonly #orderNames = new Map<Order, string>();
 
   constructor(wishes: Wishes, draws: Draws) {
@@ -58,7 +58,7 @@ class Writer {
     this.#draws = draws;
   }
 
-  /** `text`, kept as a fact. */
+  /** Records `text` as a fact and returns it. */
   #fact(text: string): string {
     this.facts.add(text);
     return text;
@@ -218,7 +218,7 @@ class Writer {
     ]);
   }
 
-  /** By its number, or by what sets it apart from the customer's other orders. */
+  /** By its number, or by a property that distinguishes it from the customer's other orders. */
   #order(order: Order): string {
     const known = this.#orderNames.get(order);
     if (known !== undefined) return known;
@@ -236,7 +236,7 @@ class Writer {
     return name;
   }
 
-  /** By its product; with its options where the order has another of that product. */
+  /** By its product; with its options if the order has another item of that product. */
   #item({ items }: Order, item: Item): string {
     const alone = items.filter(({ product_id }) => product_id === item.product_id).length === 1;
     const product = this.#fact(item.name);
@@ -255,7 +255,10 @@ class Writer {
     return `${old} ${into} one with ${wanted}${changed.length < all.length ? " and otherwise the same" : ""}`;
   }
 
-  /** By its id, or by what sets it apart from the customer's others. `order`: what it is about, where that was paid. */
+  /**
+   * By its id, or by a property that distinguishes it from the customer's others. `order`: the
+   * order it is about, if that was paid.
+   */
   #method(method: PaymentMethod, order?: Order): string {
     const others = Object.values(this.#wishes.customer.payment_methods).filter(({ id }) => id !== method.id);
     const names: string[] = [];
@@ -283,7 +286,10 @@ class Writer {
     return name;
   }
 
-  /** Where the place it is told by changes too, it is written out: nobody could say which of the two is meant. */
+  /**
+   * Written out if the place that identifies the address changes too, since a reference to it would
+   * be ambiguous.
+   */
   #address({ address, from }: NewAddress): string {
     const moving = this.#wishes.changes.some(
       (change) =>

@@ -1,6 +1,7 @@
 /**
- * Reads literals in Python source: texts, numbers, True, False, None, lists, dicts, and calls of allowed names with
- * keyword arguments alone, which are read as dicts. Nothing is executed, and whatever else stands there is refused.
+ * Parses literals in Python source: strings, numbers, True, False, None, lists, dicts, and calls of
+ * allowed names with keyword arguments only, which are parsed as dicts. Nothing is executed, and
+ * any other syntax is rejected.
  */
 
 import { NlacError } from "../../base/errors.ts";
@@ -27,7 +28,7 @@ const escapes: ReadonlyMap<string, string> = new Map([
   ["t", "\t"],
 ]);
 
-/** Hexadecimal digits of an escape. */
+/** Number of hexadecimal digits of each escape. */
 const escapeDigits: ReadonlyMap<string, number> = new Map([
   ["x", 2],
   ["u", 4],
@@ -35,9 +36,9 @@ const escapeDigits: ReadonlyMap<string, number> = new Map([
 ]);
 
 /**
- * The literal that begins in `source` where `from` ends, its first match.
+ * Parses the literal that begins in `source` at the end of the first match of `from`.
  *
- * @param constructors names whose calls are read as dicts of their arguments
+ * @param constructors names whose calls are parsed as dicts of their arguments
  * @param file for messages
  * @throws NlacError ERR_CONFIG that names the file and the line
  */
@@ -70,7 +71,7 @@ export function readLiteral(
   const need = (character: string): void => {
     if (!skip(character)) fail(`"${character}" is missing`);
   };
-  /** What stands between brackets that are open already, separated by commas, one of which may close it. */
+  /** Parses the items after an open bracket, separated by commas; a trailing comma is allowed. */
   const items = (close: string, item: () => void): void => {
     while (!skip(close)) {
       item();
@@ -144,7 +145,7 @@ export function readLiteral(
     let mark = take(quote);
     if (mark === undefined) return named();
     let joined = "";
-    // Texts that stand side by side are one.
+    // Adjacent strings are concatenated.
     for (; mark !== undefined; mark = take(quote)) {
       joined += text(mark);
       take(blank);

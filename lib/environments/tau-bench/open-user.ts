@@ -1,4 +1,4 @@
-/** Opens whoever plays the customers: a language model, a script, or one's own. */
+/** Opens the customers' player: a language model, a script, or a custom one. */
 
 import { NlacError } from "../../base/errors.ts";
 import type { ServiceSource } from "../../services/open-service.ts";
@@ -6,10 +6,10 @@ import type { User } from "./user.ts";
 import { scriptedUser } from "./user-scripted.ts";
 import { type SimulatedUserOptions, simulatedUser } from "./user-simulated.ts";
 
-/** How a user is asked for in `tauBench({ user })`. A service alone plays it as `{ service }` does. */
+/** The option `user` of `tauBench`. A bare service is short for `{ service }`. */
 export type UserOption = "scripted" | SimulatedUserOptions | ServiceSource | User;
 
-/** The user that was asked for; nothing is asked of a service yet. Throws ERR_CONFIG for options that do not validate. */
+/** Opens the user without sending a request. Throws ERR_CONFIG for invalid options. */
 export function openUser(option: UserOption): User {
   if (option === "scripted") return scriptedUser;
   if (typeof option === "function") return simulatedUser({ service: option });

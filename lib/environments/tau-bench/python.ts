@@ -1,9 +1,12 @@
-/** Python's operators on values, with its exceptions: what a tool does with an argument of the wrong type is part of it. */
+/**
+ * Python's operators on values, with its exceptions, since the tools' behaviour includes arguments
+ * of the wrong type.
+ */
 
 import { repr } from "./text.ts";
 import { compareText, type Dict, type Value } from "./values.ts";
 
-/** An exception; its message is what `str` of Python's own would give. */
+/** A Python exception; its message is `str` of Python's own. */
 export class PythonError extends Error {}
 
 function fail(message: string): never {
@@ -19,7 +22,7 @@ export function typeName(value: Value): string {
   ];
 }
 
-/** `value` as a number, where Python takes it for one: True is 1. */
+/** `value` as a number if Python treats it as one: True is 1. */
 function numberOf(value: Value): bigint | number | undefined {
   if (typeof value === "boolean") return value ? 1n : 0n;
   return typeof value === "bigint" || typeof value === "number" ? value : undefined;
@@ -44,7 +47,7 @@ function unsupported(operator: string, a: Value, b: Value): never {
   return fail(`unsupported operand type(s) for ${operator}: '${typeName(a)}' and '${typeName(b)}'`);
 }
 
-/** `a + b`, of numbers alone; `operator` is how it was written. */
+/** `a + b`, numbers only; `operator` is the one in the source, for error messages. */
 export function add(a: Value, b: Value, operator = "+"): bigint | number {
   return arithmetic(a, b, { ints: (x, y) => x + y, floats: (x, y) => x + y }) ?? unsupported(operator, a, b);
 }
@@ -54,7 +57,9 @@ export function subtract(a: Value, b: Value): bigint | number {
   return arithmetic(a, b, { ints: (x, y) => x - y, floats: (x, y) => x - y }) ?? unsupported("-", a, b);
 }
 
-/** `a * b`, of numbers alone: what Python makes of a text or a list, no tool can go on with. */
+/**
+ * `a * b`, numbers only: no tool could use the repeated string or list that Python would return.
+ */
 export function multiply(a: Value, b: Value): bigint | number {
   return arithmetic(a, b, { ints: (x, y) => x * y, floats: (x, y) => x * y }) ?? unsupported("*", a, b);
 }
@@ -74,13 +79,13 @@ export function sum(values: readonly Value[]): bigint | number {
 export function round2(value: bigint | number): bigint | number {
   if (typeof value === "bigint" || value === 0 || !Number.isFinite(value)) return value;
   const eighths = Math.abs(value) * 8;
-  // A float lies exactly between two hundredths only where it is an odd number of eighths.
+  // A float is exactly half-way between two hundredths only if it is an odd number of eighths.
   if (Number.isInteger(eighths) && eighths % 2 === 1) {
     const below = (BigInt(eighths) * 25n) / 2n;
     const even = below % 2n === 0n ? below : below + 1n;
     return Math.sign(value) * Number(`${even}e-2`);
   }
-  // From here on there are no hundredths, and `toFixed` changes its form.
+  // Larger floats have no hundredths, and `toFixed` changes its format.
   return Math.abs(value) < 1e21 ? Number(value.toFixed(2)) : value;
 }
 
@@ -119,7 +124,7 @@ export function sorted(value: Value): Value[] {
   return iterate(value).sort((a, b) => (less(a, b) ? -1 : less(b, a) ? 1 : 0));
 }
 
-/** What `for … in value` goes through: a list's items, a text's characters, a dict's keys. */
+/** The items of `for … in value`: a list's items, a string's characters, a dict's keys. */
 export function iterate(value: Value): Value[] {
   if (typeof value === "string" || Array.isArray(value)) return [...value];
   if (value instanceof Map) return [...value.keys()];
@@ -145,19 +150,19 @@ export function lower(value: Value): string {
   return fail(`'${typeName(value)}' object has no attribute 'lower'`);
 }
 
-/** `key` as a key of a dict: undefined where none can equal it. Throws for what has no hash. */
+/** `key` as a key of a dict; undefined if no key can equal it. Throws for unhashable values. */
 export function asKey(key: Value): string | undefined {
   if (Array.isArray(key) || key instanceof Map) fail(`unhashable type: '${typeName(key)}'`);
   return typeof key === "string" ? key : undefined;
 }
 
-/** `key in value`, of a dict. */
+/** `key in value`, for a dict. */
 export function has(value: Value, key: Value): boolean {
   const name = asKey(key);
   return name !== undefined && dict(value).has(name);
 }
 
-/** `value[key]`, where `key` is a text or an agent's argument. */
+/** `value[key]`, with `key` a string or an agent's argument. */
 export function at(value: Value, key: Value): Value {
   if (value instanceof Map) {
     const name = asKey(key);
@@ -169,17 +174,17 @@ export function at(value: Value, key: Value): Value {
   return fail(`'${typeName(value)}' object is not subscriptable`);
 }
 
-/** `value[0]`, of a list. */
+/** `value[0]`, for a list. */
 export function first(value: Value): Value {
   return list(value)[0] ?? fail("list index out of range");
 }
 
-/** `value`, known to be a dict where the data is as it should be. */
+/** Asserts that `value` is a dict, as it is in valid data. */
 export function dict(value: Value): Dict {
   return value instanceof Map ? value : fail(`a dict is needed, not '${typeName(value)}'`);
 }
 
-/** `value`, known to be a list where the data is as it should be. */
+/** Asserts that `value` is a list, as it is in valid data. */
 export function list(value: Value): Value[] {
   return Array.isArray(value) ? value : fail(`a list is needed, not '${typeName(value)}'`);
 }

@@ -1,6 +1,7 @@
 /**
- * The tools of the retail domain. What they answer, what they check and in which order, and what they leave behind when
- * they fail half-way follows sierra-research/tau-bench at 59a200c6 to the letter, its oddities included.
+ * The tools of the retail domain. Their answers, their checks and the order of those, and the
+ * changes they leave after failing half-way follow sierra-research/tau-bench at 59a200c6 exactly,
+ * including its oddities.
  */
 
 import { calculate } from "./calculate.ts";
@@ -32,12 +33,12 @@ function addToBalance(method: Dict, amount: Value): void {
   method.set("balance", round2(add(at(method, "balance"), amount, "+=")));
 }
 
-/** A payment method of an order's user, not to be changed. */
+/** The payment methods of an order's user. Do not change them. */
 function paymentMethods(database: Database, order: Dict): Value {
   return at(database.get("users", at(order, "user_id")), "payment_methods");
 }
 
-/** A payment method of an order's user, to be changed. */
+/** A payment method of an order's user, which may be changed. */
 function editPaymentMethod(database: Database, order: Dict, id: Value): Dict {
   return dict(at(at(database.edit("users", at(order, "user_id")), "payment_methods"), id));
 }
@@ -50,12 +51,15 @@ function mentionsGiftCard(paymentId: Value): boolean {
   return str(paymentId).includes("gift_card");
 }
 
-/** The order's first item of that id; Python's index error where it has none. */
+/** The order's first item with that id; throws Python's index error if there is none. */
 function findItem(order: Dict, itemId: Value): Dict {
   return dict(first(list(at(order, "items")).filter((item) => equal(at(item, "item_id"), itemId))));
 }
 
-/** The first of `itemIds` that stands there more often than in the order; undefined where there is none. */
+/**
+ * The first of `itemIds` that occurs more often in the list than in the order; undefined if there
+ * is none.
+ */
 function missingItem(order: Dict, itemIds: Value): Value | undefined {
   const all = list(at(order, "items")).map((item) => at(item, "item_id"));
   return iterate(itemIds).find((itemId) => count(itemIds, itemId) > count(all, itemId));
@@ -80,7 +84,7 @@ function address(
   return new Map(Object.entries({ address1, address2, city, state, country, zip }));
 }
 
-/** What the new items cost more than the old; an observation where they cannot be had. */
+/** Price of the new items minus the old ones; an observation if they are not available. */
 function priceDifference(
   database: Database,
   order: Dict,

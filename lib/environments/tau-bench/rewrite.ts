@@ -1,13 +1,13 @@
 /**
- * A scenario's instruction in other words, by a language model. What it writes is only taken where it still says each
- * fact of the template's text and brings in no number or id of its own; else the template's text stands.
+ * Rewords a scenario's instruction with a language model. Its text is used only if it contains each
+ * fact of the template's text and no new number or id; otherwise the template's text is used.
  */
 
 import type { Message } from "../../contract/environment.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import type { Instruction } from "./instruction.ts";
 
-/** How often the model is asked for one text. */
+/** Attempts per text. */
 const attempts = 2;
 
 /** Throws ERR_SERVICE, and ERR_ABORTED when the signal fires. */
@@ -27,7 +27,7 @@ export async function rewriteInstruction(
   return { text: instruction.text, changed: false };
 }
 
-/** What keeps `text` from saying the same: a fact that is missing, or a number or id that was not there before. */
+/** The first difference in meaning of `text`: a missing fact, or a new number or id. */
 export function rewritingFault(text: string, { text: before, facts }: Instruction): string | undefined {
   const lower = text.toLowerCase();
   const missing = facts.filter((fact) => !lower.includes(fact.toLowerCase()));
@@ -37,7 +37,7 @@ export function rewritingFault(text: string, { text: before, facts }: Instructio
   return added.length > 0 ? `it must not contain ${added.join(", ")}` : undefined;
 }
 
-/** Words with a digit in them, and e-mail addresses. */
+/** Words that contain a digit, and e-mail addresses. */
 function idsIn(text: string): string[] {
   return text.toLowerCase().match(/[\w#@.+-]*\d[\w@+-]*(?:\.[\w@+-]+)*/g) ?? [];
 }

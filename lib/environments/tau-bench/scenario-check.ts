@@ -1,13 +1,14 @@
 /**
- * What a scenario of the retail domain must fulfil: that it can be solved, that nothing less than its ground truth solves
- * it, and that the ground truth keeps the policy. The finished task is read, with nothing of what made it.
+ * Checks a scenario of the retail domain: it can be solved, no subset of its ground truth solves
+ * it, and the ground truth follows the policy. It reads only the finished task, independently of
+ * the generator.
  */
 
 import type { Database } from "./database.ts";
 import { type Customer, type Order, paidWith, type Shop, total } from "./shop.ts";
 import type { Call } from "./wishes.ts";
 
-/** Why a scenario is refused. */
+/** Why a scenario is rejected. */
 export type Fault =
   | "breaks the policy"
   | "cannot be done"
@@ -31,7 +32,7 @@ export function scenarioFault(
   if (goal.failed) return "cannot be done";
   const isReached = (others: readonly Call[]) =>
     replay(others, open).database.state.equals(goal.database.state);
-  // Without any one of its calls: nothing at all where there is only one.
+  // Without any one of its calls; if there is only one, without any call.
   if (calls.some((dropped) => isReached(calls.filter((call) => call !== dropped))))
     return "does more than is needed";
   return isReached(otherOrder(calls)) ? undefined : "depends on the order";
@@ -43,13 +44,16 @@ function replay(calls: readonly Call[], open: () => Database): { database: Datab
   return { database, failed: results.some(({ failed }) => failed) };
 }
 
-/** The last order first; what is done to one order stays as it was. */
+/** The calls with the orders reversed; calls on one order stay in sequence. */
 function otherOrder(calls: readonly Call[]): Call[] {
   const orders = [...new Set(calls.map(({ kwargs }) => kwargs.order_id))].reverse();
   return orders.flatMap((order) => calls.filter(({ kwargs }) => kwargs.order_id === order));
 }
 
-/** The first rule of the domain's policy (wiki.md) that the calls break, for a message; undefined where there is none. */
+/**
+ * The first rule of the domain's policy (wiki.md) that the calls break, for a message; undefined if
+ * there is none.
+ */
 export function policyBreach(userId: string, calls: readonly Call[], shop: Shop): string | undefined {
   const customer = shop.customers.get(userId);
   if (customer === undefined) return "there is no such customer";
@@ -65,11 +69,11 @@ export function policyBreach(userId: string, calls: readonly Call[], shop: Shop)
 interface PolicyState {
   shop: Shop;
   customer: Customer;
-  /** Orders that nothing more may be done to. */
+  /** Orders that may not be changed any more. */
   closed: Set<Order>;
-  /** Orders whose payment method was changed, and to what. */
+  /** Orders whose payment method was changed, with the new one. */
   paidWith: Map<Order, string>;
-  /** Dollars by gift card; what comes back is not counted on. */
+  /** Dollars spent by gift card; refunds are not subtracted. */
   spent: Map<string, number>;
 }
 
@@ -123,14 +127,14 @@ function orderBreach(name: string, kwargs: Call["kwargs"], state: PolicyState): 
   }
 }
 
-/** The order's items of those ids, each named once. */
+/** The order's items with those ids; each id may occur once. */
 function itemsOf(order: Order, ids: unknown): Order["items"] | undefined {
   if (!Array.isArray(ids) || ids.length === 0 || new Set(ids).size < ids.length) return undefined;
   const items = ids.map((id) => order.items.find(({ item_id }) => item_id === id));
   return items.every((item) => item !== undefined) ? items : undefined;
 }
 
-/** Dollars that the new items cost more, or what is wrong with them. */
+/** Price of the new items minus the old ones in dollars, or the problem with them. */
 function swapDifference(order: Order, kwargs: Call["kwargs"], shop: Shop): number | string {
   const items = itemsOf(order, kwargs.item_ids);
   const newIds = kwargs.new_item_ids as string[];

@@ -1,4 +1,7 @@
-/** The retail domain's records as the synthesizer of scenarios reads them: customers, orders and products by id. */
+/**
+ * The retail domain's records as the scenario generator reads them: customers, orders and products
+ * by id.
+ */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -79,7 +82,10 @@ export interface Shop {
   products: ReadonlyMap<string, Product>;
 }
 
-/** Reads `users.json`, `orders.json` and `products.json` of a directory. Throws ERR_CONFIG where one cannot be used. */
+/**
+ * Reads `users.json`, `orders.json` and `products.json` of a directory. Throws ERR_CONFIG if one is
+ * missing or invalid.
+ */
 export function readShop(directory: string): Shop {
   const records = Object.entries(readRecords(join(directory, "users.json"), customerSchema));
   const customers = new Map(records.map(([id, customer]) => [id, { id, ...customer }]));
@@ -89,7 +95,7 @@ export function readShop(directory: string): Shop {
     [...customers.values()].flatMap((customer) => customer.orders).find((id) => !orders.has(id)) ??
     [...orders.values()].flatMap(({ items }) => items).find((item) => !products.has(item.product_id))?.name;
   if (missing !== undefined) {
-    throw new NlacError("ERR_CONFIG", `${directory} names ${missing}, and has no record of it.`);
+    throw new NlacError("ERR_CONFIG", `${directory} refers to ${missing}, but has no record of it.`);
   }
   return { customers, orders, products };
 }
@@ -105,12 +111,15 @@ function readRecords<T>(path: string, schema: z.ZodType<T>): Record<string, T> {
   }
   const records = z.record(z.string(), schema).safeParse(parsed);
   if (!records.success) {
-    throw new NlacError("ERR_CONFIG", `${path} is not tau-bench's: ${z.prettifyError(records.error)}`);
+    throw new NlacError(
+      "ERR_CONFIG",
+      `${path} does not have tau-bench's format: ${z.prettifyError(records.error)}`,
+    );
   }
   return records.data;
 }
 
-/** What the order was paid with. */
+/** The order's payment method. */
 export function paidWith(order: Order): string {
   return order.payment_history[0]!.payment_method_id;
 }

@@ -1,11 +1,13 @@
 /**
- * Scenarios for the retail domain, made from its records: a customer, changes to that customer's orders that the
- * records and the policy allow, the calls that carry them out, and an instruction. For the 2,500 + 500 retail scenarios
- * of the NLAC paper, which were not published.
+ * Generates scenarios for the retail domain from its records: a customer, changes to that
+ * customer's orders that the records and the policy allow, the calls that carry them out, and an
+ * instruction. They stand in for the 2,500 + 500 retail scenarios of the NLAC paper, which were not
+ * published.
  *
- * Training and test scenarios have no customer in common. Every scenario is checked (scenario-check.ts); one that
- * fails, or that wants the same changes as an earlier one, is drawn again. What is made is a function of the data and
- * the options, as far as no language model rewrites the instructions.
+ * Training and test scenarios have no customer in common. Every scenario is checked
+ * (scenario-check.ts); one that fails, or repeats the changes of an earlier one, is drawn again.
+ * Unless a language model rewords the instructions, the result is a function of the data and the
+ * options.
  */
 
 import { z } from "zod";
@@ -24,22 +26,30 @@ import { type Customer, readShop, type Shop } from "./shop.ts";
 import { type Call, callsOf, drawWishes, openOrders } from "./wishes.ts";
 
 export interface SynthesizeRetailOptions {
-  /** The directory of tau-bench's data, with the domain in `retail`. Default `$NLAC_DATA/tau-bench`. */
+  /**
+   * The directory of tau-bench's data, with the domain in `retail`. Default `$NLAC_DATA/tau-bench`.
+   */
   data?: string;
-  /** Scenarios for training. Default 2500, the paper's. */
+  /** Number of training scenarios. Default 2500, the paper's. */
   train?: number;
-  /** Scenarios for testing. Default 500, the paper's. */
+  /** Number of test scenarios. Default 500, the paper's. */
   test?: number;
   /** Default 0. */
   seed?: number;
-  /** Share of the scenarios in which the customer also asks something that must be answered. Default 0.2. */
+  /**
+   * Share of the scenarios in which the customer also asks a question that must be answered.
+   * Default 0.2.
+   */
   questions?: number;
-  /** Customers that must not be trained on: those of the tasks that a policy is to be tested on. Default none. */
+  /**
+   * Customers excluded from training, such as those of the tasks that a policy will be tested on.
+   * Default none.
+   */
   heldOut?: readonly string[];
-  /** Who puts the instructions into other words. Default: nobody. */
+  /** Service that rewords the instructions. Default: none. */
   rewrite?: ServiceSource;
   signal?: AbortSignal;
-  /** Called while instructions are rewritten. */
+  /** Called while instructions are reworded. */
   onProgress?: (rewritten: number, of: number) => void;
 }
 
@@ -55,7 +65,7 @@ const optionsSchema = z.strictObject({
   onProgress: z.custom<SynthesizeRetailOptions["onProgress"]>().optional(),
 });
 
-/** A task as tau-bench's own files have it. */
+/** A task in the format of tau-bench's own files. */
 export interface TauBenchTaskRecord {
   index: number;
   annotator: "synthetic";
@@ -68,28 +78,31 @@ export interface TauBenchTaskRecord {
 export interface RetailSynthesis {
   train: TauBenchTaskRecord[];
   test: TauBenchTaskRecord[];
-  /** Scenarios that were drawn. */
+  /** Number of scenarios drawn. */
   drawn: number;
-  /** Those of them that were not taken, by reason. */
+  /** Number of rejected scenarios by reason. */
   rejected: Record<Rejection, number>;
-  /** Instructions that are in the words of `rewrite`. */
+  /** Number of instructions reworded by `rewrite`. */
   rewritten: number;
 }
 
-/** What was drawn does not go together; it was there already; or it fails a check. */
+/**
+ * Why a draw is rejected: it contradicts the records, it repeats an earlier one, or it fails a
+ * check.
+ */
 export type Rejection = "does not fit the records" | "is there already" | Fault;
 
-/** How often a scenario is drawn, for each that is wanted, before it is given up. */
+/** Most draws per wanted scenario. */
 const maxDraws = 100;
 
-/** Most instructions that are being rewritten at once. */
+/** Most concurrent requests for rewording. */
 const rewritesAtOnce = 16;
 
 /**
- * Makes scenarios.
+ * Generates scenarios.
  *
- * @throws NlacError ERR_CONFIG for options or data that cannot be used, ERR_VALUE where the data does not yield as many
- * different scenarios, ERR_SERVICE and ERR_ABORTED
+ * @throws NlacError ERR_CONFIG for unusable options or data, ERR_VALUE if the data does not yield
+ *   enough different scenarios, ERR_SERVICE and ERR_ABORTED
  */
 export async function synthesizeRetail(options: SynthesizeRetailOptions = {}): Promise<RetailSynthesis> {
   const { data, train, test, seed, questions, heldOut, rewrite, signal, onProgress } = checkConfig(
@@ -113,14 +126,14 @@ export async function synthesizeRetail(options: SynthesizeRetailOptions = {}): P
       const all = [...drafts.train, ...drafts.test];
       rewritten = await rewriteAll(all, service, { seed, signal, onProgress });
     } finally {
-      // A service that was made elsewhere is its maker's to close.
+      // A service that the caller passed is not closed here.
       if (service !== rewrite) await service.close?.();
     }
   }
   return { train: drafts.train.map(toRecord), test: drafts.test.map(toRecord), ...tally, rewritten };
 }
 
-/** A scenario before it has its place among the others. */
+/** A scenario before it is assigned its id. */
 interface Draft {
   userId: string;
   instruction: Instruction;
@@ -151,8 +164,8 @@ function newTally(): Pick<RetailSynthesis, "drawn" | "rejected"> {
 }
 
 /**
- * The customers of either split: those to whose orders something can be done, as many for testing as its share of the
- * scenarios. Those held out come to the test first, and never to the training.
+ * The customers of each split, of those with orders that can be changed; the test split's share is
+ * that of its scenarios. Held-out customers are always in the test split.
  */
 function splitCustomers(
   shop: Shop,
@@ -170,7 +183,10 @@ function splitCustomers(
   };
 }
 
-/** `count` different scenarios that pass every check, of the customers in turn: once for each order that is open. */
+/**
+ * Draws `count` different scenarios that pass every check, cycling through the customers: each
+ * occurs once per open order.
+ */
 function drawScenarios(
   count: number,
   customers: readonly Customer[],
@@ -185,7 +201,7 @@ function drawScenarios(
     if (customers.length === 0 || i === maxDraws * count) {
       throw new NlacError(
         "ERR_VALUE",
-        `${customers.length} customers gave ${drafts.size} of ${count} different scenarios; ask for fewer.`,
+        `${customers.length} customers gave ${drafts.size} of ${count} different scenarios. Ask for fewer.`,
       );
     }
     tally.drawn++;
@@ -210,7 +226,7 @@ function drawScenarios(
   return [...drafts.values()];
 }
 
-/** Puts the drafts' instructions into other words; returns how many are in other words now. */
+/** Rewords the drafts' instructions; returns how many were reworded. */
 async function rewriteAll(
   drafts: readonly Draft[],
   service: ChatService,

@@ -1,14 +1,14 @@
-/** What an episode of tau-bench starts from: a customer, what the customer wants, and the calls that would be right. */
+/** A task of tau-bench: a customer, what the customer wants, and the right calls. */
 
 import { readFileSync } from "node:fs";
 import { NlacError } from "../../base/errors.ts";
 import { dumps } from "./text.ts";
 import { type Dict, parseJson, type Value } from "./values.ts";
 
-/** A call of a tool. */
+/** A tool call. */
 export interface TauBenchCall {
   name: string;
-  /** A JSON object, as text: what was written 54.0 must not become 54. */
+  /** A JSON object as text, so that 54.0 does not become 54. */
   arguments: string;
 }
 
@@ -16,15 +16,20 @@ export interface TauBenchTask {
   /** Unique among the domain's tasks, for example "test-12". */
   id: string;
   userId: string;
-  /** What the customer knows and wants, told to the simulated user alone. */
+  /** What the customer knows and wants; only the simulated user sees it. */
   instruction: string;
-  /** The ground truth: an episode succeeds when the database ends as these calls leave a fresh one. */
+  /**
+   * The ground truth: an episode succeeds if its database ends as a fresh one after these calls.
+   */
   actions: readonly TauBenchCall[];
   /** What the agent must have said to the user. */
   outputs: readonly string[];
 }
 
-/** Reads a JSON file without losing how a number was written. Throws ERR_IO, and ERR_CONFIG for what is not JSON. */
+/**
+ * Reads a JSON file, preserving how numbers are written. Throws ERR_IO, and ERR_CONFIG for invalid
+ * JSON.
+ */
 export function readJsonFile(path: string): Value {
   let text: string;
   try {
@@ -42,8 +47,9 @@ export function readJsonFile(path: string): Value {
 }
 
 /**
- * Reads tasks in the form of the data's own `tasks_*.json`: a list of objects with `user_id`, `instruction`, `actions`
- * (each with `name` and `kwargs`) and `outputs`, named by `id` or else by `split` and their place.
+ * Reads tasks in the format of the data's own `tasks_*.json`: a list of objects with `user_id`,
+ * `instruction`, `actions` (each with `name` and `kwargs`) and `outputs`. Their names are `id`, or
+ * else `split` and their position.
  *
  * @throws NlacError ERR_IO, ERR_CONFIG
  */
@@ -57,7 +63,7 @@ function readTask(value: Value, name: string, place: string): TauBenchTask {
   const task = asDict(value, place);
   const calls = asList(task, "actions", place);
   const outputs = asList(task, "outputs", place);
-  if (!outputs.every((output) => typeof output === "string")) throw wrong(place, '"outputs" must hold texts');
+  if (!outputs.every((output) => typeof output === "string")) throw wrong(place, '"outputs" must be strings');
   return {
     id: task.has("id") ? asText(task, "id", place) : name,
     userId: asText(task, "user_id", place),
@@ -87,7 +93,7 @@ function asList(dict: Dict, key: string, place: string): Value[] {
 function asText(dict: Dict, key: string, place: string): string {
   const value = dict.get(key);
   if (typeof value === "string") return value;
-  throw wrong(place, `"${key}" must be a text`);
+  throw wrong(place, `"${key}" must be a string`);
 }
 
 function wrong(place: string, what: string): NlacError {

@@ -1,4 +1,7 @@
-/** Values as text: as Python's `str`, `repr` and `json.dumps` write them, and the two forms that are hashed. */
+/**
+ * Formats values as text: like Python's `str`, `repr` and `json.dumps`, and in the two forms that
+ * are hashed.
+ */
 
 import { compareText, type Value } from "./values.ts";
 
@@ -16,25 +19,28 @@ export function repr(value: Value): string {
   return atomRepr(value);
 }
 
-/** How the texts that are hashed are written. Both put a dict's pairs into the order of their keys. */
+/** A text format to hash. Both formats sort a dict's pairs by key. */
 export interface HashedForm {
   atom(value: null | boolean | bigint | number | string): string;
   list: Brackets;
   dict: Brackets;
-  /** What stands before and after the value of the pair of `key`. */
+  /** Text before and after the value of the pair of `key`. */
   entry(key: string): readonly [before: string, after: string];
 }
 
 interface Brackets {
   open: string;
   separator: string;
-  /** By the number of items. */
+  /** The closing text, given the number of items. */
   close(items: number): string;
 }
 
 const tuple: Brackets = { open: "(", separator: ", ", close: (items) => (items === 1 ? ",)" : ")") };
 
-/** What tau-bench itself hashes: `str` of nested tuples, where a dict is the tuple of its pairs. */
+/**
+ * The format that tau-bench itself hashes: `str` of nested tuples, where a dict is the tuple of its
+ * pairs.
+ */
 export const referenceForm: HashedForm = {
   atom: atomRepr,
   list: tuple,
@@ -42,7 +48,7 @@ export const referenceForm: HashedForm = {
   entry: (key) => [`(${textRepr(key)}, `, ")"],
 };
 
-/** JSON with sorted keys, without spaces, numbers as ECMAScript prints them. */
+/** JSON with sorted keys, without spaces, numbers formatted as in ECMAScript. */
 export const canonicalForm: HashedForm = {
   atom: (value) => JSON.stringify(typeof value === "bigint" ? Number(value) : value),
   list: { open: "[", separator: ",", close: () => "]" },
@@ -96,7 +102,7 @@ function atomRepr(value: null | boolean | bigint | number | string): string {
   }
 }
 
-/** The shortest text that reads back as `value`, with an exponent below 1e-4 and from 1e16. */
+/** The shortest text that parses to `value`, with an exponent below 1e-4 and from 1e16. */
 function floatRepr(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (Object.is(value, -0)) return "-0.0";
@@ -120,7 +126,7 @@ function quoted(text: string): string {
 }
 
 const printableAscii = /^[ -&(-[\]-~]*$/;
-// What Python calls not printable, the space apart, and what is escaped besides.
+// Characters that Python considers not printable (except the space), and others that it escapes.
 const escaped = /[\p{C}\p{Z}\\']/gu;
 const named: Readonly<Record<string, string>> = {
   "\n": "\\n",

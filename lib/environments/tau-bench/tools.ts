@@ -1,4 +1,4 @@
-/** What a tool is, and how its arguments are bound to its parameters. */
+/** The type of a tool, and the binding of arguments to its parameters. */
 
 import type { Database } from "./database.ts";
 import { PythonError } from "./python.ts";
@@ -7,11 +7,11 @@ import type { Dict, Value } from "./values.ts";
 
 export interface Tool {
   readonly name: string;
-  /** In their order; all of them are needed, and no others are taken. */
+  /** In order. All are required, and no others are accepted. */
   readonly parameters: readonly string[];
   /**
-   * The observation; null is Python's None, where the original ends without a return. Throws
-   * PythonError; what was changed before stays changed, as in the original.
+   * Returns the observation; null is Python's None, where the original ends without a return.
+   * Throws PythonError; changes made before stay, as in the original.
    */
   run(database: Database, ...args: Value[]): string | null;
 }
@@ -20,7 +20,7 @@ export function tool(name: string, parameters: string, run: Tool["run"]): Tool {
   return { name, parameters: parameters.split(" ").filter((parameter) => parameter !== ""), run };
 }
 
-/** The arguments in the parameters' order. Throws PythonError where one is missing or unknown. */
+/** The arguments in the parameters' order. Throws PythonError if one is missing or unknown. */
 export function bind({ name, parameters }: Tool, args: Dict): Value[] {
   const invoke = `${name.replace(/(?:^|_)(.)/g, (_, letter: string) => letter.toUpperCase())}.invoke()`;
   // The database is the reference's own first parameter.

@@ -1,27 +1,29 @@
 /**
- * A customer by rules: offline, and the same every time. For tests, and for small models where there is no service.
+ * A customer played by rules: offline and deterministic. For tests, and for small models without a
+ * service.
  *
- * It opens with all of its instruction, put into the first person: "you" becomes "I" or "me", "your" becomes "my", and
- * a sentence that lists nothing but traits of character is left out. To what the agent says it answers the first of
- * these that fits:
+ * It opens with all of its instruction in the first person: "you" becomes "I" or "me", "your"
+ * becomes "my", and sentences that only list traits of character are left out. It answers the agent
+ * by the first rule that applies:
  *
  * 1. After `maxAgentTurns` turns of the agent: the stop word.
- * 2. Asked who it is: what the instruction tells of its name, e-mail address, zip code and user id.
+ * 2. Asked for its identity: the name, e-mail address, zip code and user id in the instruction.
  * 3. Asked to confirm, or whether to go ahead: yes.
  * 4. Asked whether there is anything else: the stop word.
  * 5. Asked whether something is right, or wanted: yes.
  * 6. Asked anything else: all of its request again.
- * 7. Told that something was done, or that it is handed to a person: the stop word.
- * 8. Else it asks the agent to go on.
+ * 7. Told that something was done, or that it is being transferred to a human: the stop word.
+ * 8. Otherwise it asks the agent to go on.
  *
- * It knows no order in which things are to be said, takes "if the agent … then …" for a part of its request, and
- * believes an agent that says it is done. So a success rate with it is not one with a simulated person.
+ * It does not control the order in which it reveals information, treats "if the agent … then …" as
+ * part of its request, and believes an agent that claims to be done. Success rates with it are
+ * therefore not comparable with those of a simulated person.
  */
 
 import { throwIfAborted } from "../../base/errors.ts";
 import { stopWord, type User } from "./user.ts";
 
-/** Turns of the agent that a conversation takes at most. */
+/** Most turns of the agent per conversation. */
 export const maxAgentTurns = 12;
 
 export const scriptedUser: User = {
@@ -41,7 +43,7 @@ export const scriptedUser: User = {
 };
 
 const asksForReply = [/\?/, /\b(?:please|need|reply|tell me|let me know)\b/i];
-// The distance is bounded: what an agent writes may be long and odd.
+// The distance is bounded because an agent's text may be long and arbitrary.
 const asksIdentity = [
   /\b(?:verify|confirm|authenticate|validate)\s+(?:who you are|your (?:identity|account))/i,
   /\b(?:provide|give|share|send|enter|tell me|what(?:'s|’s| is)|need|know)\b[^.?!]{0,60}\byour\b[^.?!]{0,60}\b(?:e-?mail|zip|postal code|user id|name)\b/i,
@@ -73,7 +75,7 @@ function answer(text: string, instruction: string, request: string): string {
   return fits(tellsOutcome) ? stopWord : "Please go on.";
 }
 
-/** What the instruction tells of who the customer is. */
+/** The parts of the instruction that identify the customer. */
 function identity(instruction: string): string {
   const name = /\b(?:name is|[Yy]ou are) ((?:[A-Z][\w'-]+ ?){1,2})\b/.exec(instruction)?.[1]?.trim();
   const email = /[\w.+-]+@[\w-]+(?:\.[\w-]+)+/.exec(instruction)?.[0];
@@ -86,7 +88,7 @@ function identity(instruction: string): string {
   return `${parts.map(([what, value], i) => `${i === 0 ? "My" : "my"} ${what} is ${value}`).join(", ")}.`;
 }
 
-/** The instruction as the customer would say it. */
+/** The instruction in the customer's words. */
 export function inFirstPerson(instruction: string): string {
   const replacements: [RegExp, string][] = [
     [/(?<=^|[.!?]\s+)you are [a-z-]+(?:,(?: and)? [a-z-]+)*(?:\.\s*|$)/gi, ""],
@@ -107,7 +109,7 @@ export function inFirstPerson(instruction: string): string {
     [/\byou\b/gi, "I"],
   ];
   const text = replacements.reduce((said, [from, to]) => said.replace(from, to), instruction);
-  // A sentence begins with a capital, as "your" at its beginning had one.
+  // Restores the capital at the beginning of a sentence.
   return text.replace(/(^|[.!?]\s+)(my|mine|am)\b/g, (_, before: string, word: string) => {
     return `${before}${word[0]!.toUpperCase()}${word.slice(1)}`;
   });

@@ -1,16 +1,17 @@
 /**
- * Customers played by a language model, in the four ways of tau-bench's reference (Yao et al., 2024):
+ * Customers played by a language model, with the four strategies of tau-bench's reference (Yao et
+ * al., 2024):
  *
- * - `plain`: the model writes what the customer says. tau-bench calls it llm.
- * - `react`: it writes a thought first, which stays with it.
- * - `verify`: a supervisor, the same model, judges each reply; one that does not satisfy is written again.
- * - `reflection`: the supervisor says what was wrong and proposes another reply, with which the customer is asked again;
- *   where that does not satisfy either, the first reply stands.
+ * - `plain`: the model generates what the customer says. tau-bench calls it llm.
+ * - `react`: it generates a thought first, which the agent does not see.
+ * - `verify`: a supervisor, the same model, judges each reply; a rejected one is generated again.
+ * - `reflection`: the supervisor says what was wrong and proposes another reply, and the customer
+ *   is prompted again with both; if that is rejected too, the first reply is used.
  *
- * Departures. The thought of `react` never reaches the agent, and ends nothing. The supervisor's transcript calls each
- * speaker by its own name, where the reference calls the agent the customer. The customer's memory holds what was said
- * and no more. A reply that cannot be used is asked for again, and what ends a conversation is the stop word standing
- * by itself, not within a sentence.
+ * Departures. The thought of `react` never reaches the agent, and a stop word in it has no effect.
+ * The supervisor's transcript labels the speakers correctly; the reference labels the agent as the
+ * customer. The customer's memory contains only what was said. An unusable reply is requested
+ * again. Only a stop word on its own ends a conversation, not one within a sentence.
  */
 
 import { z } from "zod";
@@ -28,13 +29,19 @@ export const strategies = ["plain", "react", "verify", "reflection"] as const;
 export type Strategy = (typeof strategies)[number];
 
 export interface SimulatedUserOptions {
-  /** Who plays the customer, and the supervisor of `verify` and `reflection`. */
+  /** Plays the customer, and the supervisor of `verify` and `reflection`. */
   service: ServiceSource;
   /** Default "plain". */
   strategy?: Strategy;
-  /** Sampling temperature. Default: the service's own. tau-bench takes 1; at 0 `verify` writes the same reply again. */
+  /**
+   * Sampling temperature. Default: the service's own. tau-bench uses 1; at 0 `verify` generates the
+   * same reply again.
+   */
   temperature?: number;
-  /** Replies that `verify` and `reflection` write for one turn at most. Default: tau-bench's, 3 and 2. */
+  /**
+   * Most replies that `verify` and `reflection` generate for one turn. Default: tau-bench's, 3 and
+   * 2.
+   */
   attempts?: number;
 }
 
@@ -45,7 +52,7 @@ const optionsSchema = z.strictObject({
   attempts: z.int().min(1).optional(),
 });
 
-/** What the customer wrote: all of it, and the part that the agent hears. */
+/** The customer's reply: the whole text, and the part that the agent sees. */
 interface Reply {
   written: string;
   said: string;
@@ -53,12 +60,12 @@ interface Reply {
 
 type Ask = (messages: readonly Message[]) => Promise<string>;
 
-/** How often one reply is asked for until it can be used. */
+/** Attempts at a usable reply. */
 const readings = 3;
 
 const greeting = "Hello! What can I do for you today?";
 
-/** Throws ERR_CONFIG for options that do not validate; nothing is asked yet. */
+/** Throws ERR_CONFIG for invalid options; sends no request. */
 export function simulatedUser(options: SimulatedUserOptions): User {
   const { service: source, strategy, temperature, attempts } = checkConfig(optionsSchema, options);
   const service = inOption("service", () => openService(source));
@@ -91,7 +98,7 @@ export function simulatedUser(options: SimulatedUserOptions): User {
     },
     usage: () => service.usage(),
     close: async () => {
-      // A service that was made elsewhere is its maker's to close.
+      // A service that the caller passed is not closed here.
       if (service !== source) await service.close?.();
     },
   };
@@ -99,7 +106,7 @@ export function simulatedUser(options: SimulatedUserOptions): User {
 
 interface Turn {
   ask: Ask;
-  /** The conversation as the model sees it: the agent speaks as the user. */
+  /** The conversation from the model's side: the agent's messages have the role of the user. */
   history: readonly Message[];
   service: ChatService;
 }
@@ -135,8 +142,8 @@ const writers: Record<Strategy, (attempts?: number) => Write> = {
 };
 
 /**
- * A reply that can be used, asked for again with what was wrong with the last one. Throws ERR_SERVICE where none of
- * `readings` can.
+ * Returns a usable reply, requested again with the previous one's problem if needed. Throws
+ * ERR_SERVICE after `readings` attempts.
  */
 async function usableReply(
   { ask, history, service }: Turn,
@@ -166,17 +173,17 @@ async function usableReply(
   }
 }
 
-/** A line that begins or ends with the stop word. Within a sentence it is only spoken of. */
+/** A line that begins or ends with the stop word. Within a sentence it is only mentioned. */
 const stops = /^["'`*(]*#{3} ?STOP ?#{3}|#{3} ?STOP ?#{3}["'`*).!]*$/im;
 const anyStop = /#{3} ?STOP ?#{3}/gi;
 
-/** What the agent hears, with the stop word at its end where the customer means it. */
+/** What the agent sees, with the stop word at its end if the customer ends the conversation. */
 function readPlain(text: string): Parsed<{ said: string }> {
   const stop = stops.test(text);
   if (!stop && text.search(anyStop) >= 0) {
     return malformed(`${stopWord} must stand by itself, and only where the conversation is to end`);
   }
-  // A line break in its place, so that what stands around it does not become another.
+  // Replaced by a line break, so that the text around it does not form another stop word.
   const said = text.replace(anyStop, "\n").trim();
   if (stop) return { ok: true, said: /\w/.test(said) ? `${said} ${stopWord}` : stopWord };
   return said === "" ? malformed("it says nothing") : { ok: true, said };
@@ -187,7 +194,10 @@ function readReact(text: string): Parsed<{ said: string }> {
   return parts.ok ? readPlain(parts.sections["User Response"]) : parts;
 }
 
-/** Whether the supervisor is satisfied. What is neither "true" nor "false" does not satisfy. */
+/**
+ * Whether the supervisor accepts the reply. A judgement that is neither "true" nor "false" rejects
+ * it.
+ */
 async function satisfies(turn: Turn, reply: Reply): Promise<boolean> {
   return /^\W*true\b/i.test(await turn.ask([verificationRequest(turn, reply)]));
 }
@@ -232,7 +242,7 @@ function customerPrompt(instruction: string, strategy: Strategy): string {
   ].join("\n");
 }
 
-/** The conversation so far with each speaker by name, and the customer's instruction at its head. */
+/** The conversation so far with the speakers' names, after the customer's instruction. */
 function transcript(history: readonly Message[]): string {
   const names: Partial<Record<Message["role"], string>> = { user: "Agent", assistant: "Customer" };
   return history.map(({ role, content }) => `${names[role] ?? "Customer's brief"}: ${content}`).join("\n");

@@ -1,36 +1,36 @@
 /**
- * The customer of an episode, behind one interface: played by a language model (user-simulated.ts) or by rules
- * (user-scripted.ts). open-user.ts opens either.
+ * The interface of an episode's customer: played by a language model (user-simulated.ts) or by
+ * rules (user-scripted.ts). open-user.ts opens either.
  */
 
 import type { Usage } from "../../contract/environment.ts";
 import type { TauBenchTask } from "./tasks.ts";
 
-/** Said by a customer who is done; the episode ends there. */
+/** Said by a customer who is done; the episode then ends. */
 export const stopWord = "###STOP###";
 
 export interface ConversationOptions {
-  /** Every random choice of the conversation is a function of this. */
+  /** Determines every random choice of the conversation. */
   seed: number;
   signal?: AbortSignal;
 }
 
 /** One customer talking to one agent. */
 export interface Conversation {
-  /** What the customer says first. */
+  /** The customer's first message. */
   readonly opening: string;
   /**
-   * What the customer says to the agent's `text`; contains `stopWord` when the conversation is over. Throws ERR_SERVICE,
-   * and ERR_ABORTED when the signal fires.
+   * The customer's reply to the agent's `text`; contains `stopWord` if the conversation is over.
+   * Throws ERR_SERVICE, and ERR_ABORTED when the signal fires.
    */
   respond(text: string): Promise<string>;
 }
 
-/** Whoever plays the customers. One for all episodes; a conversation holds what belongs to one. */
+/** Plays the customers of all episodes; a conversation has the state of one. */
 export interface User {
   start(task: TauBenchTask, options: ConversationOptions): Promise<Conversation>;
-  /** Of all conversations so far; absent where no LLM service is behind the customers. */
+  /** Usage of all conversations so far; absent without an LLM service. */
   usage?(): Usage;
-  /** Gives back what it holds. Absent: it holds nothing. */
+  /** Frees resources. Absent if there are none. */
   close?(): Promise<void>;
 }

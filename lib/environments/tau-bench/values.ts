@@ -1,17 +1,17 @@
 /**
- * Values as tau-bench's Python has them. An int is a bigint and a float a number, so that 54 and 54.0 stay apart; a dict
- * is a Map, because "10" before "9" must stay so and an object would reorder them. Nothing else holds such values.
+ * Values as in tau-bench's Python. An int is a bigint and a float a number, so that 54 and 54.0
+ * stay distinct. A dict is a Map, since an object would reorder keys such as "10" before "9".
  */
 
 export type Dict = Map<string, Value>;
 export type Value = null | boolean | bigint | number | string | Value[] | Dict;
 
-/** Deepest nesting that is read; deeper values are refused, as Python's own limit on recursion does. */
+/** Deepest nesting; deeper values are rejected, as by Python's recursion limit. */
 const maxDepth = 500;
 const tooDeep = "maximum recursion depth exceeded";
 
 const space = /[ \t\n\r]*/y;
-// Of control characters, which JSON forbids, the engine's own reader of JSON is left to speak.
+// Control characters, which JSON forbids, are left to JSON.parse, which reports them.
 const plainText = /[ !#-[\]-\uffff]*"/y;
 const otherText = /(?:[^"\\]|\\.)*"/y;
 const numeral = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
@@ -21,7 +21,10 @@ const literals: readonly [string, Value][] = [
   ["null", null],
 ];
 
-/** Reads JSON without losing how a number was written. Throws SyntaxError, RangeError for too deep a nesting. */
+/**
+ * Parses JSON, preserving how numbers are written. Throws SyntaxError, and RangeError for too deep
+ * a nesting.
+ */
 export function parseJson(text: string): Value {
   let at = 0;
   const fail = (): never => {
@@ -86,8 +89,9 @@ export function parseJson(text: string): Value {
 }
 
 /**
- * A JavaScript value as JSON would carry it: whole numbers become ints (from 1e21 on, JSON has an exponent, which makes a
- * float), and what JSON leaves out is left out. Throws RangeError for too deep (or endless) a nesting.
+ * Converts a JavaScript value as JSON would serialize it: whole numbers become ints (from 1e21 on,
+ * JSON has an exponent, which makes a float), and values that JSON omits are omitted. Throws
+ * RangeError for too deep or cyclic values.
  */
 export function fromJavaScript(value: unknown, depth = 0): Value {
   if (depth > maxDepth) throw new RangeError(tooDeep);
@@ -112,7 +116,7 @@ export function fromJavaScript(value: unknown, depth = 0): Value {
   }
 }
 
-/** A copy that shares nothing that could change. */
+/** A deep copy. */
 export function copyOf<T extends Value>(value: T): T;
 export function copyOf(value: Value): Value {
   if (Array.isArray(value)) return value.map(copyOf);
@@ -122,7 +126,7 @@ export function copyOf(value: Value): Value {
   return copy;
 }
 
-/** Orders texts by code points, as Python does; JavaScript compares UTF-16 units. */
+/** Compares strings by code points, as Python does; JavaScript compares UTF-16 units. */
 export function compareText(a: string, b: string): number {
   const length = Math.min(a.length, b.length);
   for (let i = 0; i < length; i++) {
@@ -133,7 +137,7 @@ export function compareText(a: string, b: string): number {
   return a.length - b.length;
 }
 
-/** Places the halves of a code point beyond U+FFFF after all that are whole. */
+/** Sorts surrogates after all other code units. */
 function rank(unit: number): number {
   if (unit < 0xd800) return unit;
   return unit < 0xe000 ? unit + 0x2000 : unit - 0x800;

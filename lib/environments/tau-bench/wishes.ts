@@ -1,9 +1,10 @@
 /**
- * What a customer of the retail domain may want: changes to orders and to the account that the records allow, drawn at
- * random, and the calls that carry them out.
+ * Draws a customer's wishes in the retail domain, and the calls that carry them out: changes to
+ * orders and to the account that the records allow.
  *
- * The weights are such that what is left after all checks is mixed about as tau-bench's own 500 synthetic training tasks
- * are. Most customers have few orders and one payment method: much that is drawn does not fit or was drawn before.
+ * The weights are chosen so that the mix after all checks is about that of tau-bench's own 500
+ * synthetic training tasks. Most customers have few orders and one payment method, so many draws do
+ * not fit or repeat an earlier one.
  */
 
 import type { Draws } from "./draws.ts";
@@ -19,15 +20,15 @@ import {
   type Variant,
 } from "./shop.ts";
 
-/** An item in place of another of the same product. */
+/** Replacement of an item by another of the same product. */
 export interface Swap {
   item: Item;
   variant: Variant;
-  /** How the customer asks for it: by the options that change, or as the cheapest there is. */
+  /** How the customer describes it: by the options that change, or as the cheapest. */
   by: "options" | "price";
 }
 
-/** An address, and how the customer tells it: all of it, or where it stands already. */
+/** An address, and how the customer gives it: written out, or as the address of another record. */
 export interface NewAddress {
   address: Address;
   from: "new" | "default" | Order;
@@ -41,7 +42,7 @@ export type Change =
   | { kind: "modifyPayment"; order: Order; method: PaymentMethod }
   | { kind: "modifyDefaultAddress"; to: NewAddress };
 
-/** Something the customer asks, and what the agent must say in answer. */
+/** A question of the customer, and what the agent must say in its answer. */
 export type Question =
   | { kind: "refund"; order: Order; answer: string }
   | { kind: "difference"; order: Order; answer: string }
@@ -50,7 +51,7 @@ export type Question =
 
 export interface Wishes {
   customer: Customer;
-  /** The customer's orders, all of them. */
+  /** All orders of the customer. */
   orders: Order[];
   changes: Change[];
   questions: Question[];
@@ -61,7 +62,10 @@ export interface Call {
   kwargs: Record<string, unknown>;
 }
 
-/** Orders that a scenario touches, as far as the customer has as many; of none, the account's address is changed. */
+/**
+ * Number of orders that a scenario changes, limited by the customer's; with none, the account's
+ * address is changed.
+ */
 const orderCounts = [
   [0, 0.02],
   [1, 0.69],
@@ -88,16 +92,16 @@ const deliveredChanges = [
   [["return"], 0.48],
   [["exchange"], 0.52],
 ] as const;
-/** Of scenarios that touch orders, those that change the account's address too. */
+/** Share of the scenarios with orders that also change the account's address. */
 const withDefaultAddress = 0.03;
-/** Of swaps where one variant is the cheapest, those asked for by price. */
+/** Share of swaps requested by price, if one variant is the cheapest. */
 const byPrice = 0.25;
-/** Of refunds that may go to the method that was paid with, those that do. */
+/** Share of refunds to the original payment method, if that is allowed. */
 const refundToOriginal = 0.6;
 
 /**
- * Wishes of `customer`, or undefined where what was drawn does not go together with the records: nothing to swap an
- * item for, no payment method that fits, no address to change to.
+ * Wishes of `customer`, or undefined if the draw does not fit the records: no replacement for an
+ * item, no suitable payment method, no address to change to.
  *
  * @param questions the share of scenarios with a question
  */
@@ -133,7 +137,7 @@ export function drawWishes(
   return wishes;
 }
 
-/** The calls that grant the wishes, in an order in which each succeeds. */
+/** The calls that carry out the wishes, in an order in which each succeeds. */
 export function callsOf({ customer, changes }: Wishes): Call[] {
   return changes.map((change) => callOf(change, customer));
 }
@@ -180,7 +184,10 @@ function callOf(change: Change, customer: Customer): Call {
   }
 }
 
-/** The orders that something may be done to. Of an item that an order has twice, nobody could say which is meant. */
+/**
+ * The orders that can be changed. Orders with an item twice are excluded, since a reference to the
+ * item would be ambiguous.
+ */
 export function openOrders(shop: Shop, customer: Customer): Order[] {
   return ordersOf(shop, customer).filter(({ status, items }) => {
     const once = new Set(items.map(({ item_id }) => item_id)).size === items.length;
@@ -192,7 +199,7 @@ function ordersOf(shop: Shop, customer: Customer): Order[] {
   return customer.orders.map((id) => shop.orders.get(id)!);
 }
 
-/** What the customer has on gift cards while the wishes add up: all of them together must be covered. */
+/** Tracks gift card balances while wishes are drawn: they must cover all of them together. */
 class Purse {
   readonly methods: PaymentMethod[];
   readonly #spent = new Map<string, number>();
@@ -201,14 +208,14 @@ class Purse {
     this.methods = Object.values(customer.payment_methods);
   }
 
-  /** Methods that can take a charge of `amount` dollars, or a refund where it is negative. */
+  /** Methods that can take a charge of `amount` dollars, or a refund if it is negative. */
   covering(amount: number): PaymentMethod[] {
     return this.methods.filter(
       ({ id, balance = Number.POSITIVE_INFINITY }) => total([balance, -(this.#spent.get(id) ?? 0)]) >= amount,
     );
   }
 
-  /** A refund is not counted on: it could come after it is needed. */
+  /** Refunds are not added: they may arrive after the money is needed. */
   charge({ id }: PaymentMethod, amount: number): void {
     this.#spent.set(id, (this.#spent.get(id) ?? 0) + Math.max(0, amount));
   }
@@ -281,7 +288,7 @@ function drawSwaps(
   return { kind, order, swaps, method };
 }
 
-/** What the swaps cost in dollars; negative where money comes back. */
+/** The cost of the swaps in dollars; negative for a refund. */
 function priceDifference(swaps: readonly Swap[]): number {
   return total(swaps.flatMap(({ item, variant }) => [variant.price, -item.price]));
 }
@@ -297,7 +304,7 @@ function cheapestVariant(shop: Shop, item: Item): Variant | undefined {
   return second !== undefined && second.price === first.price ? undefined : first;
 }
 
-/** An address other than `current`: one that the customer has already, or a new one. */
+/** An address other than `current`: one of the customer's other addresses, or a new one. */
 function drawAddress(
   shop: Shop,
   customer: Customer,
@@ -325,7 +332,7 @@ export function sameAddress(a: Address, b: Address): boolean {
   return (Object.keys(a) as (keyof Address)[]).every((key) => a[key] === b[key]);
 }
 
-/** Questions whose answers the records and the changes tell. */
+/** Questions whose answers follow from the records and the changes. */
 function questionsAbout(shop: Shop, { orders, changes }: Wishes): Question[] {
   const questions: Question[] = [];
   for (const change of changes) {
@@ -349,10 +356,12 @@ function questionsAbout(shop: Shop, { orders, changes }: Wishes): Question[] {
   return questions.filter(({ answer }) => answer.length >= shortestAnswer);
 }
 
-/** A shorter answer could occur by chance in what an agent says, in an order's number say. */
+/**
+ * A shorter answer could occur by chance in what an agent says, for example in an order's number.
+ */
 const shortestAnswer = 4;
 
-/** As short as it can be written, so that an agent that writes 346.90 has said 346.9. */
+/** Without trailing zeros, so that an agent that writes 346.90 has said 346.9. */
 function dollars(amount: number): string {
   return String(amount);
 }

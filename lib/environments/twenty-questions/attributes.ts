@@ -1,12 +1,14 @@
 /**
- * What can be asked about an object. `question` is how the scripted guesser asks; the frames after it are further
- * ways in which a question may be put (questions.ts says how a question becomes a frame):
+ * Attributes of objects that can be asked about. `question` is the scripted guesser's wording; the
+ * frames after it are other forms of the question (questions.ts describes how a question becomes a
+ * frame):
  *
- *   is    "Is it …?"                    has  "Does it have …?"        does  "Does it …?", "Can it …?"
- *   you   "Can you …?", "Do people …?"  use  "Is it used for …ing?"   at    "Is it found in …?"    of  "Is it made of …?"
+ *   is    "Is it …?"                    has  "Does it have …?"      does  "Does it …?", "Can it …?"
+ *   you   "Can you …?", "Do people …?"  use  "Is it used for …ing?" at    "Is it found in …?"
+ *   of    "Is it made of …?"
  *
- * `otherwise` is the answer for objects whose classes say nothing: "no" for what is rare and plain to see,
- * "unknown" for what people would argue about.
+ * `otherwise` is the answer for objects whose classes do not define it: "no" for rare, obvious
+ * properties, "unknown" for disputable ones.
  */
 
 export type Answer = "yes" | "no" | "unknown";
@@ -35,7 +37,7 @@ const open = (question: string, frames: Omit<Attribute, "question" | "otherwise"
   otherwise: "unknown",
   ...frames,
 });
-/** A room or place: found, kept or used there. */
+/** A room or place where the object is found, kept or used. */
 const place = (where: string, otherwise: Answer, at: string): Attribute => ({
   question: `Is it usually found ${where}?`,
   otherwise,
@@ -218,7 +220,7 @@ export const attributes = {
     you: "children use it, kids use it",
   }),
 
-  // ---- size; the table gives one number an object
+  // ---- size; objects.ts has one number per object
   pocket: open("Does it fit in a pocket?", {
     is: "tiny, small enough to fit in pocket, pocket sized",
     does: "fit in pocket, fit in your pocket",
@@ -377,7 +379,7 @@ export const attributes = {
 export type AttributeName = keyof typeof attributes;
 export const attributeNames = Object.keys(attributes) as AttributeName[];
 
-/** Attributes that stand for a size, with the size from which on the answer turns. */
+/** Attributes that depend on size, with the threshold at which the answer changes. */
 export const sizeAttributes: Partial<Record<AttributeName, { from: number; larger: Answer }>> = {
   pocket: { from: 1.5, larger: "no" },
   hand: { from: 2.5, larger: "no" },
@@ -387,7 +389,7 @@ export const sizeAttributes: Partial<Record<AttributeName, { from: number; large
   house: { from: 6, larger: "yes" },
 };
 
-/** Sizes nearer than this cannot be told apart. */
+/** Sizes closer than this count as equal. */
 export const sameSize = 0.15;
 
 export const colours = ["red", "orange", "yellow", "green", "brown", "black", "white", "grey"] as const;

@@ -1,6 +1,7 @@
 /**
- * Scripted games with judgements, for a supervised warm-up: the table's own player asks well; beside each of its
- * questions stands a poorer one (a guess out of the blue, or a question asked before) with what is wrong with it.
+ * Scripted games with judgements, for a supervised warm-up. The scripted guesser asks good
+ * questions; each comes with a worse alternative (a premature guess or a repeated question) and
+ * what is wrong with it.
  */
 
 import { derivedSeed, streams, uniform } from "../../base/random.ts";
@@ -16,10 +17,7 @@ import type {
 import { scriptedGuesser, withArticle } from "./guesser.ts";
 import { readQuestion } from "./questions.ts";
 
-/**
- * Plays an episode to its end. `words` are the only ones that are named, so that none meant for testing is
- * given away.
- */
+/** Plays an episode to its end. Only `words` are named, so that no test word is revealed. */
 export async function demonstrate(
   start: () => Promise<Episode>,
   words: readonly string[],
@@ -38,7 +36,7 @@ export async function demonstrate(
     const future = expectation(action.text, turns - turn - 1);
     const poor: JudgedAction = { ...poorAction(action, history, words, options.seed, turn), better: action };
     if (!terminated) {
-      // The oracle's answer does not depend on the turn, so an episode of its own can be asked.
+      // The oracle's answer does not depend on the turn, so a separate episode can be asked.
       const beside = await start();
       const answer = await beside.step(poor.action);
       await beside.close();
@@ -59,7 +57,10 @@ export async function demonstrate(
   return { observation: episode.observation, turns: shown };
 }
 
-/** What came of an action; without a future, the game is over. What was seen comes first, then what is expected. */
+/**
+ * The result of an action: first what was observed, then what is expected. Without a future, the
+ * game is over.
+ */
 function outcome(
   observation: Message[],
   reward: number,

@@ -1,15 +1,15 @@
 /**
- * Twenty Questions: an oracle has a word in mind, the agent finds it out by questions that are
- * answered by yes or no. The reward is 1 for naming the word within the allowed turns, else 0.
+ * Twenty Questions: an oracle has a word in mind, and the agent finds it out by yes/no questions.
+ * The reward is 1 for naming the word within the allowed turns, else 0.
  *
- * Every turn counts as a question, also a guess, a question nobody can answer and a text that is
- * none. A wrong guess is answered "No." The word is not told at the end unless `revealAtEnd` says
- * so: nothing comes after it that another method would read, and NLAC's backup of the last
- * transition would learn what the policy had to find out.
+ * Every turn counts as a question, including guesses, unanswerable questions and other texts. A
+ * wrong guess is answered "No." The word is revealed at the end only with `revealAtEnd`: other
+ * methods do not read that observation, and NLAC's backup of the last transition would learn what
+ * the policy had to find out.
  *
  * By the rules of a second paper (Wang and Choudhury, "HOPE", 2025, appendices D and G) a turn
- * costs 1, except the one that names the word; all words that the oracle may have in mind are
- * listed; and the last question is asked for as a guess.
+ * costs 1, except the one that names the word; all possible words are listed; and the last question
+ * must be a guess.
  */
 
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
@@ -46,41 +46,49 @@ export interface TwentyQuestionsTask {
 
 export interface TwentyQuestionsOptions {
   /**
-   * Who answers. "scripted" (default): the embedded table, free and the same every time. "recorded": games that other
-   * models played about the words of THINGS, read from `data`; offline, the same every time, and noisy. Or whoever
-   * `openService` opens (a model behind an API or in this process, a recording, a script), who also judges whether a
-   * guess names the word.
+   * The oracle. "scripted" (default): the embedded table, free and deterministic. "recorded": other
+   * models' games about the words of THINGS, read from `data`; offline, deterministic and noisy. Or
+   * anything that `openService` opens (a model behind an API or in this process, a recording, a
+   * script), which also judges whether a guess names the word.
    */
   oracle?: "scripted" | "recorded" | ServiceSource | Oracle;
   /**
-   * Hidden words. "table": the embedded table's. "things": the 1,823 of THINGS, as in the paper, 1,000 for training and
-   * 500 for testing. "lmrl": the 158 of LMRL-Gym, as in HOPE, 110 for training and 20 of two other categories for
-   * testing. Or a list. Those that the scripted oracle does not know need another. Default "table"; "lmrl" with the
-   * rules of HOPE.
+   * Hidden words. "table": the embedded table's. "things": the 1,823 of THINGS, as in the paper,
+   * 1,000 for training and 500 for testing. "lmrl": the 158 of LMRL-Gym, as in HOPE, 110 for
+   * training and 20 of two other categories for testing. Or a list. Words that the scripted oracle
+   * does not know need another oracle. Default "table"; "lmrl" with the rules of HOPE.
    */
   words?: "table" | "things" | "lmrl" | readonly string[];
-  /** Directory of things_1823.txt, selfplay_*.json and lmrl_twenty_questions_objects.json. Default: `$NLAC_DATA/dialogue`. */
+  /**
+   * Directory of things_1823.txt, selfplay_*.json and lmrl_twenty_questions_objects.json. Default:
+   * `$NLAC_DATA/dialogue`.
+   */
   data?: string;
-  /** Which words are for training: their number; not with "lmrl". The rest is for testing. Default: two thirds. */
+  /** Number of training words; not with "lmrl". The rest is for testing. Default: two thirds. */
   trainWords?: number;
-  /** Words for testing; not with "lmrl". Default: all that are not for training. */
+  /** Number of test words; not with "lmrl". Default: all that are not for training. */
   testWords?: number;
   /** Seed of the split. Default 0. */
   splitSeed?: number;
-  /** With "lmrl": what `tasks("test")` gives; the validation words are 28 of the categories trained on. Default "test". */
+  /**
+   * With "lmrl": what `tasks("test")` returns; "validation" is 28 words of the training categories.
+   * Default "test".
+   */
   testSplit?: "test" | "validation";
-  /** "nlac", or "hope": the words are listed, the last question is asked for as a guess. Default "nlac". */
+  /**
+   * "nlac", or "hope": the words are listed, and the last question must be a guess. Default "nlac".
+   */
   rules?: "nlac" | "hope";
   /**
-   * "success": 1 for naming the word, else 0. "turns": -1 a turn, but 0 for the one that names it. Default: "success", and
-   * "turns" by the rules of HOPE.
+   * "success": 1 for naming the word, else 0. "turns": -1 per turn, but 0 for the one that names
+   * it. Default: "success", and "turns" with the rules of HOPE.
    */
   reward?: "success" | "turns";
-  /** Questions a game allows. Default 20, as in both papers. */
+  /** Questions per game. Default 20, as in both papers. */
   turns?: number;
   /**
-   * Tell the word when the game is over. Only NLAC's backup reads an episode's last observation: it
-   * is an advantage over the other methods. Default false; the papers do not mention it.
+   * Reveals the word when the game is over. Only NLAC's backup reads an episode's last observation,
+   * so this is an advantage over the other methods. Default false. Paper: not mentioned.
    */
   revealAtEnd?: boolean;
 }
@@ -99,7 +107,7 @@ const knownOptions = [
   "revealAtEnd",
 ] as const;
 
-/** The environment of Twenty Questions. Throws ERR_CONFIG for options that do not validate or data that is missing. */
+/** The environment of Twenty Questions. Throws ERR_CONFIG for invalid options or missing data. */
 export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environment<TwentyQuestionsTask> {
   for (const key of Object.keys(options)) {
     if (!knownOptions.includes(key as never)) fault(`there is no option "${key}"`);
@@ -113,7 +121,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
   const { all, train, test } = splitWords(options);
   const names = new Names(all);
   const { oracle, service } = openOracle(options, all, names);
-  // By name, so that the order does not tell the splits apart.
+  // Sorted by name, so that the order does not reveal the splits.
   const listed = rules === "hope" ? all.map(({ name }) => name).sort() : undefined;
   const reward = options.reward ?? (rules === "hope" ? "turns" : "success");
   if (reward !== "success" && reward !== "turns") fault('reward must be "success" or "turns"');
@@ -172,7 +180,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     },
     taskId: (task) => task.word,
     start,
-    // Who shows how to play knows the words of the table.
+    // The scripted player knows only the words of the table.
     ...(train.every(({ name }) => objectNamed(name) !== undefined)
       ? {
           demonstrate: async (task: TwentyQuestionsTask, options: ResetOptions) =>
@@ -188,7 +196,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     ...driven,
     async close() {
       await driven.close();
-      // A service that was made elsewhere is closed there.
+      // A service that the caller passed is not closed here.
       if (service !== options.oracle) await service?.close?.();
     },
   };
@@ -221,7 +229,7 @@ function opening(turns: number, listed: readonly string[] | undefined): Message[
   ];
 }
 
-/** The game's words: the embedded table's names, a list of a paper's, or the caller's. */
+/** The game's words: the embedded table's, a paper's list, or the caller's. */
 function splitWords(options: TwentyQuestionsOptions): Split & { all: Word[] } {
   const {
     rules,
@@ -280,7 +288,7 @@ function hiddenWords(given: "table" | "things" | readonly string[], data: string
   return words.map((name) => withAliases({ name, aliases: [] }));
 }
 
-/** With the other names that the table has for it. */
+/** Adds the other names that the table has for the word. */
 function withAliases(word: Word): Word {
   const known = byName.get(word.name);
   return known?.name === word.name ? { name: word.name, aliases: known.aliases } : word;

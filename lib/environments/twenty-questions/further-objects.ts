@@ -1,6 +1,7 @@
 /**
- * Objects of other lists that the embedded game leaves out, in the form of objects.ts: with them the scripted oracle
- * knows every object of LMRL-Gym. They have no part in the embedded game, where some of their names are attributes.
+ * Objects of other lists that the embedded game leaves out, in the format of objects.ts. With them
+ * the scripted oracle knows every object of LMRL-Gym. The embedded game does not use them, because
+ * some of their names are its attributes.
  */
 
 export const furtherGroups: readonly { of: string; objects: string }[] = [

@@ -1,7 +1,7 @@
 /**
- * A player that knows the table: it asks the question that splits the objects still possible most evenly, and
- * guesses when few are left. It shows that the game can be won, and writes demonstrations: its thoughts say what
- * is known, what may still be meant, and why the question comes next.
+ * A player that knows the table: asks the question that splits the remaining objects most evenly,
+ * and guesses when few are left. It shows that the game can be won, and makes demonstrations: its
+ * thoughts say what is known, what the word may still be, and why the question comes next.
  */
 
 import { streams, uniform } from "../../base/random.ts";
@@ -13,20 +13,26 @@ import { namedPhrase, readQuestion } from "./questions.ts";
 import { type HiddenObject, objectNamed, table } from "./table.ts";
 
 export interface GuesserOptions {
-  /** Words it holds possible. Default: all of the table. */
+  /** Possible words. Default: all of the table. */
   words?: readonly string[];
-  /** Questions a game allows. Default 20. */
+  /** Questions per game. Default 20. */
   turns?: number;
-  /** With one: chooses among the nearly best questions at random, so that games differ. Default: always the best. */
+  /**
+   * Seed for choosing among the nearly best questions, so that games differ. Default: always the
+   * best.
+   */
   seed?: number;
 }
 
-/** Any question within this share of the best one's information is as good. */
+/** Share of the best question's information from which a question counts as nearly best. */
 const nearlyBest = 0.93;
 
-/** Throws nothing: an unknown word in `words` is left out, and what it cannot explain in a history it ignores. */
+/**
+ * Throws nothing: unknown words in `words`, and turns of a history that it cannot interpret, are
+ * ignored.
+ */
 export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
-  // Under the name that the game has for it.
+  // By the game's own name.
   const objects =
     options.words === undefined
       ? table
@@ -45,7 +51,7 @@ export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
     for (const { action, result } of history) {
       const question = readQuestion(action.text);
       const answer = answerIn(result.observation[0]?.content ?? "");
-      // What is asked for an attribute first may be a name too: "Is it a boat?" a second time is a guess.
+      // An attribute's question may also name an object: "Is it a boat?" a second time is a guess.
       const asks = question.kind === "attribute" && !asked.has(question.name);
       const object = asks ? undefined : byWord.get(names.meaning(namedPhrase(action.text) ?? "") ?? "");
       if (object !== undefined) {
@@ -55,7 +61,7 @@ export function scriptedGuesser(options: GuesserOptions = {}): ScriptedPolicy {
         asked.add(question.name);
         const wanted = question.negated && answer !== "unknown" ? (answer === "yes" ? "no" : "yes") : answer;
         const left = possible.filter((object) => object.answers[question.name] === wanted);
-        // An oracle other than the table may disagree with it; then its answer only cannot be used.
+        // Another oracle may disagree with the table; such an answer is ignored.
         if (left.length > 0) possible = left;
         if (answer !== "unknown") facts.push(statement(attributes[question.name].question, wanted === "yes"));
       }
@@ -94,7 +100,7 @@ function chooseQuestion(
   return good[Math.floor(random * good.length)]!.name;
 }
 
-/** Bits that the answer is worth, when all possible objects are equally likely. */
+/** Information of the answer in bits, if all possible objects are equally likely. */
 function information(possible: readonly HiddenObject[], name: AttributeName): number {
   const counts = { yes: 0, no: 0, unknown: 0 };
   for (const object of possible) counts[object.answers[name]]++;
@@ -103,11 +109,11 @@ function information(possible: readonly HiddenObject[], name: AttributeName): nu
     const share = count / possible.length;
     if (share > 0) bits -= share * Math.log2(share);
   }
-  // "I can't tell" teaches a listener little, whatever the table can do with it.
+  // "I can't tell" is worth less to a reader than the table's bits suggest.
   return bits * (1 - (0.6 * counts.unknown) / possible.length);
 }
 
-// -------------------------------------------------------------------------------------------------- in words
+// ---------------------------------------------------------------------------------------- in words
 
 function questionAction(
   name: AttributeName,
@@ -143,7 +149,7 @@ function known(facts: readonly string[]): string {
   return `${text[0]!.toUpperCase()}${text.slice(1)}.`;
 }
 
-/** "a cow, a crab or one of 15 others": taken from all over the list, which is ordered by kind. */
+/** "a cow, a crab or one of 15 others": spread over the list, which is ordered by kind. */
 function listed(objects: readonly HiddenObject[], most: number): string {
   const count = Math.min(most, objects.length);
   const some = Array.from({ length: count }, (_, i) =>

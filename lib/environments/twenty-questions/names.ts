@@ -1,10 +1,11 @@
 /**
- * When a guess names the hidden word: the test that wins a game. Case, accents, hyphens, blanks, articles, plurals and
- * British or American spelling make no difference; a word inside another ("bread" in "breadbox") is another thing. A
- * guess that is the very name of another word of the game means that word: "glass" is no singular of "glasses".
+ * Decides whether a guess names the hidden word, and so wins. Case, accents, hyphens, blanks,
+ * articles, plurals and British or American spelling are ignored; a word inside another ("bread" in
+ * "breadbox") is a different thing. A guess that equals the name of another word of the game means
+ * that word: "glass" is not read as the singular of "glasses".
  */
 
-/** A word of the game, and what else it may be called. */
+/** A word of the game, and its other names. */
 export interface Word {
   name: string;
   aliases: readonly string[];
@@ -12,10 +13,10 @@ export interface Word {
 
 /** The names of a game's words. */
 export class Names {
-  /** The word that a spelling means. */
+  /** The word that each spelling means. */
   readonly #meant = new Map<string, string>();
 
-  /** Where two words have a name in common it means the one that is called so first, then the one that comes first. */
+  /** A name that two words share means the word whose main name it is, or else the first. */
   constructor(words: Iterable<Word>) {
     const list = [...words];
     const spellings: [spelling: string | undefined, name: string][] = [
@@ -32,7 +33,7 @@ export class Names {
     }
   }
 
-  /** The word that a phrase names; undefined where it is none of the game's. */
+  /** The word that a phrase names; undefined if it is not a word of the game. */
   meaning(phrase: string): string | undefined {
     for (const form of nameForms(phrase)) {
       const word = this.#meant.get(form);
@@ -49,7 +50,7 @@ export class Names {
     return nameForms(phrase).some((form) => forms.has(form));
   }
 
-  /** Whether the phrase only strings different words of the game together. */
+  /** Whether the phrase is only a list of different words of the game. */
   lists(phrase: string): boolean {
     const parts = phrase.split(/\s+/).filter((part) => nameForms(part).length > 0);
     const meanings = new Set(parts.map((part) => this.meaning(part)));
@@ -58,8 +59,8 @@ export class Names {
 }
 
 /**
- * How a name may be spelled: letters and digits only, first as it stands, then its last word in what may be its singular.
- * Empty for a text without any.
+ * Normalized spellings of a name, letters and digits only: as written, then with its last word in
+ * possible singular forms. Empty for a text without letters and digits.
  */
 export function nameForms(text: string): string[] {
   const words = text
@@ -77,9 +78,9 @@ export function nameForms(text: string): string[] {
   return [last, ...singulars(last)].map((form) => [...words, american[form] ?? form].join(""));
 }
 
-/** What the word may be the plural of. */
+/** Possible singulars of the word. */
 export function singulars(word: string): string[] {
-  // Those that are worn; a glass is another thing.
+  // Eyeglasses; a glass is another thing.
   if (word === "glasses") return [];
   const forms: string[] = [];
   if (/ies$/.test(word)) forms.push(word.replace(/ies$/, "y"));
@@ -105,7 +106,7 @@ const irregular: Record<string, string[]> = {
   fungi: ["fungus"],
 };
 
-/** Spellings, British ones for the most part. */
+/** American spelling of each, mostly British, spelling. */
 const american: Record<string, string> = Object.assign(
   Object.create(null),
   Object.fromEntries(

@@ -1,16 +1,17 @@
 /**
- * The objects of the game and what is true of them. A class names traits that its objects share; a line adds an
- * object's own:
+ * The objects of the game and their properties. A class defines traits that its objects share; a
+ * line adds an object's own:
  *
  *   name (other names): trait trait …
  *
- * A trait is an attribute (yes), `!attribute` (no), `?attribute` (people would differ, or it depends), `s` and a
- * number (its size, below), `c:red/green` (its typical colours; several: each depends), or `@class`. Later traits
- * override earlier ones. What nobody says is the attribute's own `otherwise` (attributes.ts).
+ * A trait is an attribute (yes), `!attribute` (no), `?attribute` (people would differ, or it
+ * depends), `s` and a number (its size, below), `c:red/green` (its typical colours; several: each
+ * depends), or `@class`. Later traits override earlier ones. An attribute that is not mentioned has
+ * its own `otherwise` (attributes.ts).
  *
- * Sizes: 1 fits in a pocket, 2 in one hand, 2.8 needs two hands, 3 a breadbox, 3.5 up to a person, 4 a person,
- * 4.5 between a person and a car, 5 a car, 5.5 larger, 6 a house, 7 larger still. At 1.5, 2.5, 3, 4, 5 and 6
- * the question on either side of which it lies cannot be answered.
+ * Sizes: 1 fits in a pocket, 2 in one hand, 2.8 needs two hands, 3 a breadbox, 3.5 up to a person,
+ * 4 a person, 4.5 between a person and a car, 5 a car, 5.5 larger, 6 a house, 7 larger still. At
+ * 1.5, 2.5, 3, 4, 5 and 6 the question for that threshold cannot be answered.
  */
 
 export const classes: Record<string, string> = {

@@ -1,4 +1,7 @@
-/** Who knows the hidden word and answers: the table, or a language model behind a service. */
+/**
+ * The oracle, who knows the hidden word and answers: the table, or a language model behind a
+ * service.
+ */
 
 import { NlacError } from "../../base/errors.ts";
 import type { Message, ResetOptions } from "../../contract/environment.ts";
@@ -9,9 +12,9 @@ import { answerFrom, guessedPhrase, maxQuestionLength, namedPhrase, readQuestion
 import { byName, objectNamed } from "./table.ts";
 
 export interface Reply {
-  /** "invalid": the text was no question that can be answered by yes or no. */
+  /** "invalid": the text is not a yes/no question. */
   verdict: Answer | "found" | "invalid";
-  /** What the oracle understood, or which calls it made: for logs. */
+  /** For logs: what the oracle understood, or the calls it made. */
   info: Record<string, unknown>;
 }
 
@@ -20,7 +23,7 @@ export interface Oracle {
   answer(hidden: string, question: string, options: ResetOptions): Promise<Reply>;
 }
 
-/** Answers from the table, which must know the words; the same for the same question, and at once. */
+/** Answers from the table, which must contain the words; deterministic and without delay. */
 export function scriptedOracle(names: Names): Oracle {
   return {
     async answer(hidden, text) {
@@ -29,7 +32,8 @@ export function scriptedOracle(names: Names): Oracle {
         throw new NlacError("ERR_ENVIRONMENT", `twentyQuestions: the table has no "${hidden}".`);
       const question = readQuestion(text);
       const named = namedPhrase(text);
-      // In the embedded game no word is called as an attribute is, and "Is it orange?" asks for the colour.
+      // In the embedded game no word has the name of an attribute, so "Is it orange?" asks for the
+      // colour.
       const embedded = byName.get(hidden) === object && object.name === hidden;
       const guessed = named !== undefined && !(embedded && question.kind === "attribute");
       if (guessed && names.names(named, hidden)) {
@@ -49,10 +53,11 @@ export function scriptedOracle(names: Names): Oracle {
 }
 
 /**
- * A model as oracle and as judge of guesses. The question is data: it is quoted as a JSON string, its length is
- * bounded, and only "yes", "no" and "unknown" are understood in reply. A reply alone never wins the game: the
- * question must put forward a short phrase, and that phrase must be the hidden word, or the judge, who is shown
- * the two phrases and not the question, must find that they name the same thing.
+ * A language model as oracle and as judge of guesses. The question is data: it is quoted as a JSON
+ * string, its length is bounded, and only "yes", "no" and "unknown" are accepted in reply. A reply
+ * alone never wins the game. The question must contain a short phrase, and either that phrase is
+ * the hidden word, or the judge, who sees the two phrases and not the question, finds that they
+ * name the same thing.
  */
 export function serviceOracle(service: ChatService, names: Names): Oracle {
   const ask = async (messages: Message[], { seed, signal }: ResetOptions): Promise<Answer | undefined> => {
@@ -71,7 +76,7 @@ export function serviceOracle(service: ChatService, names: Names): Oracle {
       const named = namedPhrase(text);
       if (named !== undefined && names.names(named, hidden))
         return { verdict: "found", info: { guess: named } };
-      // A phrase of several of the game's words guesses at all of them.
+      // A phrase of several of the game's words would guess at all of them.
       const phrase = named !== undefined && names.lists(named) ? undefined : guessedPhrase(text);
       const verdict = await ask(oracleMessages(hidden, text), options);
       if (verdict === undefined) return { verdict: "unknown", info: { malformed: true } };
@@ -120,7 +125,7 @@ function judgeMessages(hidden: string, phrase: string): Message[] {
   ];
 }
 
-/** Exactly one of the three words, give or take case, punctuation and a thought before it. */
+/** Exactly one of the three words, ignoring case, punctuation and a preceding thought. */
 export function parseReply(reply: string): Answer | undefined {
   const text = withoutThinking(reply)
     .toLowerCase()

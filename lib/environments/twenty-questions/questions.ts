@@ -1,8 +1,9 @@
 /**
- * How the scripted oracle understands a question. The text is brought to a plain form (lower case, no
- * punctuation, contractions spelled out, filler dropped), then to a frame: `is`, `has`, `does`, `you`, `use`,
- * `at` or `of`, and the words after it. A frame is looked up as a whole, never by a word in it: "Is it an animal
- * that barks?" must not be answered as "Is it an animal?". What is not found cannot be told.
+ * How the scripted oracle understands a question. The text is normalized (lower case, no
+ * punctuation, contractions spelled out, filler dropped), then converted to a frame: `is`, `has`,
+ * `does`, `you`, `use`, `at` or `of`, and the words after it. A frame is looked up as a whole,
+ * never by a single word: "Is it an animal that barks?" must not be answered as "Is it an animal?".
+ * Unknown frames cannot be answered.
  */
 
 import {
@@ -17,26 +18,26 @@ import { singulars } from "./names.ts";
 import { byName, type HiddenObject, tableNames } from "./table.ts";
 
 export type Question =
-  /** A guess. `object` is absent where the table does not have what was guessed. */
+  /** A guess. `object` is absent if the table does not have it. */
   | { kind: "guess"; phrase: string; object?: HiddenObject }
   | { kind: "attribute"; name: AttributeName; negated: boolean }
-  /** "Is it bigger than a cat?": against the sizes of the table. */
+  /** "Is it bigger than a cat?": answered by the sizes of the table. */
   | { kind: "size"; than: number; larger: boolean; negated: boolean }
-  /** A question that can be answered by yes or no, but not from the table. */
+  /** A yes/no question that the table cannot answer. */
   | { kind: "other"; reason: "several" | "not in the table" }
-  /** No such question at all. */
+  /** Not a yes/no question. */
   | { kind: "invalid" };
 
 type Frame = "is" | "has" | "does" | "you" | "use" | "at" | "of";
 const frames: readonly Frame[] = ["is", "has", "does", "you", "use", "at", "of"];
 
-/** "is alive" → the attribute, and whether the answer is turned round. */
+/** "is alive" → the attribute, and whether the answer is inverted. */
 const known = new Map<string, { name: AttributeName; negated: boolean }>();
 
-/** Longer texts are no question of this game. */
+/** Longer texts are not treated as questions. */
 export const maxQuestionLength = 300;
 
-/** Reads one turn's text. Takes time linear in its length. */
+/** Parses the text of one turn in time linear in its length. */
 export function readQuestion(text: string): Question {
   const trimmed = text.trim();
   if (trimmed === "" || trimmed.length > maxQuestionLength || !/[a-z]/i.test(trimmed))
@@ -88,8 +89,8 @@ export function readQuestion(text: string): Question {
 }
 
 /**
- * The phrase that a text calls the hidden thing by, also where it may be meant as an attribute: "bird" in "Is it a bird?".
- * Undefined where there is none, or the text names several.
+ * The phrase by which a text names the hidden thing, even if it may mean an attribute: "bird" in
+ * "Is it a bird?". Undefined if there is none, or the text names several.
  */
 export function namedPhrase(text: string): string | undefined {
   const question = readQuestion(text);
@@ -106,7 +107,10 @@ export function namedPhrase(text: string): string | undefined {
   return inOnePiece(phrase, text) ? phrase : undefined;
 }
 
-/** Words that only point at the hidden one: a judge who took "the answer" for its name would let every such guess win. */
+/**
+ * Words that only refer to the hidden one: if a judge accepted "the answer" as its name, such a
+ * guess would always win.
+ */
 const pointing = new Set(
   (
     "it that this these those one ones same what which such so a an the of as in to is be your my mine our its yours you i we " +
@@ -116,8 +120,8 @@ const pointing = new Set(
 );
 
 /**
- * The phrase that a text puts forward as a guess, for a judge that knows more words than the table: a short one, with a word in
- * it that says what thing is meant.
+ * The phrase that a text puts forward as a guess, for a judge that knows more words than the table.
+ * It must be short and contain a word that identifies a thing.
  */
 export function guessedPhrase(text: string): string | undefined {
   const { kind } = readQuestion(text);
@@ -141,7 +145,8 @@ export function answerFrom(object: HiddenObject, question: Question): Answer {
       return question.negated ? opposite(answer) : answer;
     }
     case "guess":
-      // Whether it is the hidden one is for the oracle to say, who knows what else is in the game.
+      // The oracle decides whether it is the hidden one, since it knows the other words of the
+      // game.
       return "no";
     case "other":
     case "invalid":
@@ -153,7 +158,7 @@ function opposite(answer: Answer): Answer {
   return answer === "yes" ? "no" : answer === "no" ? "yes" : "unknown";
 }
 
-// -------------------------------------------------------------------------------------------- to plain words
+// ---------------------------------------------------------------------------------- to plain words
 
 const contractions: [RegExp, string][] = [
   [/\b(is|are|does|do|can|could|would|was|has|have|did)n['’]?t\b/g, "$1"],
@@ -175,7 +180,7 @@ function unaccented(text: string): string {
 
 function plain(text: string): string {
   let words = unaccented(text).replace(/[“”"*_`]/g, " ");
-  // "Isn't it alive?" asks whether it is alive; only an explicit "not" turns a question round.
+  // "Isn't it alive?" asks whether it is alive; only an explicit "not" inverts a question.
   for (const [pattern, spelled] of contractions) words = words.replace(pattern, spelled);
   return words
     .replace(/^\s*(?:question|q|turn)?\s*(?:#|no\.?)?\s*\d*\s*[.:)-]+\s*/, "")
@@ -200,7 +205,7 @@ function plain(text: string): string {
 
 const person = "(?:you|we|people|i|one|someone|somebody|a person|persons|humans|most people|children|kids)";
 
-/** The first pattern that fits names the frame; group 1 is what it is about. */
+/** The first pattern that matches names the frame; group 1 is its content. */
 const shapes: [RegExp, Frame][] = [
   [
     new RegExp(
@@ -285,7 +290,7 @@ function frame(words: string): { frame: Frame; rest: string; negated: boolean } 
   return undefined;
 }
 
-/** "not" and "never" each turn a question round. */
+/** "not" and "never" each invert a question. */
 function withoutNot(words: string): { text: string; negated: boolean } {
   let negated = false;
   const text = words.replace(/ (?:not|never)(?= |$)/g, () => {
@@ -295,7 +300,7 @@ function withoutNot(words: string): { text: string; negated: boolean } {
   return { text, negated };
 }
 
-/** What a text asks in plain words, and whether it asks for the opposite. */
+/** The question without negation, and whether it was negated. */
 export function withoutNegation(text: string): { question: string; negated: boolean } {
   const plainly = withoutNot(plain(text));
   return { question: plainly.text, negated: plainly.negated };
@@ -313,7 +318,7 @@ function withoutArticle(words: string): string {
   return words.replace(/^(?:an?|the|some|any|your|my|one|another|its|in|on|at) (?=\S)/, "");
 }
 
-// --------------------------------------------------------------------------------------------------- look-up
+// ----------------------------------------------------------------------------------------- look-up
 
 function guess(phrase: string, text: string): Question {
   const bare = withoutArticle(phrase);
@@ -322,7 +327,10 @@ function guess(phrase: string, text: string): Question {
   return object === undefined ? { kind: "guess", phrase: bare } : { kind: "guess", phrase: bare, object };
 }
 
-/** Whether the phrase stands in the text as it is: what a comma or a slash parts is not one name. */
+/**
+ * Whether the phrase occurs in the text without interruption: words separated by a comma or a slash
+ * are not one name.
+ */
 function inOnePiece(phrase: string, text: string): boolean {
   const words = phrase.split(" ").join("[\\s-]+");
   return phrase !== "" && new RegExp(`(?<![a-z0-9])${words}(?![a-z0-9])`).test(unaccented(text));
@@ -342,7 +350,7 @@ function lookUp(name: Frame, rest: string): { name: AttributeName; negated: bool
   return undefined;
 }
 
-/** Articles and small words are dropped on both sides, so that each phrase is listed once. */
+/** Drops articles and small words on both sides, so that each phrase needs only one entry. */
 function normalPhrase(phrase: string): string {
   return phrase
     .replace(/\b(?:an?|the|some|any|your|their|its|his|own|item of|kinds of|types of)\b/g, " ")
@@ -403,7 +411,7 @@ for (const name of attributeNames) {
     for (const kind of ["is", "does", "at"] as const) known.set(`${kind} ${phrase}`, { name, negated: true });
   }
 }
-// Last, so that a question of the table always means its own attribute, however it is framed.
+// Added last, so that a question of the table always means its own attribute, in any frame.
 for (const name of attributeNames) {
   const asked = frame(plain(attributes[name].question));
   if (asked !== undefined)

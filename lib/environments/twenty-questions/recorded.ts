@@ -1,13 +1,15 @@
 /**
- * An oracle that answers from recorded games: which objects were asked what, and what they were answered.
+ * An oracle that answers from recorded games, a list of objects with questions and answers.
  *
- * Questions are compared by their words, weighted by rarity (TF-IDF), objects by what they were asked and answered. A
- * question is answered by all recorded ones that are near to it, of this object and of others, each with the weight
+ * Questions are compared by their words, weighted by rarity (TF-IDF), objects by their questions
+ * and answers. A question is answered by all recorded ones that are similar to it, of this object
+ * and of others, each with the weight
  *
  *   nearness³ · likeness²        nearness: of the questions, likeness: of the objects, both cosines
  *
- * and those of the object itself with 3 · nearness³. Where the weights nearly cancel, or little speaks at all, it cannot
- * tell. The recorded answers are noisy: docs/environments/twenty-questions.md says how often it is right.
+ * and those of the object itself with 3 · nearness³. If the weights nearly cancel, or are small in
+ * total, the answer is "unknown". The recorded answers are noisy:
+ * docs/environments/twenty-questions.md says how often the oracle is right.
  */
 
 import { readFileSync } from "node:fs";
@@ -24,15 +26,15 @@ export type RecordedGames = ReadonlyMap<string, readonly (readonly [question: st
 const gamesSchema = z.record(z.string(), z.array(z.tuple([z.string(), z.string()])));
 
 /**
- * Reads `{ object: [[question, answer], …], … }`. Answers that begin with neither yes nor no are left out. Throws
- * ERR_CONFIG for a file of another form.
+ * Reads `{ object: [[question, answer], …], … }`. Answers that begin with neither yes nor no are
+ * left out. Throws ERR_CONFIG for a file in another format.
  */
 export function readGames(path: string): RecordedGames {
   let games: z.output<typeof gamesSchema>;
   try {
     games = gamesSchema.parse(JSON.parse(readFileSync(path, "utf8")));
   } catch (error) {
-    throw new NlacError("ERR_CONFIG", `twentyQuestions: ${path} holds no recorded games.`, { cause: error });
+    throw new NlacError("ERR_CONFIG", `twentyQuestions: ${path} has no recorded games.`, { cause: error });
   }
   const read = new Map<string, [string, boolean][]>();
   for (const [object, turns] of Object.entries(games)) {
@@ -45,30 +47,33 @@ export function readGames(path: string): RecordedGames {
   return read;
 }
 
-/** Questions at least this near count; found on a sixth of the objects, as the numbers below. */
+/**
+ * Least similarity of a question. This and the constants below were tuned on a sixth of the
+ * objects.
+ */
 const nearestNearness = 0.5;
 const nearnessPower = 3;
 const likenessPower = 2;
 const ownWeight = 3;
-/** What a "no" tells of an object, beside a "yes": most questions are answered no. */
+/** Weight of a "no" for the likeness of objects, relative to a "yes": most answers are "no". */
 const noWeight = 0.3;
-/** Weight that speaks for no answer. */
+/** Weight that counts for neither answer. */
 const doubt = 0.05;
-/** The share of the weight by which one answer must outweigh the other. */
+/** Least margin of one answer over the other, as a share of the weight. */
 const minMargin = 0.4;
 
 /** Sparse, of length 1. */
 type Vector = ReadonlyMap<number, number>;
 
-/** What recorded games tell. */
+/** Predicts answers from recorded games. */
 export class RecordedAnswers {
   readonly #words = new Map<string, { index: number; questions: number }>();
   #asked = 0;
   readonly #objects = new Map<string, number>();
   readonly #profiles: Vector[] = [];
-  /** By distinct question: what each object was answered, +1 or -1. */
+  /** By distinct question: the answer for each object, +1 or -1. */
   readonly #answers: { object: number; answer: number }[][] = [];
-  /** By word: the questions that have it, and its weight in them. */
+  /** By word: the questions that contain it, and its weight in them. */
   readonly #having = new Map<number, { question: number; weight: number }[]>();
   readonly #likeness = new Map<number, Float64Array>();
 
@@ -116,7 +121,10 @@ export class RecordedAnswers {
     return [...this.#objects.keys()];
   }
 
-  /** By how much of the weight yes outweighs no, -1 to 1; 0 where nothing speaks. The object must be recorded. */
+  /**
+   * Margin of yes over no as a share of the weight, -1 to 1; 0 without evidence. The object must be
+   * recorded.
+   */
   margin(object: string, question: string): number {
     const asked = this.#objects.get(object)!;
     const likeness = this.#likenessTo(asked);
@@ -153,7 +161,7 @@ export class RecordedAnswers {
     return Math.log((this.#asked + 1) / ((this.#words.get(word)?.questions ?? 0) + 1));
   }
 
-  /** Words that were never recorded count in its length: they are what the question cannot be told by. */
+  /** Words that were never recorded count in the length, so that they reduce the similarity. */
   #vectorOf(words: readonly string[]): Vector {
     return normalized(
       new Map(words.map((word, i) => [this.#words.get(word)?.index ?? -1 - i, this.#rarity(word)])),
@@ -192,7 +200,7 @@ const emptyWords = new Set(
 );
 const endings = ["ations", "ation", "ings", "ing", "ied", "ies", "ed", "es", "s", "ly", "er", "al", "y", "e"];
 
-/** The words that say what is asked, without endings; each once, in order. */
+/** The content words of a question, without endings; each once, in order. */
 function contentWords(question: string): string[] {
   const words = question.toLowerCase().split(/[^a-z0-9]+/);
   return [...new Set(words.filter((word) => word !== "" && !emptyWords.has(word)).map(stem))].sort();
@@ -204,8 +212,8 @@ function stem(word: string): string {
 }
 
 /**
- * Answers from recorded games; a game's words in a question are guesses and are compared as names. Throws ERR_CONFIG
- * for words that no game was about.
+ * Answers from recorded games. Words of the game in a question are guesses and are compared as
+ * names. Throws ERR_CONFIG for words without a recorded game.
  */
 export function recordedOracle(answers: RecordedAnswers, words: readonly Word[], names: Names): Oracle {
   const recorded = new Names(answers.objects.map((name) => ({ name, aliases: [] })));
@@ -219,7 +227,7 @@ export function recordedOracle(answers: RecordedAnswers, words: readonly Word[],
   if (missing.length > 0) {
     throw new NlacError(
       "ERR_CONFIG",
-      `twentyQuestions: no recorded game is about ${missing.slice(0, 5).join(", ")}; choose another oracle.`,
+      `twentyQuestions: no recorded game is about ${missing.slice(0, 5).join(", ")}. Choose another oracle.`,
     );
   }
   return {
@@ -235,7 +243,8 @@ export function recordedOracle(answers: RecordedAnswers, words: readonly Word[],
       const { question, negated } = withoutNegation(text);
       const margin = answers.margin(object, question) * (negated ? -1 : 1);
       if (Math.abs(margin) >= minMargin) return { verdict: margin > 0 ? "yes" : "no", info: { margin } };
-      // It is another thing of the game, and nobody said that it is one of those too.
+      // The question names another thing of the game, and no record says that the hidden one is one
+      // of those too.
       if (named !== undefined && names.meaning(named) !== undefined)
         return { verdict: "no", info: { margin } };
       return { verdict: "unknown", info: { margin } };

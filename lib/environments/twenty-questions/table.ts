@@ -1,4 +1,4 @@
-/** The table of answers: every object's value of every attribute, worked out once from objects.ts. */
+/** The table of answers: every object's value of every attribute, computed once from objects.ts. */
 
 import { NlacError } from "../../base/errors.ts";
 import {
@@ -19,7 +19,7 @@ export interface HiddenObject {
   name: string;
   aliases: readonly string[];
   answers: Readonly<Record<AttributeName, Answer>>;
-  /** objects.ts gives the scale; undefined where it varies. */
+  /** On the scale of objects.ts; undefined if it varies. */
   size: number | undefined;
 }
 
@@ -28,7 +28,7 @@ interface Traits {
   size: number | undefined;
 }
 
-/** All objects in their order. Throws ERR_INTERNAL when they are inconsistent. */
+/** All objects in order. Throws ERR_INTERNAL if they are inconsistent. */
 function readTable(groups: readonly { of: string; objects: string }[]): HiddenObject[] {
   const objects: HiddenObject[] = [];
   const names = new Set<string>();
@@ -42,7 +42,7 @@ function readTable(groups: readonly { of: string; objects: string }[]): HiddenOb
         .split(",")
         .flatMap((alias) => (alias.trim() === "" ? [] : [alias.trim()]));
       for (const any of [name, ...aliases]) {
-        if (names.has(any)) throw new NlacError("ERR_INTERNAL", `objects: "${any}" is there twice.`);
+        if (names.has(any)) throw new NlacError("ERR_INTERNAL", `objects: "${any}" occurs twice.`);
         names.add(any);
       }
       const traits: Traits = { said: new Map(), size: undefined };
@@ -92,7 +92,7 @@ function answersOf({ said, size }: Traits): Record<AttributeName, Answer> {
     const boundary = sizeAttributes[name];
     answers[name] = said.get(name) ?? (boundary ? bySize(size, boundary) : attribute.otherwise);
   }
-  // Weight goes with size unless an object says otherwise.
+  // Weight follows from size unless an object overrides it.
   if (!said.has("heavy"))
     answers.heavy = size === undefined ? "unknown" : size <= 3.3 ? "no" : size >= 5 ? "yes" : "unknown";
   return answers;
@@ -114,7 +114,7 @@ export const tableNames = new Names(table);
 
 const further = new Map(readTable(furtherGroups).map((object) => [object.name, object]));
 
-/** What the table knows of a word, be it one of the embedded game or of another list. */
+/** The table's entry for a word, of the embedded game or of another list. */
 export function objectNamed(word: string): HiddenObject | undefined {
   return further.get(word) ?? byName.get(tableNames.meaning(word) ?? "");
 }

@@ -1,6 +1,6 @@
 /**
- * Lists of hidden words and how they are split. The embedded table is always there; the lists of the papers are read
- * from data that is not part of the package.
+ * Lists of hidden words and their splits. The embedded table is always available; the papers' lists
+ * are read from data that is not part of the package.
  */
 
 import { existsSync, readFileSync } from "node:fs";
@@ -9,46 +9,52 @@ import { z } from "zod";
 import { NlacError } from "../../base/errors.ts";
 import type { Word } from "./names.ts";
 
-/** A game's words, those for training and those for testing. */
+/** A game's training words and test words. */
 export interface Split {
   train: Word[];
   test: Word[];
 }
 
-/** A file of the dialogue data. Throws ERR_CONFIG where there is none. */
+/** Path of a file of the dialogue data. Throws ERR_CONFIG if there is none. */
 export function dialogueFile(name: string, data: string | undefined): string {
   const directory = data ?? join(process.env.NLAC_DATA ?? "", "dialogue");
   if (data === undefined && process.env.NLAC_DATA === undefined) {
     throw new NlacError(
       "ERR_CONFIG",
-      `twentyQuestions: ${name} is needed; say where it lies by the option data or by NLAC_DATA (its folder dialogue).`,
+      `twentyQuestions: ${name} is needed. Set the option data to its directory, or NLAC_DATA to the parent of its directory dialogue.`,
     );
   }
   const path = join(directory, name);
-  if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `twentyQuestions: ${path} is not there.`);
+  if (!existsSync(path)) throw new NlacError("ERR_CONFIG", `twentyQuestions: there is no ${path}.`);
   return path;
 }
 
-/** The names of things of THINGS (Hebart et al., 2019), one a line: the paper's words. Throws ERR_CONFIG. */
+/**
+ * The names of things of THINGS (Hebart et al., 2019), one per line: the paper's words. Throws
+ * ERR_CONFIG.
+ */
 export function readThings(path: string): Word[] {
   const lines = readFileSync(path, "utf8").split("\n").map(tidy);
   return [...new Set(lines.filter((line) => line !== ""))].map((name) => ({ name, aliases: [] }));
 }
 
-/** Blanks at the ends and doubled ones are slips of the list. */
+/** Removes leading, trailing and doubled blanks, which are mistakes in the list. */
 export function tidy(name: string): string {
   return name.trim().replace(/\s+/g, " ");
 }
 
 const categoriesSchema = z.record(z.string(), z.array(z.array(z.string()).min(1)));
 
-/** The 158 objects of LMRL-Gym (Abdulhai et al., 2023) by category, with the names they go by. Throws ERR_CONFIG. */
+/**
+ * The 158 objects of LMRL-Gym (Abdulhai et al., 2023) by category, with their names. Throws
+ * ERR_CONFIG.
+ */
 export function readCategories(path: string): Map<string, Word[]> {
   let categories: z.output<typeof categoriesSchema>;
   try {
     categories = categoriesSchema.parse(JSON.parse(readFileSync(path, "utf8")));
   } catch (error) {
-    throw new NlacError("ERR_CONFIG", `twentyQuestions: ${path} is no list of objects by category.`, {
+    throw new NlacError("ERR_CONFIG", `twentyQuestions: ${path} is not a list of objects by category.`, {
       cause: error,
     });
   }
@@ -64,8 +70,8 @@ export function readCategories(path: string): Map<string, Word[]> {
 }
 
 /**
- * Words in the order of a hash of their names, so that a word's place does not depend on the list it came in and
- * adding words moves few. Seed 0 hashes the name alone.
+ * Sorts words by a hash of their names, so that a word's place does not depend on its list and
+ * adding words moves few. Seed 0 hashes only the name.
  */
 export function shuffled<T>(items: readonly T[], nameOf: (item: T) => string, seed: number): T[] {
   return items
@@ -75,13 +81,17 @@ export function shuffled<T>(items: readonly T[], nameOf: (item: T) => string, se
     .map(({ item }) => item);
 }
 
-/** Words of the two categories that HOPE tests on, and how many of the others it validates on (appendix G.1). */
+/**
+ * Number of words of the two categories that HOPE tests on, and number of validation words of the
+ * others (appendix G.1).
+ */
 const unseenWords = 20;
 const validationWords = 28;
 
 /**
- * HOPE's split: two categories whose words are for testing alone, and of the other categories the words for training and
- * for validation. The paper gives the numbers (110, 28 and 20) but not the words; here the seed chooses them.
+ * HOPE's split: two categories only for testing; the other categories are divided into training and
+ * validation. The paper gives the numbers (110, 28 and 20) but not the words; here the seed chooses
+ * them.
  */
 export function splitCategories(
   categories: ReadonlyMap<string, readonly Word[]>,
@@ -99,11 +109,11 @@ export function splitCategories(
   }
   throw new NlacError(
     "ERR_CONFIG",
-    `twentyQuestions: no two categories have ${unseenWords} words together, which are held back for testing.`,
+    `twentyQuestions: no two categories have ${unseenWords} words together, as the test split needs.`,
   );
 }
 
-/** FNV-1a with a final scramble: short words would fall near each other. */
+/** FNV-1a with a final scramble, since the hashes of short words would otherwise be close. */
 function hash(word: string): number {
   let value = 0x811c9dc5;
   for (let i = 0; i < word.length; i++) value = Math.imul(value ^ word.charCodeAt(i), 0x01000193);

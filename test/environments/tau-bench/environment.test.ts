@@ -200,7 +200,7 @@ describe("tauBench", () => {
         code: "ERR_CONFIG",
         message: expect.stringMatching(message),
       });
-    await refused({ data, domain: "airline" }, /Name a file of airline tasks in the option "train"/);
+    await refused({ data, domain: "airline" }, /Set the option "train" to a file of airline tasks/);
     await refused({ data, train: "wiki.md" }, /wiki\.md is not JSON/);
     await refused({ data, train: "users.json" }, /must be a list of tasks/);
     await refused({ data, train: "tools.json" }, /task 0 "actions" must be a list/);

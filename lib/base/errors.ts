@@ -1,6 +1,6 @@
 /**
- * Every error nlac throws on purpose: a class with a stable `code`. The C++ core names the same codes, and
- * the binding hands them over; `fromNative` turns what arrives into these classes.
+ * nlac's error class, with a stable `code`. The C++ core uses the same codes; `fromNative` converts
+ * its errors.
  */
 
 import { getSystemErrorMap } from "node:util";
@@ -11,9 +11,9 @@ export type ErrorCode =
   | "ERR_INDEX" // an index out of bounds
   | "ERR_PRIORITY" // a priority that is NaN, infinite or negative
   | "ERR_EMPTY" // sampling from an empty sampler or buffer
-  | "ERR_DEVICE" // a device that is not there, or tensors on different ones
-  | "ERR_LIBTORCH_NOT_FOUND" // libtorch 2.11.0 is nowhere to be found
-  | "ERR_LIBTORCH_VERSION" // another version was found where one was asked for by name
+  | "ERR_DEVICE" // a device that does not exist, or tensors on different devices
+  | "ERR_LIBTORCH_NOT_FOUND" // libtorch 2.11.0 was not found
+  | "ERR_LIBTORCH_VERSION" // the libtorch that the user named has another version
   | "ERR_ADDON_NOT_FOUND" // the native addon was not built or does not load
   | "ERR_MODEL_NOT_FOUND" // no such model name, directory or file
   | "ERR_MODEL_FORMAT" // weights, configuration or tokenizer that cannot be used
@@ -21,17 +21,17 @@ export type ErrorCode =
   | "ERR_CONFIG" // a recipe or option that does not validate
   | "ERR_ENVIRONMENT" // an environment broke its contract or failed
   | "ERR_SERVICE" // an LLM service failed
-  | "ERR_BUDGET" // what an LLM service may take was taken
+  | "ERR_BUDGET" // the budget of an LLM service is spent
   | "ERR_RUN" // a run directory that cannot be used
   | "ERR_CHECKPOINT" // a checkpoint that is missing, torn or does not fit
   | "ERR_NOT_FINITE" // ten steps in a row were not finite
   | "ERR_IO" // a file that cannot be read or written
   | "ERR_DOWNLOAD" // a download that failed or whose checksum is wrong
   | "ERR_OUT_OF_MEMORY"
-  | "ERR_BUSY" // more is waiting than a caller that will not wait can have
+  | "ERR_BUSY" // the queue is full, and the caller does not want to wait
   | "ERR_DISPOSED" // use after dispose()
   | "ERR_ABORTED" // an AbortSignal fired
-  | "ERR_INTERNAL"; // a fault of nlac's own; please report it
+  | "ERR_INTERNAL"; // a bug in nlac; please report it
 
 export class NlacError extends Error {
   readonly code: ErrorCode;
@@ -42,7 +42,7 @@ export class NlacError extends Error {
   }
 }
 
-/** Wraps what the addon threw or rejected with: an Error carrying a `code` of the core. */
+/** Converts an error of the addon, an Error with a `code` of the core. */
 export function fromNative(error: unknown): NlacError {
   if (error instanceof NlacError) return error;
   const code = (error as { code?: unknown } | null)?.code;
@@ -57,8 +57,8 @@ export function fromNative(error: unknown): NlacError {
 }
 
 /**
- * What the file system refused (a permission, a full disk, a path through a file) as ERR_IO that names the file; any
- * other error comes back as it was. `path` is the file where Node does not name one: writing to a descriptor.
+ * Converts a file system error (no permission, a full disk, …) to ERR_IO that names the file.
+ * Returns other errors unchanged. `path` is used if Node's error has no path, as for descriptors.
  */
 export function fromFileSystem(error: unknown, path?: string): unknown {
   if (!(error instanceof Error)) return error;
@@ -70,13 +70,13 @@ export function fromFileSystem(error: unknown, path?: string): unknown {
   });
 }
 
-/** `signal.throwIfAborted` with nlac's own error. */
+/** As `signal.throwIfAborted`, with NlacError. */
 export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted)
     throw new NlacError("ERR_ABORTED", "The operation was aborted.", { cause: signal.reason });
 }
 
-/** Whether `error` says that a service's budget is spent: then nothing that needs the service can go on. */
+/** Whether `error` says that a service's budget is spent, so that nothing else can use it. */
 export function isBudgetSpent(error: unknown): boolean {
   return error instanceof NlacError && error.code === "ERR_BUDGET";
 }

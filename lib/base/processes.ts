@@ -1,6 +1,6 @@
 /** Processes of this machine. */
 
-/** Whether a process with this id runs, of any user. */
+/** Whether a process with this id runs, under any user. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

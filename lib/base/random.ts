@@ -1,10 +1,10 @@
 /**
- * Counter-based randomness for TypeScript: Philox4x32-10 (Salmon et al., SC 2011), the twin of
- * native/core/random.h. A number is a pure function of (seed, stream, counter), so nothing has to be saved
- * for a resumed run to repeat.
+ * Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011), equal to
+ * native/core/random.h. A number is a pure function of (seed, stream, counter), so that a resumed
+ * run repeats its numbers without saved state.
  */
 
-/** One name per use, so that two uses never share a stream. */
+/** One stream per use, so that uses are independent. */
 export const streams = {
   taskOrder: 1,
   episode: 2,
@@ -71,13 +71,13 @@ export function uniform(seed: number, stream: number, counter: number): number {
   return ((a >>> 0) * 2 ** 21 + (b >>> 11)) / 2 ** 53;
 }
 
-/** A seed for something else: 53 bits. */
+/** A derived seed of 53 bits. */
 export function derivedSeed(seed: number, stream: number, counter: number): number {
   const [a, b] = philox(seed, stream, counter);
   return (a >>> 0) * 2 ** 21 + (b >>> 11);
 }
 
-/** A permutation of 0 … count - 1 (Fisher and Yates), the same for the same arguments. */
+/** A random permutation of 0 … count - 1 (Fisher–Yates), a pure function of its arguments. */
 export function permutation(count: number, seed: number, stream: number): number[] {
   const order = Array.from({ length: count }, (_, i) => i);
   for (let i = count - 1; i > 0; i--) {

@@ -38,7 +38,7 @@ export function checkBoolean(value: unknown, where: string): boolean {
   throw new NlacError("ERR_VALUE", `${where} must be true or false; it is ${shown(value)}.`);
 }
 
-/** A seed of 64 unsigned bits, from a non-negative safe integer or a bigint. */
+/** A 64-bit unsigned seed, from a non-negative safe integer or a bigint. */
 export function checkSeed(value: unknown, where: string): bigint {
   if (typeof value === "number" && Number.isSafeInteger(value) && value >= 0) return BigInt(value);
   if (typeof value === "bigint" && value >= 0n && value < 1n << 64n) return value;
@@ -55,7 +55,7 @@ export function checkChoice<T extends string>(value: unknown, where: string, cho
   throw new NlacError("ERR_VALUE", `${where} must be ${names}; it is ${shown(value)}.`);
 }
 
-/** Throws `code` for a key of `value` that is not in `known`: a misspelt option must not be ignored. */
+/** Throws `code` for a key of `value` that is not in `known`, to catch misspelt options. */
 export function checkKeys(
   value: object,
   where: string,
@@ -68,13 +68,13 @@ export function checkKeys(
   }
 }
 
-/** The given options over the defaults; what was given as undefined counts as not given. */
+/** `given` over `defaults`; options that are undefined keep their default. */
 export function withDefaults<T extends object>(defaults: T, given: Partial<T>): T {
   const present = Object.entries(given).filter(([, value]) => value !== undefined);
   return { ...defaults, ...Object.fromEntries(present) };
 }
 
-/** A value as it reads in a message. */
+/** A value, formatted for a message. */
 export function shown(value: unknown): string {
   if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
@@ -82,7 +82,7 @@ export function shown(value: unknown): string {
   return `a value of type ${Array.isArray(value) ? "array" : (value.constructor?.name ?? "object")}`;
 }
 
-/** What `open` gives, which reads an option; an error says where that stands, as in "tauBench.user". */
+/** Calls `open`. Prefixes errors with the option that it reads, as in "tauBench.user". */
 export function inOption<T>(where: string, open: () => T): T {
   try {
     return open();
@@ -92,7 +92,7 @@ export function inOption<T>(where: string, open: () => T): T {
   }
 }
 
-/** A configuration with its defaults filled in. Throws ERR_CONFIG that names every bad field. */
+/** A validated configuration with defaults. Throws ERR_CONFIG that names every bad field. */
 export function checkConfig<Schema extends z.ZodType>(schema: Schema, input: unknown): z.output<Schema> {
   const parsed = schema.safeParse(input ?? {});
   if (!parsed.success) throw new NlacError("ERR_CONFIG", z.prettifyError(parsed.error));

@@ -1,4 +1,4 @@
-/** `nlac bench`: measures the core against named peers, each trial in its own process. */
+/** `nlac bench`: measures the core against other libraries, each trial in its own process. */
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -31,26 +31,26 @@ interface BenchFlags {
 export function registerBench(program: Command): void {
   program
     .command("bench")
-    .description("measure the core against named peers, on the same inputs in the same run")
+    .description("measure the core against other libraries, on the same inputs in the same run")
     .argument("<suite>", suites.map(({ name }) => name).join(", "))
     .option("--device <device>", "cpu, cuda or cuda:N", "cpu")
-    .option("--peers", "measure the peers and the machine's limits too (see scripts/peers.sh)")
-    .option("--python <path>", "with --peers: the Python that has them")
-    .option("--threads <number>", "threads of everyone (default: the cores)", wholeNumber(1))
-    .option("--trials <number>", "processes a row (default: 3; of soak and with --quick 1)", wholeNumber(1))
-    .option("--only <text>", "only cases whose name contains it")
-    .option("--quick", "small shapes and few calls: shows that it works, not how fast")
+    .option("--peers", "also measure the other libraries and the machine's limits (see scripts/peers.sh)")
+    .option("--python <path>", "with --peers: the Python interpreter in which they are installed")
+    .option("--threads <number>", "threads for every library (default: the cores)", wholeNumber(1))
+    .option("--trials <number>", "processes per row (default: 3; soak and --quick: 1)", wholeNumber(1))
+    .option("--only <text>", "only cases whose name contains this text")
+    .option("--quick", "small shapes and few calls: a check that it works, not a measurement")
     .option("--json", "print the report as JSON instead of tables")
-    .option("--out <directory>", "where the report goes, as JSON and SVG")
+    .option("--out <directory>", "directory for the report (JSON and SVG)")
     .addHelpText(
       "after",
       `
 Suites:
 ${suites.map(({ name, summary }) => wrap(`  ${name.padEnd(10)} ${summary}`, 80, 13)).join("\n")}
 
-The report goes to bench/results/ of a checkout, else to the current directory;
-that of a --quick run is written only where --out names a directory. How to read
-it: bench/README.md.
+The report is written to bench/results/ in a checkout, otherwise to the current
+directory. With --quick it is written only if you give --out. bench/README.md
+explains how to read it.
 
 Examples:
   nlac bench sampler
@@ -65,7 +65,7 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
   const { device, peers = false, quick = false, only } = flags;
   variantOf(device);
   const reporter = stderrReporter();
-  // Colour belongs to a terminal, unless its owner does not want it (no-color.org).
+  // Colour only on a terminal, and not if NO_COLOR is set (no-color.org).
   const style: Style = {
     columns: Math.min(process.stdout.columns ?? 100, 100),
     colour: (process.stdout.isTTY ?? false) && !process.env.NO_COLOR,
@@ -91,16 +91,16 @@ async function run(name: string, flags: BenchFlags): Promise<void> {
   if (flags.json) console.log(JSON.stringify(report, null, 2));
   const ours = report.cases.flatMap(({ rows }) => rows).filter(({ role }) => role === "ours");
   const failed = ours.find(({ missing }) => missing !== null);
-  if (failed) throw new NlacError("ERR_INTERNAL", `A row of nlac's own has no figures; it ${failed.missing}`);
+  if (failed) throw new NlacError("ERR_INTERNAL", `nlac's own row has no figures: it ${failed.missing}`);
   const beyond = exceeded(report);
-  if (beyond.length > 0) throw new NlacError("ERR_INTERNAL", `Beyond its bound: ${beyond.join("; ")}.`);
+  if (beyond.length > 0) throw new NlacError("ERR_INTERNAL", `Limit exceeded: ${beyond.join("; ")}.`);
 }
 
 function defaultDirectory(): string {
   return isCheckout() ? join(packageRoot(), "bench", "results") : process.cwd();
 }
 
-/** A report of chosen cases has their name, so that it takes no other's place. */
+/** With --only, the file name contains the filter, so that a full report is not overwritten. */
 function write(report: Report, directory: string, only = ""): string[] {
   mkdirSync(directory, { recursive: true });
   const { date, suite, device, source, machine } = report;

@@ -1,4 +1,4 @@
-/** `nlac compare`: trains methods × seeds at equal environment steps, and shows what they came to. */
+/** `nlac compare`: trains methods × seeds for equal environment steps and reports the results. */
 
 import { existsSync, mkdirSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -38,18 +38,18 @@ interface CompareFlags {
 export function registerCompare(program: Command): void {
   program
     .command("compare")
-    .description("train methods × seeds at equal environment steps, and draw what they came to")
-    .argument("<comparison>", "a comparison's name (errands) or file, or the directory of one that was begun")
+    .description("train methods × seeds for equal environment steps, and plot the results")
+    .argument("<comparison>", "name (errands) or file of a comparison, or the directory of a started one")
     .option("--set <field=value>", "change a field of the comparison; may be repeated", collect, [])
-    .option("--out <directory>", "where the runs and the report go (default: runs/compare-<comparison>)")
-    .option("--resume", "go on: finished runs are kept, stopped ones continue, failed ones are tried again")
-    .option("--report", "train nothing; report on the runs as they are")
+    .option("--out <directory>", "directory for runs and report (default: runs/compare-<comparison>)")
+    .option("--resume", "continue: skip finished runs, resume stopped ones, retry failed ones")
+    .option("--report", "do not train; report on the runs as they are")
     .option("--only <methods>", "train these methods only: nlac,rft", listed)
     .option("--seeds <numbers>", "train these seeds only: 0,1", seeds)
-    .option("--jobs <number>", "runs at once, which share the threads", wholeNumber(1), 1)
+    .option("--jobs <number>", "runs at a time; they share the threads", wholeNumber(1), 1)
     .option(
       "--axis <axis>",
-      "curves.svg by environment-steps, written-tokens or gradient-tokens; index.html has all three",
+      "x axis of curves.svg: environment-steps, written-tokens or gradient-tokens; index.html has all three",
       oneOf("environment-steps", "written-tokens", "gradient-tokens"),
       "environment-steps",
     )
@@ -63,10 +63,9 @@ Examples:
   nlac compare runs/three-seeds --resume
   nlac compare runs/three-seeds --report --axis written-tokens
 
-The directory gets index.html, curves as SVG, tables as Markdown,
-comparison.json with every number, and below METHOD/SEED the run itself. They
-are written anew whenever a run ends. Ctrl-C stops the runs at their next safe
-point.`,
+The directory contains index.html, the curves as SVG, tables as Markdown, all
+numbers in comparison.json, and every run in METHOD/SEED. The report files are
+updated whenever a run ends. Ctrl-C stops the runs at their next safe point.`,
     )
     .action(compare);
 }
@@ -100,16 +99,16 @@ async function compare(name: string, flags: CompareFlags): Promise<void> {
   const runs = await train(comparison, directory, flags);
   show(makeReport(comparison, runs), directory, flags);
   if (runs.some(({ state }) => state === "stopped" || state === "waiting"))
-    say(`Go on:    nlac compare ${directory} --resume`);
+    say(`Continue: nlac compare ${directory} --resume`);
   const failed = runs.filter(({ state }) => state === "failed");
   if (failed.length === 0) return;
   throw new NlacError(
     "ERR_RUN",
-    `${failed.length} of ${runs.length} runs failed: ${failed.map(nameOf).join("; ")}. What they said: ${failed[0]!.path}.log`,
+    `${failed.length} of ${runs.length} runs failed: ${failed.map(nameOf).join("; ")}. See the log: ${failed[0]!.path}.log`,
   );
 }
 
-/** The comparison, and the directory that it has or is to have. */
+/** Returns the comparison and its directory, which may not exist yet. */
 async function open(
   name: string,
   flags: CompareFlags,
@@ -118,28 +117,32 @@ async function open(
   if (begun && (flags.set.length > 0 || flags.out !== undefined)) {
     throw new NlacError(
       "ERR_CONFIG",
-      "A comparison that was begun goes on as it was: leave out --set and --out, or name the comparison.",
+      "A started comparison keeps its settings: leave out --set and --out, or give the comparison's name.",
     );
   }
   const comparison = begun ? recorded(name) : await loadComparison(name, flags.set);
   const directory = resolve(begun ? name : (flags.out ?? `runs/compare-${comparison.name}`));
   if (!existsSync(join(directory, "comparison.json"))) {
-    const nothing = `${directory} holds no comparison (comparison.json is not there)`;
+    const nothing = `${directory} contains no comparison (there is no comparison.json)`;
     if (flags.report) throw new NlacError("ERR_RUN", `${nothing} to report on.`);
-    if (flags.resume) throw new NlacError("ERR_RUN", `${nothing} to go on with. Begin it without --resume.`);
+    if (flags.resume) throw new NlacError("ERR_RUN", `${nothing} to resume. Start it without --resume.`);
   }
   if (!flags.resume && !flags.report)
-    requireEmpty(directory, "ERR_RUN", "Go on with --resume, report with --report, or choose another --out.");
+    requireEmpty(
+      directory,
+      "ERR_RUN",
+      "Continue with --resume, report with --report, or choose another --out.",
+    );
   return { comparison, directory };
 }
 
-/** The comparison that `directory` was begun with. Throws ERR_RUN. */
+/** The comparison that `directory` was started with. Throws ERR_RUN. */
 function recorded(directory: string): Comparison {
   const path = join(directory, "comparison.json");
   return parseComparison(readJson(path, z.object({ comparison: z.unknown() }), "ERR_RUN").comparison, path);
 }
 
-/** Trains what is asked for and not finished. Returns all runs of the comparison. */
+/** Trains the selected runs that are not finished. Returns all runs of the comparison. */
 async function train(comparison: Comparison, directory: string, flags: CompareFlags): Promise<ComparedRun[]> {
   const { only, seeds } = flags;
   requireKnown(
@@ -203,10 +206,10 @@ function show(report: Report, directory: string, { json, axis }: CompareFlags): 
     const lines = [...explanations(report), ...notes(report)];
     console.log([renderText(methodTable(report)), "", ...lines, ""].join("\n"));
   }
-  say(`Read it:  ${join(directory, "index.html")}`);
+  say(`Report:   ${join(directory, "index.html")}`);
 }
 
-/** To stderr, so that stdout stays for results. */
+/** Writes to stderr: stdout is for results. */
 function say(text: string): void {
   process.stderr.write(`${text}\n`);
 }

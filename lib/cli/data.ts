@@ -1,16 +1,16 @@
-/** `nlac data`: the data that benchmarks need and nlac does not ship. */
+/** `nlac data`: imports or creates benchmark data that nlac does not ship. */
 
 import type { Command } from "commander";
 import { importTauBench } from "../environments/tau-bench/import.ts";
 import { registerSynthesize } from "./synthesize.ts";
 
 export function registerData(program: Command): void {
-  const data = program.command("data").description("get the data of benchmarks");
+  const data = program.command("data").description("import or create benchmark data");
   data
     .command("import")
-    .description("read what a benchmark's own project ships")
+    .description("import data from a benchmark's repository")
     .command("tau-bench")
-    .description("make the data of tau-bench from a checkout of its repository; nothing of it is executed")
+    .description("create the tau-bench data from a checkout of its repository, without executing its code")
     .argument("<checkout>", "a clone of https://github.com/sierra-research/tau-bench")
     .argument("<directory>", "a new or empty directory")
     .option("--json", "print the result as JSON")

@@ -1,4 +1,4 @@
-/** `nlac doctor`: what was found, what is missing, and the one command that mends each fault. */
+/** `nlac doctor`: what was found, what is missing, and a fix for each problem. */
 
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, statfsSync } from "node:fs";
@@ -24,10 +24,10 @@ import { probeAddon } from "../native/probe.ts";
 
 export interface Check {
   name: string;
-  /** "note": worth knowing, nothing is broken. */
+  /** "note": worth knowing, but not a problem. */
   status: "ok" | "note" | "fault";
   detail: string;
-  /** The command that mends it. */
+  /** A command that fixes the problem. */
   fix?: string;
 }
 
@@ -45,7 +45,7 @@ export function registerDoctor(program: Command): void {
   program
     .command("doctor")
     .description("check this machine: libtorch, addon, CPU, GPU, tools, model")
-    .option("--cuda", "check that training on a GPU works; what that lacks is a fault then")
+    .option("--cuda", "check that training on a GPU works; anything missing for it is then a fault")
     .option("--json", "print the checks as JSON")
     .addHelpText("after", "\nExamples:\n  nlac doctor\n  nlac doctor --cuda --json")
     .action((flags: { cuda?: boolean; json?: boolean }) => {
@@ -119,7 +119,7 @@ function checkCpu(env: Env): Check {
   return {
     name: "cpu",
     status: "ok",
-    detail: `${model}, ${cpus().length} processors, ${threads} threads an operation; ${shown.join(" ") || "no AVX2"}`,
+    detail: `${model}, ${cpus().length} processors, ${threads} threads per operation; ${shown.join(" ") || "no AVX2"}`,
   };
 }
 
@@ -132,7 +132,7 @@ function checkMemory(env: Env): Check {
   let place = cacheRoot(env);
   while (!existsSync(place)) place = dirname(place);
   const { bavail, bsize } = statfsSync(place);
-  const detail = `${formatBytes(totalmem())} of memory; ${formatBytes(bavail * bsize)} free for ${cacheRoot(env)}`;
+  const detail = `${formatBytes(totalmem())} of memory; ${formatBytes(bavail * bsize)} free in ${cacheRoot(env)}`;
   return { name: "memory", status: totalmem() < 3.5e9 ? "note" : "ok", detail };
 }
 
@@ -141,11 +141,11 @@ function checkLibtorch(options: DoctorOptions): { check: Check; libtorch?: Libto
   try {
     const { found, rejected } = findLibtorch(options);
     if (!found) {
-      const detail = `${TORCH_VERSION} was not found. Looked at:\n${describeRejected(rejected)}`;
+      const detail = `${TORCH_VERSION} was not found. Searched:\n${describeRejected(rejected)}`;
       return { check: { name: "libtorch", status: "fault", detail, fix } };
     }
     const build = found.cuda ? `CUDA ${found.cuda} build` : "CPU build";
-    const detail = `${found.version} (${build}) at ${found.site}, by ${found.source}`;
+    const detail = `${found.version} (${build}) at ${found.site}, found by ${found.source}`;
     return { check: { name: "libtorch", status: "ok", detail }, libtorch: found };
   } catch (error) {
     if (!(error instanceof NlacError)) throw error;
@@ -160,8 +160,8 @@ function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: stri
   const fix = variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
   const fault = (detail: string): Check[] => [{ name: "addon", status: "fault", detail, fix }];
   const installation = findAddon(variant, root);
-  if (!installation) return fault(`the ${variant} build is not there`);
-  if (!libtorch) return fault("cannot be tried without libtorch");
+  if (!installation) return fault(`the ${variant} build is missing`);
+  if (!libtorch) return fault("cannot be tested without libtorch");
   const { directory } = installation;
   const probe = probeAddon(installation, libtorch);
   if (!probe.loads) return fault(`${directory} does not load: ${probe.reason}`);
@@ -185,13 +185,13 @@ function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: stri
   if (probe.openmp.length <= 1) checks.push({ name: "openmp", status: "ok", detail });
   else
     checks.push({
-      ...{ name: "openmp", status: "fault", detail: `two thread pools fight for the cores: ${detail}` },
+      ...{ name: "openmp", status: "fault", detail: `two thread pools compete for the cores: ${detail}` },
       fix: "unset LD_PRELOAD LD_LIBRARY_PATH",
     });
   return checks;
 }
 
-/** Needed to build only: where the addon is there, a missing one is no fault. */
+/** The tools are needed only to build the addon: a missing one is a note if the addon loads. */
 function checkTools(env: Env, built: boolean): Check[] {
   const tools = findTools(env);
   const say = (program: string | undefined) =>
@@ -205,12 +205,12 @@ function checkTools(env: Env, built: boolean): Check[] {
       : {
           name,
           status: lacking,
-          detail: "not there; needed to build the addon",
+          detail: "not found; needed to build the addon",
           fix: installCommand([wanted]),
         };
   const ninja = check("ninja", tools.ninja, "ninja");
   if (!tools.ninja && tools.make)
-    Object.assign(ninja, { status: "note", detail: `not there; ${say(tools.make)} does, more slowly` });
+    Object.assign(ninja, { status: "note", detail: `not found; the slower ${say(tools.make)} is used` });
   return [check("cmake", tools.cmake, "cmake"), ninja, check("compiler", tools.compiler, "g++")];
 }
 
@@ -246,7 +246,7 @@ function checkGpu(variant: Variant, root: string): Check[] {
       {
         name: "gpu",
         status: lacking,
-        detail: `driver ${driver ?? "there"}, but nvidia-smi does not answer`,
+        detail: `driver ${driver ?? "found"}, but nvidia-smi failed`,
         fix: "nvidia-smi",
       },
     ];
@@ -262,7 +262,7 @@ function checkModel(env: Env): Check {
     ...{
       name: "model",
       status: "note",
-      detail: `${model.name} is fetched at first use (${formatBytes(model.bytes)})`,
+      detail: `${model.name} is downloaded at first use (${formatBytes(model.bytes)})`,
     },
     fix: `npx nlac generate ${model.name} Hello`,
   };

@@ -1,4 +1,4 @@
-/** What `nlac train --dry-run` prints: the resolved recipe, and what it will take. */
+/** The output of `nlac train --dry-run`: the resolved recipe, and the memory and time it needs. */
 
 import { existsSync } from "node:fs";
 import { NlacError } from "../base/errors.ts";
@@ -16,13 +16,13 @@ import { wrap } from "./wrap.ts";
 
 export interface DryRun {
   recipe: Recipe;
-  /** Of the environment, or why it cannot be opened here. */
+  /** Figures of the environment, or why it cannot be opened here. */
   environment: { trainingTasks: number; turns: number } | { fault: string };
-  /** Or why there is none. */
+  /** The estimate, or why there is none. */
   estimate: Estimate | { fault: string };
 }
 
-/** Starts nothing and changes nothing. */
+/** Resolves and estimates `recipe`. Starts no training and writes no files. */
 export async function dryRun(recipe: Recipe): Promise<DryRun> {
   const environment = await orFault(() => figuresOf(recipe));
   const play = "fault" in environment ? undefined : { turns: environment.turns };
@@ -47,7 +47,7 @@ async function orFault<T>(open: () => Promise<T>): Promise<T | { fault: string }
   }
 }
 
-/** For a person, in at most 100 columns. */
+/** `dry` as text of at most 100 columns. */
 export function renderDryRun(dry: DryRun): string {
   const parts = [renderRecipe(dry)];
   if ("fault" in dry.estimate) parts.push(paragraph(`No estimate: ${dry.estimate.fault}`));
@@ -72,7 +72,7 @@ function renderRecipe({ recipe, environment, estimate }: DryRun): string {
       "",
       "fault" in environment
         ? `cannot be opened here: ${environment.fault}`
-        : `${count(environment.trainingTasks, "training task")}, ${count(environment.turns, "turn")} an episode`,
+        : `${count(environment.trainingTasks, "training task")}, ${count(environment.turns, "turn")} per episode`,
     ),
     labelled("warmup", warmup.steps === 0 ? "none" : settings(warmup)),
     labelled("algorithm", recipe.algorithm),
@@ -82,7 +82,7 @@ function renderRecipe({ recipe, environment, estimate }: DryRun): string {
 }
 
 function modelLine({ model }: Recipe, estimate: DryRun["estimate"]): string {
-  const named = typeof model === "string" ? model : "a new one";
+  const named = typeof model === "string" ? model : "a new model";
   if ("fault" in estimate) return named;
   const { layers, hidden } = estimate.shape;
   const size = `${named}: ${amount(estimate.parameters)} parameters, ${layers} layers of ${hidden}`;
@@ -93,11 +93,11 @@ function modelLine({ model }: Recipe, estimate: DryRun["estimate"]): string {
     KNOWN_MODELS.some((known) => known.name === model);
   if (here) return size;
   return parseHubName(model) === undefined
-    ? `${size}; there is no directory of this name here yet`
-    : `${size}; it is fetched from the hub where it is not in the cache`;
+    ? `${size}; no directory of this name exists yet`
+    : `${size}; it is downloaded from the hub unless it is in the cache`;
 }
 
-/** `a 1, b 2`; what is too long to read is told by its size. */
+/** `a 1, b 2`. Values too long to print are abbreviated. */
 function settings(values: object): string {
   return Object.entries(values)
     .map(([key, value]) => {
@@ -113,7 +113,7 @@ function labelled(label: string, text: string): string {
   return paragraph(label.padEnd(labels) + text, labels);
 }
 
-/** Its lines joined, and cut anew. */
+/** `text` as one paragraph, wrapped. */
 function paragraph(text: string, indent = 0): string {
   return wrap(text.replaceAll(/\s*\n\s*/g, " "), columns, indent);
 }
@@ -133,7 +133,7 @@ function renderMemory({ assumed, atLimits }: Fit): string {
   const rows: string[][] = [["memory", "as assumed", "at the limits"]];
   const add = (parts: keyof Omit<Memory, "peak">) => {
     for (const [i, { name, bytes }] of assumed[parts].entries()) {
-      // A name may say how many tokens; each column then has its own.
+      // A name may contain a number of tokens that differs between the two columns.
       const other = atLimits[parts][i]!;
       const label = name === other.name ? name : name.replace(/[\d,]+ tokens/, "the largest micro batch");
       rows.push([`  ${label}`, formatBytes(bytes), formatBytes(other.bytes)]);
@@ -144,11 +144,11 @@ function renderMemory({ assumed, atLimits }: Fit): string {
     rows.push([title, formatBytes(now), formatBytes(most)]);
     add(parts);
   };
-  rows.push(["held throughout", formatBytes(total(assumed.held)), formatBytes(total(atLimits.held))]);
+  rows.push(["throughout", formatBytes(total(assumed.held)), formatBytes(total(atLimits.held))]);
   add("held");
-  phase("writing", "beside it, while texts are written");
-  phase("training", "or while losses are taken");
-  rows.push(["most at once", formatBytes(assumed.peak), formatBytes(atLimits.peak)]);
+  phase("writing", "in addition, during generation");
+  phase("training", "or during training");
+  rows.push(["peak", formatBytes(assumed.peak), formatBytes(atLimits.peak)]);
   return table(rows);
 }
 
@@ -176,7 +176,7 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
   const devices = candidates(recipe, fits);
   const fitting = devices.filter(({ device, atLimits }) => atLimits.peak <= device.memory);
   if (fitting.length > 0) return `It fits at the limits on ${listed(fitting)}.`;
-  const rows = [["what makes it less, one after another", "as assumed", "at the limits"]];
+  const rows = [["changes that reduce it, cumulative", "as assumed", "at the limits"]];
   for (const { change, assumed, atLimits } of remedies) {
     rows.push([`  --set ${change}`, formatBytes(assumed), formatBytes(atLimits)]);
   }
@@ -185,7 +185,7 @@ function renderRemedies(recipe: Recipe, { fits, remedies }: Estimate): string {
   const verdict =
     then.length > 0
       ? `It then fits at the limits on ${listed(then)}.`
-      : `Even so no device of the table holds it: as it is, ${formatBytes(weightBytes(devices[0]!))} are weights, gradients, moments and θ̄.`;
+      : `Even then no device in the table has enough memory: in this recipe, weights, gradients, moments and θ̄ take ${formatBytes(weightBytes(devices[0]!))}.`;
   const lines = remedies.length === 0 ? [] : [table(rows)];
   return [...lines, paragraph(verdict)].join("\n");
 }
@@ -203,7 +203,7 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
   const { time } = candidates(recipe, fits)[0]!;
   const spent = (key: "update" | "run") => {
     const { written, read, flops } = time[key];
-    return `${amount(written)} tokens written, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
+    return `${amount(written)} tokens generated, ${amount(read)} read, ${flops.toExponential(1)} floating-point operations`;
   };
   const { flops, bandwidth } = gpuReached;
   return [
@@ -214,16 +214,16 @@ function renderWork(recipe: Recipe, { work, fits }: Estimate): string {
     ),
     labelled(
       "assumed",
-      `tokens of a text: opening ${lengths.opening}, action ${lengths.action}, observation ${lengths.observation}, critique ${lengths.critique}, request ${lengths.request}${lengths.thought > 0 ? ` (a thought is ${lengths.thought} of an action or critique)` : ""}; ${count(lengths.turns, "turn")} an episode. The limits: prompt ${limits.prompt}, action ${limits.action}, critique ${limits.critique}.`,
+      `tokens: opening ${lengths.opening}, action ${lengths.action}, observation ${lengths.observation}, critique ${lengths.critique}, request ${lengths.request}${lengths.thought > 0 ? ` (a thought is ${lengths.thought} of an action or critique)` : ""}; ${count(lengths.turns, "turn")} per episode. The limits: prompt ${limits.prompt}, action ${limits.action}, critique ${limits.critique}.`,
     ),
     labelled(
       "",
-      `Times are for one device with nothing else on it: this machine's cores are taken for those of an AMD EPYC with AVX-512 and bfloat16; a GPU for ${formatPercent(flops)} of its peak operations and ${formatPercent(bandwidth)} of its memory's bandwidth, which nlac has not been measured on.`,
+      `Times are for one device with no other load. CPU times assume the cores of an AMD EPYC with AVX-512 and bfloat16. GPU times assume ${formatPercent(flops)} of the peak operations and ${formatPercent(bandwidth)} of the memory bandwidth; they have not been measured.`,
     ),
   ].join("\n");
 }
 
-/** The first column to the left, the others to the right. */
+/** The first column is left-aligned, the others right-aligned. */
 function table(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows
@@ -260,7 +260,7 @@ const spans = [
 ] as const;
 const lengthOf = { years: year, days: 86_400, h: 3600, min: 60 };
 
-/** Two digits are all that an estimate has. */
+/** Two significant digits: an estimate is no more precise. */
 function duration(time: number): string {
   if (time === 0) return "–";
   const span = spans.find(([least]) => time >= least);

@@ -1,4 +1,4 @@
-/** `nlac env check`: whether an environment keeps to the contract, without a model. */
+/** `nlac env check`: tests without a model whether an environment meets the contract. */
 
 import type { Command } from "commander";
 import { checkEnvironment } from "../environments/check.ts";
@@ -16,21 +16,21 @@ interface CheckFlags {
 export function registerEnv(program: Command): void {
   program
     .command("env")
-    .description("environments of one's own")
+    .description("check an environment that you wrote")
     .command("check")
-    .description("play an environment without a model, and report what breaks the contract")
+    .description("play an environment without a model, and report violations of the contract")
     .argument("<environment>", `a file that exports one, or one of: ${environmentNames.join(", ")}`)
     .option("--options <json>", "the environment's options", jsonObject)
-    .option("--tasks <number>", "tasks of each split to play", wholeNumber(1), 3)
-    .option("--seed <number>", "seed of the episodes and of what is done in them", wholeNumber(0), 0)
-    .option("--timeout <ms>", "longest wait for the environment", wholeNumber(1), 30_000)
+    .option("--tasks <number>", "tasks to play in each split", wholeNumber(1), 3)
+    .option("--seed <number>", "seed of the episodes and of the scripted agent", wholeNumber(0), 0)
+    .option("--timeout <ms>", "timeout for the environment, in milliseconds", wholeNumber(1), 30_000)
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
       `
-A scripted agent calls every tool with arguments made from its schema, right and
-wrong, calls tools that there are not, and says something. One line is printed
-for each breach, and the exit code is 1 where there is any.
+A scripted agent calls every tool with valid and invalid arguments generated
+from its schema, calls tools that do not exist, and sends text. The command
+prints one line per violation, and exits with code 1 if there is one.
 
 Examples:
   nlac env check ./my-environment.ts
@@ -44,7 +44,7 @@ async function check(name: string, flags: CheckFlags): Promise<void> {
   const { tasks, seed, timeout } = flags;
   const problems = await checkEnvironment(environment, undefined, { tasks, seed, timeout });
   if (flags.json) console.log(JSON.stringify({ environment: environment.name, problems }));
-  else if (problems.length === 0) console.log(`${environment.name}: nothing breaks the contract.`);
+  else if (problems.length === 0) console.log(`${environment.name}: no violations of the contract.`);
   else for (const problem of problems) console.log(`${environment.name}: ${problem}`);
   if (problems.length > 0) process.exitCode = 1;
 }

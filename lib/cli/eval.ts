@@ -1,4 +1,4 @@
-/** `nlac eval`: success on an environment, with intervals. */
+/** `nlac eval`: success rate on an environment, with confidence intervals. */
 
 import { accessSync, constants, existsSync } from "node:fs";
 import { dirname } from "node:path";
@@ -63,15 +63,15 @@ interface EvalFlags extends ModelFlags {
   json?: boolean;
 }
 
-/** Before the name of a model that a service has. */
+/** Prefix of the model's name if it runs at a service. */
 const servicePrefix = "service:";
-/** In the place of a model: the agent that plays the environment's `idle`. */
+/** Given in place of a model: plays the environment's `idle` actions. */
 const doNothing = "do-nothing";
 
 function price(text: string): Price {
   const [prompt, completion, ...more] = text.split(",").map(numberFrom(0));
   if (completion !== undefined && more.length === 0) return { prompt: prompt!, completion };
-  throw new InvalidArgumentError("It must be two numbers, for prompts and for replies, for example 0.4,1.6.");
+  throw new InvalidArgumentError("It must be two numbers, for prompts and completions, for example 0.4,1.6.");
 }
 
 export function registerEval(program: Command): void {
@@ -82,50 +82,65 @@ export function registerEval(program: Command): void {
       .argument(
         "<run|model>",
         "a run directory, a model name, a Hugging Face directory, a .gguf file, " +
-          `${servicePrefix}<its model's name>, or ${doNothing}`,
+          `${servicePrefix}MODEL for a model at a service, or ${doNothing}`,
       ),
   )
     .option(
       "--environment <name>",
-      `a file of one's own, or one of: ${environmentNames.join(", ")} (default: the run's)`,
+      `a file of your own, or one of: ${environmentNames.join(", ")} (default: the run's)`,
     )
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
     .option("--split <split>", "tasks to play: train or test", oneOf("train", "test"), "test" as const)
     .option(
       "--episodes <number>",
-      "episodes in all (default: --trials of each of 32 tasks, or of all where there are fewer)",
+      "total episodes (default: --trials for each of 32 tasks, or of all tasks if there are fewer)",
       wholeNumber(1),
     )
-    .option("--trials <number>", "most episodes a task, each with a seed of its own", wholeNumber(1), 1)
-    .option("--concurrency <number>", "episodes at once", wholeNumber(1), 16)
-    .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0)
-    .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
-    .option("--constrain-actions", "hold actions of the format tool to their form and their tools' schemas")
-    .option("--step-timeout <ms>", "longest wait for the environment (default: no limit)", wholeNumber(1))
+    .option("--trials <number>", "maximum episodes per task, each with its own seed", wholeNumber(1), 1)
+    .option("--concurrency <number>", "episodes at a time", wholeNumber(1), 16)
+    .option("--temperature <number>", "for actions; 0 is greedy", numberFrom(0), 0)
+    .option(
+      "--max-action-tokens <number>",
+      "maximum length of an action (default: the run's, else 128)",
+      wholeNumber(1),
+    )
+    .option(
+      "--constrain-actions",
+      "for the action format tool: restrict actions to valid calls by the tools' schemas",
+    )
+    .option(
+      "--step-timeout <ms>",
+      "timeout for the environment, in milliseconds (default: none)",
+      wholeNumber(1),
+    )
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
-    .option("--floor", `also play ${doNothing} on the tasks (default: where that asks no service)`)
-    .option("--no-floor", "do not")
-    .option("--record <file>", "write the episodes to a new file as they end, with every text and id")
-    .option("--resume", "with --record: go on with a file that a stopped evaluation left")
+    .option("--floor", `also play ${doNothing} on the tasks (default: unless that calls a service)`)
+    .option("--no-floor", "do not play it")
+    .option("--record <file>", "write every finished episode to a new file, with all texts and token ids")
+    .option("--resume", "with --record: continue the file of a stopped evaluation")
     .option("--report <file>", "write a page that shows figures and episodes (.html)")
     .option(
       "--budget-tokens <number>",
-      "of a service: tokens after which nothing more is asked",
+      "for a service: send no more requests after this many tokens",
       wholeNumber(1),
     )
-    .option("--budget-cost <dollars>", "of a service: the same in US dollars; needs --price", numberFrom(0))
-    .option("--price <prompt,reply>", "of a service: US dollars for a million tokens, as in 0.4,1.6", price)
-    .option("--critic <file>", "instead of playing: L1 of the critic, as training takes it, on such episodes")
-    .option("--diagnose", "also measure what critic and refiner are worth, on the episodes played")
+    .option("--budget-cost <dollars>", "for a service: the same in US dollars; needs --price", numberFrom(0))
+    .option(
+      "--price <prompt,completion>",
+      "for a service: US dollars per million tokens, as in 0.4,1.6",
+      price,
+    )
+    .option("--critic <file>", "do not play: compute the critic's training loss L1 on recorded episodes")
+    .option("--diagnose", "also measure how much critic and refiner help, on the episodes played")
     .option(
       "--transitions <number>",
-      "most transitions that --critic (evenly spread) or --diagnose (drawn) looks at",
+      "maximum transitions for --critic (evenly spaced) or --diagnose (sampled)",
       wholeNumber(1),
       64,
     )
     .option(
       "--branches <number>",
-      "with --diagnose: episodes played on with each refined action",
+      "with --diagnose: episodes to play on from each refined action",
       wholeNumber(0),
       1,
     )
@@ -133,19 +148,19 @@ export function registerEval(program: Command): void {
     .addHelpText(
       "after",
       `
-Tasks are taken in random order, by --seed, and spread evenly over the episodes.
-The intervals are at 95 % for new tasks of the same kind: repeats of a task
-(--trials) narrow them by what they tell, which is little where they all end
-alike, as greedy actions (--temperature 0) against a scripted environment do.
-With repeats, pass^k is the chance to succeed k times out of k.
+Tasks are taken in random order (--seed) and distributed evenly over the
+episodes. The 95 % intervals are for new tasks of the same kind. More --trials
+narrow them only as far as outcomes of the same task differ: greedy actions
+(--temperature 0) in a scripted environment always give the same outcome. With
+several trials, pass^k is the probability to succeed k times out of k.
 
-A service is one behind OpenAI's API or one compatible with it: $OPENAI_BASE_URL
-says where, $OPENAI_API_KEY is its key. It has at most --concurrency requests at
-once. A budget that is spent ends the evaluation as Ctrl-C does; requests that
-are under way may go beyond it.
+A service is OpenAI's API or a compatible one: $OPENAI_BASE_URL is its address,
+$OPENAI_API_KEY its key. It gets at most --concurrency requests at a time. When
+the budget is spent, the evaluation ends as with Ctrl-C; requests in progress
+may exceed it.
 
-Ctrl-C ends the evaluation, and what is over counts. With --record, the same
-command and --resume go on from there; episodes that a fault ended are then
+Ctrl-C ends the evaluation, and finished episodes count. With --record, run the
+same command with --resume to continue; episodes that ended in an error are
 played again.
 
 Examples:
@@ -166,7 +181,7 @@ Examples:
 async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
   const excluded = {
     critic: ["record", "report", "resume", "diagnose"],
-    diagnose: ["resume"], // the episodes played before are read as figures alone
+    diagnose: ["resume"], // earlier episodes are read only as figures, without their texts
   } as const;
   for (const given of ["critic", "diagnose"] as const) {
     for (const option of flags[given] === undefined ? [] : excluded[given])
@@ -176,11 +191,11 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
   if (flags.diagnose && flags.weights === "target")
     throw new NlacError(
       "ERR_VALUE",
-      "--diagnose is of θ, which critic and refiner write with: --weights online.",
+      "--diagnose measures θ, which generates critiques and refinements: use --weights online.",
     );
   if (flags.resume && flags.record === undefined)
-    throw new NlacError("ERR_VALUE", "--resume needs the --record that the evaluation was begun with.");
-  // Before anything is played: a path that cannot be written costs no episode.
+    throw new NlacError("ERR_VALUE", "--resume needs the --record of the stopped evaluation.");
+  // Check the output paths before any episode is played.
   const { report } = flags;
   if (report !== undefined) onDisk(report, () => accessSync(dirname(report), constants.W_OK));
   const record = flags.record === undefined ? undefined : openRecord(flags.record, flags.resume === true);
@@ -191,17 +206,20 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
   }
 }
 
-/** A new one may be there already if it is empty: an evaluation that was stopped before its first episode left it. */
+/**
+ * Opens the record. A new one may exist if it is empty: an evaluation that was stopped before its
+ * first episode leaves an empty file.
+ */
 function openRecord(path: string, resume: boolean): RecordWriter {
   if (resume && !existsSync(path))
-    throw new NlacError("ERR_IO", `${path} is not there to go on with. Begin it without --resume.`);
+    throw new NlacError("ERR_IO", `${path} does not exist. Start without --resume.`);
   const writer = resume ? RecordWriter.resume(path) : new RecordWriter(path);
   if (resume || writer.sync() === 0) return writer;
   writer.close();
-  throw new NlacError("ERR_IO", `${path} is there already. Go on with it by --resume, or name another file.`);
+  throw new NlacError("ERR_IO", `${path} already exists. Continue it with --resume, or name another file.`);
 }
 
-/** Who plays, and what has to be given back. */
+/** The player, and what must be disposed of with it. */
 interface Agent {
   player: (environment: Environment) => Player;
   learner?: Learner;
@@ -220,13 +238,13 @@ async function openAgent(runOrModel: string, flags: EvalFlags): Promise<Agent> {
   if (!isService && (limited || price !== undefined))
     throw new NlacError(
       "ERR_VALUE",
-      `--budget-tokens, --budget-cost and --price are for ${servicePrefix}MODEL.`,
+      `--budget-tokens, --budget-cost and --price are only for ${servicePrefix}MODEL.`,
     );
   if (runOrModel === doNothing) return { player: noopPlayer };
   if (isService) {
     const service = chatService({
       model: runOrModel.slice(servicePrefix.length),
-      concurrency: flags.concurrency, // an episode asks once at a time
+      concurrency: flags.concurrency, // an episode sends one request at a time
       ...(price === undefined ? {} : { price }),
       ...(limited ? { budget: { tokens, cost } } : {}),
     });
@@ -243,7 +261,7 @@ async function measure(
 ): Promise<void> {
   for (const option of ["critic", "diagnose"] as const)
     if (flags[option] !== undefined && !isLoadedHere(runOrModel))
-      throw new NlacError("ERR_VALUE", `--${option} needs a model that is loaded here.`);
+      throw new NlacError("ERR_VALUE", `--${option} needs a model that runs in this process.`);
   const recipe = recipeIfRun(runOrModel);
   const name = flags.environment ? environmentPath(flags.environment) : recipe?.environment.name;
   if (name === undefined) {
@@ -253,7 +271,7 @@ async function measure(
     );
   }
   const sameAsRun = name === recipe?.environment.name;
-  // Before the model: one that must be fetched takes minutes.
+  // Before the model, which may take minutes to download.
   const environment = await openEnvironment(
     name,
     flags.options ?? (sameAsRun ? recipe.environment.options : {}),
@@ -263,8 +281,8 @@ async function measure(
     if (flags.constrainActions && (!isLoadedHere(runOrModel) || environment.actionFormat !== "tool"))
       throw new NlacError(
         "ERR_VALUE",
-        "--constrain-actions needs a model that is loaded here, and an environment whose actions have the format " +
-          `tool; those of ${environment.name} have the format ${environment.actionFormat}.`,
+        "--constrain-actions needs a model that runs in this process, and an environment with the action format " +
+          `tool; ${environment.name} has the action format ${environment.actionFormat}.`,
       );
     const agent = await openAgent(runOrModel, flags);
     learner = agent.learner;
@@ -307,7 +325,7 @@ async function evaluatePlay(
 
   const progress = new TerminalProgress();
   const note = (line: string) => progress.note(line);
-  await stoppable(note, "with the episodes that are over", async (signal) => {
+  await stoppable(note, "with the finished episodes", async (signal) => {
     await evaluateReact({
       ...{ model, environment, config, weights, signal, played },
       onProgress: showing("play", progress, agent.learner !== undefined),
@@ -322,7 +340,7 @@ async function evaluatePlay(
     });
     if (idle !== undefined) {
       const onProgress = showing("floor", progress, false);
-      // A limit in the agent's tokens is none in the ids of this player, which are bytes.
+      // The limit counts the agent's tokens; this player's tokens are bytes.
       const unlimited = { ...config, maxPromptTokens: undefined };
       const { success } = await evaluateReact({
         ...{ model: idle, environment, signal, onProgress },
@@ -384,14 +402,14 @@ async function evaluatePlay(
     if (all.every(isFaulty)) process.exitCode = 1;
   }
   if (stopped) {
-    const go = record === undefined || flags.diagnose ? "" : "; the same command with --resume goes on";
+    const go = record === undefined || flags.diagnose ? "" : "; continue with the same command and --resume";
     const why = spent === undefined ? "" : ` (${spent})`;
     process.stderr.write(`nlac: stopped after ${all.length} episodes${stage}${why}${go}\n`);
     process.exitCode = spent === undefined ? 130 : 1;
   }
 }
 
-/** What shows how far a phase is; what a learner writes is counted too. */
+/** Returns a callback that shows the progress of a phase, with token counts if `counting`. */
 function showing(phase: string, progress: TerminalProgress, counting: boolean) {
   let written: number | undefined;
   return (finished: number, total: number, tokens: number): void => {
@@ -401,14 +419,14 @@ function showing(phase: string, progress: TerminalProgress, counting: boolean) {
   };
 }
 
-/** The episodes of a record that need not be played again. */
+/** Figures of the recorded episodes that need not be played again. */
 function playedBefore(file: string): EpisodeFigures[] {
   return latestEpisodes(file)
     .map(figuresOf)
     .filter((episode) => !isFaulty(episode));
 }
 
-/** The names are those of a training's metrics, which docs/algorithms/nlac.md explains. */
+/** The names are those of the training metrics (docs/algorithms/nlac.md). */
 function diagnosisTable(figures: Record<string, number>): string {
   const lines = Object.entries(figures).map(
     ([name, value]) => `  ${name.padEnd(32)} ${formatFigure(value).padStart(8)}`,
@@ -420,7 +438,7 @@ function row(label: string, { estimate, low, high }: Interval): string {
   return `  ${label.padEnd(12)} ${formatFigure(estimate).padStart(8)}   [${formatFigure(low)}, ${formatFigure(high)}]`;
 }
 
-/** How a run trained its critic, or the paper's way for a model that is no run's. */
+/** The config that the run trained its critic with, or the paper's for other models. */
 function criticConfig(recipe: Recipe | undefined, option: string): NlacConfig {
   if (recipe === undefined) return parseConfig(undefined);
   if (recipe.algorithm === "nlac") return recipe.config;
@@ -438,7 +456,7 @@ async function evaluateCritic(
   flags: EvalFlags,
 ): Promise<void> {
   const transitions = spread(() => transitionsOfAll(readEpisodes(file, learner)), flags.transitions);
-  if (transitions.length === 0) throw new NlacError("ERR_EMPTY", `${file} holds no transition.`);
+  if (transitions.length === 0) throw new NlacError("ERR_EMPTY", `${file} contains no transitions.`);
   const loss = await criticLoss(learner, environment, transitions, { ...config, seed: flags.seed });
   if (flags.json) {
     console.log(JSON.stringify(loss));
@@ -446,7 +464,7 @@ async function evaluateCritic(
   }
   console.log(
     [
-      `critic on ${loss.transitions} transitions of ${loss.episodes} episodes, ${loss.dropped} left out`,
+      `critic on ${loss.transitions} transitions of ${loss.episodes} episodes, ${loss.dropped} skipped`,
       `L1 is ${describe(loss.support)}`,
       `  ${"".padEnd(12)} ${"nats/token".padStart(8)} 95 % interval`,
       row("L1", loss.l1),
@@ -456,7 +474,7 @@ async function evaluateCritic(
   );
 }
 
-/** At most `most` of `transitions`, evenly spread. They are gone through twice, so that no others are kept. */
+/** At most `most` evenly spaced transitions. Reads them twice, to hold only those in memory. */
 function spread(transitions: () => Iterable<Transition>, most: number): Transition[] {
   let all = 0;
   for (const _ of transitions()) all++;
@@ -472,5 +490,5 @@ function describe(support: Support): string {
   if (support === "sampled") return "the cross entropy of the sampled tokens";
   return support === "full"
     ? "the KL over the whole vocabulary"
-    : `the KL over the teacher's best ${support.topK} tokens and the rest as one`;
+    : `the KL over the teacher's top ${support.topK} tokens and the remaining probability mass`;
 }

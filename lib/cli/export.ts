@@ -1,4 +1,4 @@
-/** `nlac export`: a Hugging Face directory of a run's or a model's weights. */
+/** `nlac export`: writes the weights of a run or model as a Hugging Face directory. */
 
 import { readdirSync } from "node:fs";
 import type { Command } from "commander";
@@ -10,11 +10,11 @@ export function registerExport(program: Command): void {
   withModelOptions(
     program
       .command("export")
-      .description("write a Hugging Face directory that transformers loads")
+      .description("write a Hugging Face directory that transformers can load")
       .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file")
       .argument("<directory>", "a new or empty directory"),
   )
-    .option("--adapter", "write the run's adapter alone, as peft loads it, instead of the merged model")
+    .option("--adapter", "write only the run's adapter, in peft's format, instead of the merged model")
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",

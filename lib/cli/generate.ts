@@ -1,4 +1,4 @@
-/** `nlac generate`: one reply of a model, as it is written. */
+/** `nlac generate`: streams one reply of a model. */
 
 import type { Command } from "commander";
 import type { Message } from "../contract/environment.ts";
@@ -18,14 +18,14 @@ export function registerGenerate(program: Command): void {
   withModelOptions(
     program
       .command("generate")
-      .description("let a run's policy or a model answer a prompt")
+      .description("generate a run's or a model's reply to a prompt")
       .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file")
-      .argument("<prompt>", "what the user says"),
+      .argument("<prompt>", "the user message"),
   )
     .option("--system <text>", "a system message")
-    .option("--max-new-tokens <number>", "longest reply", wholeNumber(1), 256)
+    .option("--max-new-tokens <number>", "maximum length of the reply in tokens", wholeNumber(1), 256)
     .option("--temperature <number>", "0 is greedy", numberFrom(0), 0.7)
-    .option("--top-p <number>", "probability kept by nucleus sampling", numberFrom(0), 1)
+    .option("--top-p <number>", "probability mass for nucleus sampling", numberFrom(0), 1)
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
     .option("--json", "print text, tokens and log probabilities as JSON")
     .addHelpText(
@@ -61,7 +61,7 @@ async function run(runOrModel: string, prompt: string, flags: GenerateFlags): Pr
           if (flags.json) return;
           written.push(token);
           const text = learner.tokenizer!.decode(written, { skipSpecial: true });
-          // A character may be split over tokens: print only what is complete.
+          // A character may be split over several tokens: print only complete ones.
           if (!text.startsWith(shown) || text.endsWith("\ufffd")) return;
           process.stdout.write(text.slice(shown.length));
           shown = text;

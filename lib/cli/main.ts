@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The `nlac` command. A command is one file with a `register…` function, and one line in the table below. */
+/** The `nlac` command line. Each command is a file with a `register…` function, listed below. */
 
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -10,7 +10,7 @@ import { fitted } from "./wrap.ts";
 
 type Register = (program: Command) => void;
 
-// Only the command that runs is imported, so that `setup` and `doctor` work whatever else is missing.
+// Only the requested command is imported, so that `setup` and `doctor` work without libtorch.
 const commands: Record<string, () => Promise<Register>> = {
   setup: async () => (await import("./setup.ts")).registerSetup,
   doctor: async () => (await import("./doctor.ts")).registerDoctor,
@@ -33,9 +33,9 @@ export async function main(argv: readonly string[]): Promise<number> {
     .description("Train LLM agents with Natural Language Actor-Critic.")
     .version(version)
     .exitOverride()
-    // What stands behind the options, examples and notes, is not wrapped by commander.
+    // Commander does not wrap the text after the options (examples and notes).
     .configureOutput({ outputError: () => {}, writeOut: (text) => process.stdout.write(fitted(text)) })
-    // Descriptions wrap also behind the longest names, at 80 columns.
+    // Wrap descriptions at 80 columns, even next to the longest option names.
     .configureHelp({ minWidthToWrap: 20 })
     .addHelpText("after", "\nExample:\n  nlac setup && nlac train quickstart");
   try {
@@ -50,8 +50,8 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (thrown) {
     const error = fromFileSystem(thrown);
     if (error instanceof CommanderError) {
-      if (error.exitCode === 0) return 0; // --help and --version end this way
-      if (error.code === "commander.help") return 1; // a command of commands alone: its help was printed
+      if (error.exitCode === 0) return 0; // --help and --version
+      if (error.code === "commander.help") return 1; // a command with subcommands printed its help
       return fail("ERR_VALUE", error.message.replace(/^error: /, ""));
     }
     if (error instanceof NlacError) return fail(error.code, error.message);
@@ -66,7 +66,7 @@ function fail(code: string, message: string): number {
   return 1;
 }
 
-/** Started as a program, also through the link that npm puts into node_modules/.bin. */
+/** Whether this file is the program, also if started through npm's link in node_modules/.bin. */
 function isProgram(): boolean {
   const script = process.argv[1];
   return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);

@@ -1,4 +1,4 @@
-/** What `eval`, `play`, `generate` and `export` take: a run's newest checkpoint, or any model. */
+/** Opens the model for a command: the newest checkpoint of a run, or any other model. */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ export interface ModelFlags {
 
 export interface OpenedModel {
   learner: Learner;
-  /** The recipe, when a run was named. */
+  /** The run's recipe; undefined for other models. */
   recipe?: Recipe;
 }
 
@@ -25,17 +25,17 @@ export async function openModel(runOrModel: string, flags: ModelFlags): Promise<
   const given = defined({ device, dtype, int8Generation, seed });
   const recipe = recipeIfRun(runOrModel);
   if (recipe === undefined) return { learner: await Learner.load(runOrModel, given) };
-  // How a run generated to train is no part of what it learned.
+  // int8 generation is a setting of the training, not a property of the trained model.
   const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
 }
 
-/** A flag that was not given must not hide what a recipe says. */
+/** Without undefined entries, which would override the recipe's settings. */
 function defined(flags: ModelFlags): Partial<ModelFlags> {
   return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
 }
 
-/** Where the model of a run's adapter may be, if not where the run found it. */
+/** An alternative location of the base model, in case an adapter's base was moved. */
 export function baseOf({ model }: Recipe): string | undefined {
   return typeof model === "string" ? model : undefined;
 }
@@ -45,7 +45,7 @@ export function recipeOf(run: string): Recipe {
   return parseRecipe(readDescription(run).recipe, run);
 }
 
-/** The same of what may be a run: undefined of any other model. Throws ERR_RUN, ERR_CONFIG. */
+/** The recipe if `runOrModel` is a run, else undefined. Throws ERR_RUN, ERR_CONFIG. */
 export function recipeIfRun(runOrModel: string): Recipe | undefined {
   return existsSync(join(runOrModel, "run.json")) ? recipeOf(runOrModel) : undefined;
 }

@@ -1,4 +1,4 @@
-/** Parsers for option values, with messages a person can act on. */
+/** Parsers for option values. */
 
 import { type Command, InvalidArgumentError } from "commander";
 import { dtypeOptions } from "../base/dtype.ts";
@@ -23,12 +23,12 @@ export function numberFrom(minimum: number): (text: string) => number {
   };
 }
 
-/** Of an option that may be repeated. */
+/** Collects the values of a repeatable option. */
 export function collect(value: string, earlier: string[]): string[] {
   return [...earlier, value];
 }
 
-/** One of `choices`, as written. */
+/** Accepts exactly one of `choices`. */
 export function oneOf<T extends string>(...choices: readonly T[]): (text: string) => T {
   return (text) => {
     const choice = choices.find((name) => name === text);
@@ -37,7 +37,7 @@ export function oneOf<T extends string>(...choices: readonly T[]): (text: string
   };
 }
 
-/** JSON, for environments' options. */
+/** Parses a JSON object, such as an environment's options. */
 export function jsonObject(text: string): Record<string, unknown> {
   try {
     const value = JSON.parse(text) as unknown;
@@ -55,9 +55,9 @@ export function withModelOptions(command: Command): Command {
     .option("--device <device>", "cpu, cuda or cuda:N (default: the run's, else cpu)")
     .option(
       "--dtype <dtype>",
-      "bfloat16, float32, or auto: the faster one on the device (default: the run's, else auto)",
+      "bfloat16, float32, or auto: the faster of the two on the device (default: the run's, else auto)",
       oneOf(...dtypeOptions),
     )
-    .option("--int8-generation", "on a CPU, write by weights rounded to int8: faster for one text or a few")
+    .option("--int8-generation", "on a CPU, generate with int8 weights: faster for one or a few sequences")
     .option("--seed <number>", "seed of every random choice", wholeNumber(0), 0);
 }

@@ -1,4 +1,4 @@
-/** A person at a terminal, or a pipe in their place, who answers line by line. */
+/** Reads answers line by line from a person at a terminal, or from a pipe. */
 
 import { createInterface, type Interface } from "node:readline";
 
@@ -9,11 +9,11 @@ export class Person {
   readonly #interrupt = new AbortController();
   #closed = false;
 
-  /** Reads `input` until `close`. At a terminal, Ctrl-C comes here and does not end the process. */
+  /** Reads `input` until `close`. At a terminal, Ctrl-C fires `signal` and does not exit. */
   constructor(input: NodeJS.ReadableStream, output: NodeJS.WritableStream) {
     this.#output = output;
     this.#reader = createInterface({ input, output });
-    // From the start: the lines of a pipe come at once, before they are asked for.
+    // Iterate from the start: a pipe delivers lines before they are requested.
     this.#lines = this.#reader[Symbol.asyncIterator]();
     this.#reader.on("SIGINT", () => {
       this.#interrupt.abort();
@@ -39,7 +39,7 @@ export class Person {
     }
     const line = await this.#lines.next();
     if (!line.done) return line.value;
-    this.#output.write("\n"); // the question's line has no end yet
+    this.#output.write("\n"); // end the prompt's line
     return undefined;
   }
 

@@ -1,4 +1,4 @@
-/** A person who plays an environment in the agent's place: reads what the agent would read, and types its actions. */
+/** Lets a person play an environment: shows what an agent would observe, and reads actions. */
 
 import {
   type Action,
@@ -19,7 +19,7 @@ import type { Person } from "./person.ts";
 import { fitted } from "./wrap.ts";
 
 /**
- * Plays one episode, until it is over or the person leaves.
+ * Plays one episode until it is over or the person leaves.
  * @throws NlacError ERR_ABORTED at Ctrl-C; what the environment throws
  */
 export async function playYourself(
@@ -65,7 +65,7 @@ function messageText({ role, content }: Message): string {
   return `[${role}]\n${content}`;
 }
 
-/** Prints `text`, as wide as the terminal is. */
+/** Prints `text` wrapped to the terminal's width. */
 function show(text: string): void {
   console.log(fitted(text));
 }
@@ -74,7 +74,7 @@ function turnsText({ maxTurns }: Environment): string {
   return maxTurns === 1 ? "There is one turn" : `There are ${maxTurns} turns`;
 }
 
-/** The person's next action; undefined when they leave. What cannot be read is asked for again, and is no turn. */
+/** The person's next action; undefined when they leave. An invalid line is asked for again. */
 async function askAction(
   environment: Environment,
   observation: Observation,
@@ -92,11 +92,11 @@ async function askAction(
     }
     const read = readAction(text, environment.actionFormat, observation.tools ?? []);
     if (read.ok) return read.action;
-    show(`That could not be read: ${read.reason}. ? for help.`);
+    show(`Invalid action: ${read.reason}. Type ? for help.`);
   }
 }
 
-/** A line as an action: where there are tools, `name {"argument": …}` calls one. */
+/** Parses a line as an action. With tools, `name {"argument": …}` is a call. */
 function readAction(
   line: string,
   format: Environment["actionFormat"],
@@ -114,14 +114,14 @@ function readAction(
 
 function help({ actionFormat }: Environment, tools: readonly ToolSchema[]): string {
   const forms = {
-    text: "A line is what you say or do.",
-    solution: "The line is your solution; its last \\boxed{…}, or all of it, is the answer.",
-    tool: 'A line calls a tool: name {"argument": "value"}, or the name alone where it takes nothing.',
-    call: 'A line calls a tool, name {"argument": "value"} (or the name alone where it takes nothing), or else is said.',
+    text: "Type what you want to say or do.",
+    solution: "Type your solution; its last \\boxed{…}, or the whole line, is the answer.",
+    tool: 'Call a tool: name {"argument": "value"}, or only the name if it has no arguments.',
+    call: 'Call a tool: name {"argument": "value"} (or only the name if it has no arguments). Any other line is a message.',
   };
   return [
     forms[actionFormat],
-    "? shows this, Ctrl-D leaves.",
+    "? shows this help, Ctrl-D leaves.",
     ...tools.map(
       ({ name, description, parameters }) => `\n  ${name}: ${description}\n    ${spaced(parameters)}`,
     ),
@@ -129,7 +129,7 @@ function help({ actionFormat }: Environment, tools: readonly ToolSchema[]): stri
   ].join("\n");
 }
 
-/** JSON in a line that can be cut between its parts. */
+/** JSON on one line, with spaces at which it can be wrapped. */
 function spaced(value: unknown): string {
   return JSON.stringify(value, null, 1).replaceAll(/\n */g, " ");
 }

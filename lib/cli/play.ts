@@ -1,4 +1,4 @@
-/** `nlac play`: watch a model play an episode, answer it in the environment's place, or play in the model's place. */
+/** `nlac play`: watch a model play, answer it in place of the environment, or play yourself. */
 
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
@@ -40,30 +40,34 @@ export function registerPlay(program: Command): void {
   withModelOptions(
     program
       .command("play")
-      .description("play an environment yourself, watch a model play, or be the one who answers it")
+      .description("play an environment, watch a model play, or answer a model's questions")
       .argument(
         "<environment|run|model>",
-        "an environment or the file of one, to play yourself; or who plays: a run directory, a model name, " +
+        "an environment (name or file) to play yourself; or the player: a run directory, a model name, " +
           "a Hugging Face directory or a .gguf file",
       ),
   )
     .option(
       "--environment <name>",
-      `a file of one's own, or one of: ${environmentNames.join(", ")} (default: the run's, else twentyQuestions)`,
+      `a file of your own, or one of: ${environmentNames.join(", ")} (default: the run's, else twentyQuestions)`,
     )
     .option("--options <json>", "the environment's options (default: the run's)", jsonObject)
     .option("--split <split>", "tasks to choose from: train or test", oneOf("train", "test"), "test" as const)
-    .option("--task <id>", "the task by its name (default: a random one by --seed)")
+    .option("--task <id>", "the task's id (default: a random task by --seed)")
     .option(
       "--oracle",
       "you answer: think of something, reply to each question, end with an empty line or Ctrl-D",
     )
-    .option("--temperature <number>", "of the actions; 0 is greedy", numberFrom(0), 0.7)
-    .option("--max-action-tokens <number>", "longest action (default: the run's, else 128)", wholeNumber(1))
+    .option("--temperature <number>", "for actions; 0 is greedy", numberFrom(0), 0.7)
+    .option(
+      "--max-action-tokens <number>",
+      "maximum length of an action (default: the run's, else 128)",
+      wholeNumber(1),
+    )
     .addHelpText(
       "after",
       `
-Played by yourself, a line is what you do; where there are tools,
+If you play yourself, each line is an action. In an environment with tools,
 name {"argument": "value"} calls one. ? shows help.
 
 Examples:
@@ -81,7 +85,7 @@ async function playAlone(name: string, flags: PlayFlags): Promise<void> {
   if (flags.environment !== undefined || flags.oracle)
     throw new NlacError(
       "ERR_VALUE",
-      `${name} is an environment, which you play yourself: leave out --environment and --oracle, or name a model.`,
+      `${name} is an environment that you play yourself: leave out --environment and --oracle, or name a model.`,
     );
   const environment = await openEnvironment(environmentPath(name), flags.options);
   const person = new Person(process.stdin, process.stdout);
@@ -102,13 +106,13 @@ function isInterruption(error: unknown, person: Person | undefined): boolean {
 
 function sayStopped(): void {
   process.stderr.write("nlac: stopped by Ctrl-C\n");
-  process.exitCode = 130; // what a shell expects of a program that Ctrl-C ended
+  process.exitCode = 130; // the shell's convention for Ctrl-C
 }
 
 async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
   const { learner, recipe } = await openModel(runOrModel, flags).catch((error: unknown) => {
     if (!(error instanceof NlacError) || error.code !== "ERR_MODEL_NOT_FOUND") throw error;
-    const message = `${error.message} Nor is it an environment: there are ${environmentNames.join(", ")}.`;
+    const message = `${error.message} It is not an environment either: there are ${environmentNames.join(", ")}.`;
     throw new NlacError(error.code, message, { cause: error });
   });
   const person = flags.oracle ? new Person(process.stdin, process.stdout) : undefined;
@@ -130,7 +134,7 @@ async function play(runOrModel: string, flags: PlayFlags): Promise<void> {
     for (let turn = 0; turn < environment.maxTurns && !done; turn++) {
       const prompt = conversation.prompt();
       if (prompt.length >= learner.maxPositions) {
-        console.log("The conversation has outgrown the model's context.");
+        console.log("The conversation exceeds the model's context length.");
         break;
       }
       const [generation] = await learner.generate(

@@ -1,4 +1,4 @@
-/** `nlac serve`: a model behind OpenAI's API, and the episodes of agents that use it. */
+/** `nlac serve`: serves a model through OpenAI's API, and records the episodes of its clients. */
 
 import { once } from "node:events";
 import { basename, resolve } from "node:path";
@@ -22,20 +22,18 @@ export function registerServe(program: Command): void {
   withModelOptions(
     program
       .command("serve")
-      .description(
-        "serve a run's policy or a model to any client of OpenAI's API, and record what agents do with it",
-      )
+      .description("serve a run's policy or a model to any client of OpenAI's API, and record episodes")
       .argument("<run|model>", "a run directory, a model name, a Hugging Face directory or a .gguf file"),
   )
-    .option("--name <name>", "what clients call the model (default: the last part of <run|model>)")
-    .option("--host <address>", "where to listen; beyond this machine a token is needed", "127.0.0.1")
+    .option("--name <name>", "the model's name in the API (default: the last part of <run|model>)")
+    .option("--host <address>", "address to listen on; other machines need a token", "127.0.0.1")
     .option("--port <number>", "0 takes a free one", wholeNumber(0), 8000)
-    .option("--token <text>", "what clients must send as their API key (default: $NLAC_SERVE_TOKEN)")
+    .option("--token <text>", "API key that clients must send (default: $NLAC_SERVE_TOKEN)")
     .option("--weights <which>", "online or target", oneOf("online", "target"), "online" as const)
-    .option("--record <file>", "append every rewarded episode to a file that training can learn from")
+    .option("--record <file>", "append every episode that gets a reward to a file for training")
     .option(
       "--max-waiting <number>",
-      "texts at once, beyond which clients are asked to come back",
+      "maximum requests at a time; clients beyond it get an error and may retry",
       wholeNumber(1),
       256,
     )
@@ -48,17 +46,17 @@ Examples:
     -H 'content-type: application/json' -d '{"model": "SmolLM2-135M-Instruct",
     "messages": [{"role": "user", "content": "Hello"}]}'
 
-An agent written for OpenAI's API plays here by its base URL alone. With
---record its requests are grouped into episodes, by the header x-episode-id,
-which agents that play side by side need, or by the conversation they continue;
-what one was worth is told afterwards, by the id that came with its last answer:
+An agent written for OpenAI's API only needs another base URL. With --record,
+requests are grouped into episodes by the header x-episode-id, which agents that
+play concurrently need, or by the conversation they continue. When an episode is
+over, send its reward to the id that came with the last reply:
   nlac serve runs/mine --record episodes.jsonl
   curl http://127.0.0.1:8000/v1/episodes/ID/reward \\
     -H 'content-type: application/json' -d '{"reward": 1}'
 
-Ctrl-C takes no new requests and finishes those that are being answered, 30 s at
-most. Then it waits for the rewards of episodes that are open, each until 30 s
-after its last answer, and ends.`,
+Ctrl-C stops accepting requests and finishes those in progress (at most 30 s).
+It then waits for rewards of open episodes, up to 30 s after the last reply of
+each, and exits.`,
     )
     .action(run);
 }
@@ -78,7 +76,7 @@ async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
     note(`serving ${name} at ${server.url}/v1${record === undefined ? "" : `, recording to ${record}`}`);
     await stoppable(
       note,
-      "when those who wait are answered, and what was answered just now is rewarded",
+      "when requests are finished and recent episodes have their rewards",
       async (signal) => {
         await once(signal, "abort");
         await server.close();

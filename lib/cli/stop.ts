@@ -1,11 +1,11 @@
-/** Ctrl-C and SIGTERM as a signal for what can stop in good order. */
+/** Turns Ctrl-C and SIGTERM into an abort signal for work that can stop cleanly. */
 
 import { NlacError } from "../base/errors.ts";
 
 /**
- * Does `work`, whose signal the first Ctrl-C or SIGTERM fires; the second ends the process at once.
- * @param note shows a line to the person who waits
- * @param where at which point the work will stop
+ * Runs `work`. The first Ctrl-C or SIGTERM fires its signal; the second ends the process at once.
+ * @param note prints a line for the user
+ * @param where when the work will stop, as in "at the next safe point"
  */
 export async function stoppable<T>(
   note: (line: string) => void,

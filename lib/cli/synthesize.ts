@@ -1,4 +1,4 @@
-/** `nlac data synthesize`: makes tasks for an environment whose own are too few. */
+/** `nlac data synthesize`: generates tasks for an environment that has too few. */
 
 import { accessSync, constants, existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -35,21 +35,21 @@ const benchmark = "tau-bench-retail";
 export function registerSynthesize(data: Command): void {
   data
     .command("synthesize")
-    .description("make checked training and test tasks from an environment's data")
+    .description("generate checked training and test tasks from an environment's data")
     .argument("<tasks>", benchmark)
-    .requiredOption("--out <directory>", "where tasks_train.json and tasks_test.json go")
+    .requiredOption("--out <directory>", "directory for tasks_train.json and tasks_test.json")
     .option("--data <directory>", "tau-bench's data (default: $NLAC_DATA/tau-bench)")
-    .option("--train <number>", "tasks for training (default: 2500)", wholeNumber(0))
-    .option("--test <number>", "tasks for testing, of other customers (default: 500)", wholeNumber(0))
-    .option("--seed <number>", "the same seed makes the same tasks (default: 0)", wholeNumber(0))
-    .option("--questions <share>", "share in which something must be answered too (default: 0.2)", share)
+    .option("--train <number>", "number of training tasks (default: 2500)", wholeNumber(0))
+    .option("--test <number>", "number of test tasks, with other customers (default: 500)", wholeNumber(0))
+    .option("--seed <number>", "the same seed gives the same tasks (default: 0)", wholeNumber(0))
+    .option("--questions <share>", "share of tasks that also ask a question (default: 0.2)", share)
     .option(
       "--hold-out <file>",
-      "tasks whose customers are kept out of the training tasks; may be repeated",
+      "tasks whose customers are excluded from the training tasks; may be repeated",
       collect,
       [],
     )
-    .option("--rewrite <json>", "the service that puts the instructions into other words", jsonObject)
+    .option("--rewrite <json>", "a service that rephrases the instructions", jsonObject)
     .option("--json", "print the figures as JSON")
     .addHelpText(
       "after",
@@ -60,9 +60,9 @@ Examples:
   nlac data synthesize ${benchmark} --out retail-tasks \\
     --rewrite '{"model": "gpt-4.1", "record": "rewritten.jsonl"}'
 
-The tasks are for the environment tauBench, by its options
+Use the tasks through the options of the environment tauBench:
 { "domain": "retail", "train": "…/tasks_train.json", "test": … } with absolute
-paths. How they are made and checked: docs/environments/tau-bench-users.md.`,
+paths. docs/environments/tau-bench-users.md says how they are made and checked.`,
     )
     .action(run);
 }
@@ -75,14 +75,14 @@ function share(text: string): number {
 
 async function run(tasks: string, flags: SynthesizeFlags): Promise<void> {
   if (tasks !== benchmark) {
-    throw new NlacError("ERR_VALUE", `There are tasks to be made for ${benchmark} only, not for "${tasks}".`);
+    throw new NlacError("ERR_VALUE", `Tasks can be generated for ${benchmark} only, not for "${tasks}".`);
   }
   const files = { train: join(flags.out, "tasks_train.json"), test: join(flags.out, "tasks_test.json") };
   for (const file of Object.values(files)) {
     if (existsSync(file))
-      throw new NlacError("ERR_VALUE", `${file} is there already; give --out another directory.`);
+      throw new NlacError("ERR_VALUE", `${file} already exists; give --out another directory.`);
   }
-  // Before anything is made: a service that puts the instructions into other words is paid.
+  // Check the output directory first: the service that rephrases the instructions costs money.
   onDisk(flags.out, () => {
     mkdirSync(flags.out, { recursive: true });
     accessSync(flags.out, constants.W_OK);
@@ -117,9 +117,9 @@ interface Figures {
 interface SplitFigures {
   tasks: number;
   customers: number;
-  /** Tasks with something to be answered. */
+  /** Tasks that ask a question. */
   questions: number;
-  /** Tasks by their number of changes, changes by their tool. */
+  /** Tasks by number of changes, and changes by tool. */
   changes: Record<string, number>;
   tools: Record<string, number>;
 }
@@ -138,7 +138,7 @@ function splitFigures(tasks: readonly TauBenchTaskRecord[]): SplitFigures {
   };
 }
 
-/** How often each text occurs, the most frequent first. */
+/** Occurrences of each text, the most frequent first. */
 function counts(texts: readonly string[]): Record<string, number> {
   const found = new Map<string, number>();
   for (const text of texts) found.set(text, (found.get(text) ?? 0) + 1);
@@ -152,8 +152,8 @@ function table({ seconds, drawn, rejected, rewritten, splits, files }: Figures):
       .map(([name, count]) => `${name} ${count}`)
       .join(", ");
   return [
-    `${made} tasks in ${seconds.toFixed(1)} s, of ${drawn} drawn; rejected: ${shown(rejected)}`,
-    ...(rewritten === 0 ? [] : [`${rewritten} instructions are in the service's words`]),
+    `${made} tasks in ${seconds.toFixed(1)} s, from ${drawn} candidates; rejected: ${shown(rejected)}`,
+    ...(rewritten === 0 ? [] : [`${rewritten} instructions were rephrased by the service`]),
     ...(["train", "test"] as const).flatMap((split) => {
       const { tasks, customers, questions, changes, tools } = splits[split];
       return [

@@ -1,4 +1,4 @@
-/** `nlac train`: runs a recipe. */
+/** `nlac train`: trains a model with a recipe. */
 
 import { accessSync, constants, existsSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -53,10 +53,10 @@ interface Algorithm {
   train(options: {
     model: Learner;
     environment: Environment;
-    config: never; // the recipe's own, which its schema has checked
+    config: never; // the algorithm's config, checked by the recipe's schema
     run: TrainingRun;
   }): Promise<TrainingResult>;
-  /** What the learner is to predict beside tokens. */
+  /** Extra output heads of the learner. */
   heads?: "value" | "q";
 }
 
@@ -71,12 +71,12 @@ const algorithms: Record<Recipe["algorithm"], Algorithm> = {
 export function registerTrain(program: Command): void {
   program
     .command("train")
-    .description("train a model by a recipe")
+    .description("train a model with a recipe")
     .argument("[recipe]", "a recipe's name (quickstart) or file; not needed with --resume")
     .option("--set <field=value>", "change a field of the recipe; may be repeated", collect, [])
-    .option("--run <directory>", "where the run is written (default: runs/<recipe>-<date>)")
+    .option("--run <directory>", "run directory (default: runs/<recipe>-<date>)")
     .option("--resume", "continue the run in --run from its newest checkpoint")
-    .option("--dry-run", "print the resolved recipe, the memory and time it takes, and end")
+    .option("--dry-run", "print the resolved recipe and its memory and time, and exit")
     .option("--json", "print the result as JSON")
     .addHelpText(
       "after",
@@ -87,8 +87,8 @@ Examples:
   nlac train --resume --run runs/longer
 
 Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
-goes on from there, bit for bit. During the warm-up nothing has been saved yet,
-and the run directory is removed again.`,
+continues from there, bit for bit. A run that is stopped during the warm-up has
+no checkpoint, and its directory is removed.`,
     )
     .action(train);
 }
@@ -123,7 +123,7 @@ async function run(
   }
 }
 
-/** What is not there for the recipe is refused before a model is loaded, and warmed up, for nothing. Throws ERR_CONFIG, ERR_IO. */
+/** Checks what the recipe needs before a model is loaded. Throws ERR_CONFIG, ERR_IO. */
 async function requireGiven(
   { config, warmup }: Recipe,
   environment: Environment,
@@ -135,7 +135,7 @@ async function requireGiven(
   if (shows || config.episodesPerIteration > 0) await requireTasks(environment, "train");
   if (config.evaluation.every > 0) await requireTasks(environment, config.evaluation.split);
   if ("imitate" in config && config.imitate !== "successes") requireHindsight(environment);
-  // A run that was begun has its own copy of them.
+  // A resumed run has its own copy of them.
   for (const file of resume || !("recorded" in config) ? [] : config.recorded)
     onDisk(file, () => accessSync(file, constants.R_OK));
 }
@@ -150,10 +150,10 @@ async function trainIn(
   const started = performance.now();
   const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
   const { device } = recipe.learner;
-  // A run that is resumed has recorded what "auto" was.
+  // A resumed run has recorded what "auto" meant.
   const dtype = resolveDtype(recipe.learner);
   recipe.learner.dtype = dtype;
-  // Before anything is read: a model may take minutes to load, and another process may write the next checkpoint.
+  // Lock before loading: it may take minutes, and another process could write the next checkpoint.
   if (flags.resume) lock(path);
   else requireNewRun(path);
   const named = typeof recipe.model === "string" ? recipe.model : "a new model";
@@ -195,21 +195,21 @@ async function trainIn(
         `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
         ...successLine(path),
         "",
-        stopped ? `Continue:  nlac train --resume --run ${path}` : `Read it:   nlac view ${path}`,
+        stopped ? `Continue:  nlac train --resume --run ${path}` : `Inspect:   nlac view ${path}`,
         ...(recipe.environment.name === "recorded"
-          ? [`Serve it:  nlac serve ${path}`]
-          : [`Try it:    nlac play ${path}`, `Measure:   nlac eval ${path}`]),
+          ? [`Serve:     nlac serve ${path}`]
+          : [`Play:      nlac play ${path}`, `Evaluate:  nlac eval ${path}`]),
       ].join("\n"),
     );
   } finally {
     directory?.close();
-    // Stopped or broken during the warm-up: there is nothing to resume, and a second try wants the directory.
+    // Stopped or failed during the warm-up: remove the directory, as there is nothing to resume.
     if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
     await model.dispose();
   }
 }
 
-/** What `config.evaluation` measured at first and at last, if it was asked to. */
+/** First and last result of `config.evaluation`, if there is any. */
 function successLine(path: string): string[] {
   const measured: number[] = [];
   for (const { values } of readRecords<MetricsRow>(join(path, "metrics.jsonl")))
@@ -218,7 +218,7 @@ function successLine(path: string): string[] {
   return [`Success: ${formatFigure(measured[0]!)} at first, ${formatFigure(measured.at(-1)!)} at last.`];
 }
 
-/** The model that a training starts from. */
+/** Opens the model that training starts from. */
 async function openStart(model: Recipe["model"], options: LearnerOptions): Promise<Learner> {
   if (typeof model !== "string") {
     return Learner.create(model.config, { ...options, tokenizer: new Tokenizer(model.tokenizer) });
@@ -226,7 +226,7 @@ async function openStart(model: Recipe["model"], options: LearnerOptions): Promi
   return Learner.load(existsSync(join(model, "run.json")) ? learnerDirectory(model) : model, options);
 }
 
-/** The recipe's warm-up, if it asks for one. It is short: a stop gives it up, and nothing has been saved yet. */
+/** Runs the recipe's warm-up, if any. It is short: nothing is saved if it is stopped. */
 async function warm(
   recipe: Recipe,
   model: Learner,

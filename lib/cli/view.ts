@@ -1,7 +1,4 @@
-/**
- * `nlac view`: reads a run back: its figures, and training samples with every text. Or episodes: those of a run, or those
- * that `nlac eval` recorded.
- */
+/** `nlac view`: shows the figures and training samples of a run, or recorded episodes. */
 
 import { statSync } from "node:fs";
 import { join } from "node:path";
@@ -30,13 +27,13 @@ interface ViewFlags {
 export function registerView(program: Command): void {
   program
     .command("view")
-    .description("read a run: its figures and training samples with all their texts; or recorded episodes")
-    .argument("<run|record>", "a run directory, or a file that nlac eval --record wrote")
+    .description("show a run's figures and complete training samples, or recorded episodes")
+    .argument("<run|record>", "a run directory, or a file written by nlac eval --record")
     .option("--samples <number>", "training samples to print, the newest first", wholeNumber(0), 3)
-    .option("--report <file>", "write a page of the episodes, a run's or the recorded ones (.html)")
+    .option("--report <file>", "write an HTML page of the run's or the recorded episodes (.html)")
     .option(
       "--episodes <number>",
-      "with --report: most episodes on the page, the newest",
+      "with --report: maximum episodes on the page, the newest first",
       wholeNumber(1),
       1000,
     )
@@ -63,19 +60,19 @@ function viewEpisodes(path: string, isRun: boolean, flags: ViewFlags): void {
   const figures = new Map<number, EpisodeFigures>();
   const newest = new Map<number, EpisodeRecord>();
   for (const record of readEpisodeRecords(file)) {
-    // Of one that was played again after a fault, the later counts.
+    // If an episode was played again after an error, the later record counts.
     figures.set(record.id, figuresOf(record));
     newest.delete(record.id);
     newest.set(record.id, record);
     if (newest.size > flags.episodes) newest.delete(newest.keys().next().value!);
   }
-  if (figures.size === 0) throw new NlacError("ERR_EMPTY", `${file} holds no episode.`);
+  if (figures.size === 0) throw new NlacError("ERR_EMPTY", `${file} contains no episodes.`);
   const all = [...figures.values()];
   const ofTasks = grouped(
     all.map(({ id }) => id),
     all.map(({ task }) => task),
   );
-  // The policy of a run changes, so its episodes are no trials of one.
+  // A run's policy changes, so its episodes of a task are not trials of one policy.
   const trials = isRun ? 1 : Math.max(...ofTasks.map(({ length }) => length));
   const measured = {
     title: (isRun && title(readDescription(path))) || path,
@@ -101,7 +98,7 @@ function viewRun(path: string, flags: ViewFlags): void {
   for (const sample of samples) console.log(`\n${sampleText(sample)}`);
 }
 
-/** The last `count` of `records`, the last one first. */
+/** The last `count` of `records`, in reverse order. */
 function newest<T>(records: Iterable<T>, count: number): T[] {
   const kept: T[] = [];
   for (const record of records) {
@@ -111,13 +108,13 @@ function newest<T>(records: Iterable<T>, count: number): T[] {
   return kept.reverse();
 }
 
-/** The recipe's name and model, as far as run.json has them. */
+/** The recipe's name and model, if run.json has them. */
 function title({ recipe }: Record<string, unknown>): string {
   const { name, model } = (recipe ?? {}) as Record<string, unknown>;
   return [name, model].filter((part) => typeof part === "string").join(": ");
 }
 
-/** First and last value of every metric, its mean, and how often it was measured. */
+/** First value, last value, mean and count of every metric. */
 function figures(rows: Iterable<MetricsRow>): string {
   const series = new Map<string, { first: number; last: number; sum: number; count: number }>();
   for (const { values } of rows) {

@@ -1,8 +1,9 @@
-/** Text for terminals: lines that end between words. */
+/** Wraps text for terminals. */
 
 /**
- * `text`, whose own lines stay apart, in lines of at most `columns` characters. What goes on in a further line begins
- * below its line's first word, or `indent` columns from the left. A word that is longer has a line of its own.
+ * Wraps each line of `text` to at most `columns` characters, between words. Continuation lines
+ * are indented like the first word of their line, or by `indent` columns. A longer word stays
+ * whole.
  */
 export function wrap(text: string, columns: number, indent?: number): string {
   return text
@@ -24,12 +25,12 @@ function wrapLine(line: string, columns: number, indent: number): string[] {
   return [...lines, rest];
 }
 
-/** A sentence in several lines, of which each goes on in the next. */
+/** A sentence that spans several lines. */
 const sentence = /^.+(?:(?<=[\p{Ll},])\n(?=\p{Ll}).+)+/gmu;
 
 /**
- * As wide as the terminal is, where stdout is one that says so. A sentence whose own lines are too long for it is cut
- * anew as a whole.
+ * Wraps `text` to the terminal's width; returns it unchanged if stdout has no width. A sentence
+ * with a line that is too long is rewrapped as a whole.
  */
 export function fitted(text: string): string {
   const { columns } = process.stdout;

@@ -1,6 +1,6 @@
 /**
- * The curves of a comparison as SVG: a line is a method's interquartile mean over its seeds, the band around it its
- * interval, a thin line one run. Lines are named where they end. Light and dark as the viewer is.
+ * The curves of a comparison as SVG. Thick lines are interquartile means over a method's seeds,
+ * bands are their intervals, thin lines are single runs. Follows the viewer's light or dark theme.
  */
 
 import { fontFamily, inThemes, letterWidths, svgImage, themes } from "../display/image.ts";
@@ -22,12 +22,12 @@ const labelHeight = 22;
 /** Between a line's name and its value. */
 const valueGap = 7;
 
-/** After Okabe and Ito (2008): told apart by colour-blind eyes, on white and, lightened, on black. */
+/** After Okabe and Ito (2008): distinguishable for colour-blind readers on both backgrounds. */
 const colours = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b8568f", "#c98a00", "#3a9fdb", "#5f5f5f"],
   dark: ["#4da6e0", "#f58a3c", "#2fc79c", "#e39cc6", "#f0bd4a", "#93d0f5", "#bdbdbd"],
 } as const;
-/** Of the lines beyond as many as there are colours. */
+/** For the lines beyond the number of colours. */
 const dashes = "7 4";
 
 function css(methods: number): string {
@@ -135,7 +135,10 @@ function bandPath(
   return `${path([...upper, ...lower])}Z`;
 }
 
-/** Every line's name and last value, at the height of its end as far as the others leave room, and where the longest ends. */
+/**
+ * The name and last value of each line, at the height of its end unless labels would overlap, and
+ * the right edge of the longest label.
+ */
 function labels(
   methods: readonly MethodReport[],
   seeds: number,
@@ -172,7 +175,7 @@ function labels(
   return { shapes, right: labelsAt + 8 + Math.max(0, ...widths) };
 }
 
-/** `heights` moved apart to a label's height, each as little as the order allows, and held within the plot. */
+/** `heights` moved apart by a label's height, in the same order and within the plot. */
 export function spread(heights: readonly number[]): number[] {
   const order = heights.map((_, i) => i).sort((a, b) => heights[a]! - heights[b]!);
   const moved = [...heights];
@@ -189,7 +192,7 @@ export function spread(heights: readonly number[]): number[] {
   return moved;
 }
 
-/** Where a number lies on the axis, from 0 to 1, and which numbers are written below it. */
+/** Maps a number to its position on the axis (0 to 1), and gives the numbers to label. */
 function scaleOf(
   { comparison, runs }: Report,
   axis: Axis,
@@ -199,7 +202,7 @@ function scaleOf(
     return { share: (at) => at / most, marks: ticks(most) };
   }
   const [first, last] = tokenRange(runs, axis) ?? [1, 10];
-  // To the whole powers of ten around them, or 1, 2 and 5 of them.
+  // Round outwards to 1, 2 or 5 times a power of ten.
   const round = (value: number, up: boolean) => {
     const power = 10 ** Math.floor(Math.log10(value));
     const steps = [1, 2, 5, 10].map((factor) => factor * power);

@@ -1,6 +1,6 @@
 /**
- * A comparison as one typed value: methods × seeds on one environment, all measured at the same number of environment
- * steps. `nlac compare` runs it.
+ * The definition of a comparison: methods × seeds on one environment, compared after the same
+ * number of environment steps. `nlac compare` runs it.
  */
 
 import { existsSync, readdirSync } from "node:fs";
@@ -10,57 +10,57 @@ import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
 
-/** Fields of a recipe as its file has them: { config: { batchSize: 8 } } changes this one and leaves the others. */
+/** Nested fields of a recipe: { config: { batchSize: 8 } } changes only this field. */
 const changes = z.record(z.string(), z.unknown()).default({});
 
 export const comparisonSchema = z
   .strictObject({
-    /** Names the directory. */
+    /** Also the name of the default directory. */
     name: z.string().min(1),
-    /** One line on what it shows and how long it takes. */
+    /** One line: what it shows, and how long it takes. */
     description: z.string().default(""),
-    /** Steps of the environment that every run may take: where the methods are compared. */
+    /** Environment steps per run, after which the methods are compared. */
     environmentSteps: z.int().min(1),
-    /** Every method is trained once with each, as `config.seed`. */
-    seeds: z.array(z.int().min(0)).min(1).refine(unique, "There is a seed twice."),
+    /** Every method is trained once with each seed, as `config.seed`. */
+    seeds: z.array(z.int().min(0)).min(1).refine(unique, "A seed is listed twice."),
     /**
-     * Other fields of the recipes that are set to the seed, such as "environment.options.seed" for an environment whose
-     * seed makes its world. Default: none.
+     * Other recipe fields that are set to the seed, such as "environment.options.seed" for an
+     * environment that is generated from a seed. Default: none.
      */
     seedFields: z.array(z.string().min(1)).default([]),
-    /** Changes to the recipes of all methods. */
+    /** Changes to all methods' recipes. */
     set: changes,
     methods: z
       .array(
         z.strictObject({
-          /** Names the method's directory, and the method in tables and charts. */
+          /** The method's directory, and its name in tables and charts. */
           name: z.string().regex(/^\w[\w.-]*$/, "It may have letters, digits, dots, dashes and underscores."),
-          /** A recipe's name, or its file, seen from the comparison's. */
+          /** A recipe's name, or its file, relative to the comparison's. */
           recipe: z.string().min(1),
           /**
-           * Changes to its recipe, after those to all. Methods may differ in `environment` by these changes only:
-           * so that a difference between worlds is meant.
+           * Changes to its recipe, applied after those for all methods. Methods may have different
+           * environments only through these changes, so that such a difference is intentional.
            */
           set: changes,
-          /** Steps of the environment for this method, in place of the comparison's. */
+          /** Environment steps of this method, instead of the comparison's. */
           environmentSteps: z.int().min(1).optional(),
         }),
       )
       .min(1)
-      .refine((methods) => unique(methods.map(({ name }) => name)), "There is a method twice."),
-    /** The method that the others are held against. Default: the first one. */
+      .refine((methods) => unique(methods.map(({ name }) => name)), "A method is listed twice."),
+    /** The method that the others are compared with. Default: the first one. */
     reference: z.string().optional(),
     /**
-     * Whether runs of one seed are pairs, because it sets more than their random draws: the world,
-     * say, or the base. Tests then permute within pairs. Default false.
+     * Whether runs with the same seed are pairs, because it sets more than their random draws, such
+     * as the environment or the base model. Tests then permute within pairs. Default false.
      */
     paired: z.boolean().default(false),
-    /** What a reader must know to judge the figures; printed below every table. */
+    /** What readers need to know about the figures; printed below every table. */
     notes: z.array(z.string().min(1)).default([]),
   })
   .refine(
     ({ methods, reference }) => reference === undefined || methods.some(({ name }) => name === reference),
-    { path: ["reference"], message: "It is none of the methods." },
+    { path: ["reference"], message: "It is not one of the methods." },
   )
   .transform((comparison) => ({
     ...comparison,
@@ -102,7 +102,7 @@ export async function loadComparison(nameOrPath: string, set: readonly string[] 
   return { ...comparison, methods };
 }
 
-/** Throws ERR_CONFIG that names `source`, where the comparison is from, and every bad field. */
+/** Throws ERR_CONFIG that names `source` and every bad field. */
 export function parseComparison(input: unknown, source: string): Comparison {
   const parsed = comparisonSchema.safeParse(input);
   if (parsed.success) return parsed.data;
@@ -112,22 +112,22 @@ export function parseComparison(input: unknown, source: string): Comparison {
   );
 }
 
-/** One training of a comparison. */
+/** One run of a comparison. */
 export interface PlannedRun {
   method: string;
   seed: number;
   recipe: string;
-  /** What `nlac train --set` is given. */
+  /** Values for `nlac train --set`. */
   changes: readonly string[];
   /** The recipe with these changes. */
   resolved: Recipe;
 }
 
 /**
- * Every run of a comparison, a seed of every method before the next seed: what is there when a comparison is stopped can
- * then be compared. All recipes are read first, so that none is found bad after hours of training.
+ * Every run of a comparison. All methods of a seed come before the next seed, so that a partial
+ * comparison is useful. All recipes are loaded first, so that errors show up before training.
  *
- * @throws NlacError ERR_CONFIG for a bad recipe or change, and for methods whose environments differ
+ * @throws NlacError ERR_CONFIG for a bad recipe or change, and if environments differ
  */
 export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
   const runs: PlannedRun[] = [];
@@ -136,7 +136,7 @@ export async function planRuns(comparison: Comparison): Promise<PlannedRun[]> {
       const seeded = ["config.seed", ...comparison.seedFields].map((field) => `${field}=${seed}`);
       const changes = [...fieldsOf(comparison.set), ...fieldsOf(set), ...seeded];
       let resolved = await loadRecipe(recipe, changes);
-      // An algorithm that cannot end at a number of steps ends by its iterations, and the report says where.
+      // Some algorithms cannot end at a number of steps. The report shows where they ended.
       if (Object.hasOwn(resolved.config, "environmentSteps")) {
         changes.push(`config.environmentSteps=${stepsOf(comparison, method)}`);
         resolved = await loadRecipe(recipe, changes);
@@ -169,7 +169,7 @@ export function mostStepsOf(comparison: Comparison): number {
   return Math.max(...comparison.methods.map(({ name }) => stepsOf(comparison, name)));
 }
 
-/** { config: { batchSize: 8 } } as ["config.batchSize=8"]. */
+/** Flattens { config: { batchSize: 8 } } to ["config.batchSize=8"]. */
 function fieldsOf(changes: Record<string, unknown>, prefix = ""): string[] {
   return Object.entries(changes).flatMap(([key, value]) =>
     typeof value === "object" && value !== null && !Array.isArray(value)

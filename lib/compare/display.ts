@@ -1,6 +1,6 @@
 /**
- * How a comparison says where its runs stand: a line each at a terminal, renewed in place; where output is piped, a line
- * when a run begins or ends, and now and then for those that are under way. Written to stderr.
+ * Shows the progress of a comparison on stderr. At a terminal: a line per run, updated in place.
+ * In a pipe: a line when a run starts or ends, and regular lines for the running ones.
  */
 
 import { statSync } from "node:fs";
@@ -12,16 +12,16 @@ import { readFigures, smoothed } from "./run-figures.ts";
 import type { ComparedRun } from "./schedule.ts";
 import { formatCount, formatShare, nameOf } from "./table.ts";
 
-/** Seconds between two looks at the runs. */
+/** Seconds between updates. */
 const plainInterval = 60;
 const drawInterval = 2;
 const barWidth = 16;
 
 interface Standing {
-  /** Length of the metrics when they were read last. */
+  /** Size of the metrics file when it was last read. */
   bytes: number;
   steps: number;
-  /** As the run's process began: what tells how fast it goes. */
+  /** Steps when the run's process started, to compute its speed. */
   stepsBefore: number | undefined;
   success: number | null;
 }
@@ -34,7 +34,7 @@ export class RunsDisplay {
   readonly #clock: NodeJS.Timeout;
   readonly #lines: LiveLines;
 
-  /** @param stepsOf environment steps of a method's runs */
+  /** @param stepsOf returns the environment steps of a method's runs */
   constructor(
     runs: readonly ComparedRun[],
     stepsOf: (method: string) => number,
@@ -48,7 +48,7 @@ export class RunsDisplay {
     this.#clock = setInterval(() => this.#look(), interval * 1000).unref();
   }
 
-  /** A run has begun or ended. */
+  /** Call when a run has started or ended. */
   changed(run: ComparedRun): void {
     const standing = this.#read(run);
     if (run.state === "running") standing.stepsBefore = standing.steps;
@@ -56,13 +56,13 @@ export class RunsDisplay {
     else this.#stream.write(`${this.#line(run)}\n`);
   }
 
-  /** Prints `text` on lines of its own, above the runs'. */
+  /** Prints `text` above the lines of the runs. */
   note(text: string): void {
     this.#lines.note(text);
     if (this.#stream.isTTY) this.#draw();
   }
 
-  /** Leaves the last state standing. */
+  /** Stops updating, and leaves the last state on the screen. */
   end(): void {
     clearInterval(this.#clock);
     this.#lines.end();
@@ -76,7 +76,7 @@ export class RunsDisplay {
 
   #draw(): void {
     const begun = this.#runs.filter(({ state }) => state !== "waiting");
-    // What does not fit on the screen could not be renewed: the runs that ended first go.
+    // Lines that do not fit on the screen could not be updated: omit the runs that ended first.
     const room = Math.max(1, (this.#stream.rows ?? 24) - 2);
     const shown = begun
       .toSorted((a, b) => Number(a.state === "running") - Number(b.state === "running"))
@@ -113,7 +113,7 @@ export class RunsDisplay {
     return [`${formatSeconds(gone)} gone`, ...(progressed > 0 ? [`${formatSeconds(left)} left`] : [])];
   }
 
-  /** What the run's metrics say, read again where they have grown. */
+  /** The run's progress; reads its metrics if they have grown. */
   #read(run: ComparedRun): Standing {
     const standing = this.#standings.get(run) ?? {
       bytes: -1,

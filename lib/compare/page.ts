@@ -1,4 +1,4 @@
-/** A report as one self-contained HTML page: nothing is loaded, and nothing in it runs. */
+/** A report as one self-contained HTML page without scripts. */
 
 import { htmlPage, pageStyles } from "../display/html.ts";
 import { escaped } from "../display/svg.ts";
@@ -8,7 +8,7 @@ import { axes } from "./run-figures.ts";
 import { explanations, methodTable, notes, provenance, runTable, type Table } from "./table.ts";
 
 const css = [
-  // The page has the name already, and a margin of its own: the drawing's is a thirtieth of its width, however wide it is.
+  // The page has its own heading and margin: hide the drawing's title and crop its margin (1/30).
   "svg.curves { display: block; width: calc(100% * 30 / 29); min-width: 44rem; height: auto; margin: -1.5rem 0 -1rem; transform: translateX(calc(-100% / 30)) }",
   ".curves .title { display: none }",
   "ul { padding-left: 1.2rem; font-size: 0.875rem }",

@@ -1,4 +1,4 @@
-/** What a comparison came to: every method's figures at the same number of environment steps, and every run's. */
+/** The results of a comparison: figures of every method after the same steps, and of every run. */
 
 import { describeSource, type Source } from "../bench/machine.ts";
 import { interquartileMean, median, probabilityOfImprovement } from "../statistics/few-runs.ts";
@@ -18,41 +18,41 @@ import {
 } from "./run-figures.ts";
 import type { ComparedRun, RunState } from "./schedule.ts";
 
-/** What stands for success: the same for all methods. */
+/** How success is measured; the same for all methods. */
 export type Measure = "evaluated" | "collected";
 
 export interface RunReport {
   method: string;
   seed: number;
   state: RunState;
-  /** Why it broke off. */
+  /** Why it failed. */
   reason: string | null;
-  /** Of the environment, so far; more than the comparison's where the last round of episodes went beyond. */
+  /** Steps so far. More than the comparison's if the last collection exceeded the limit. */
   environmentSteps: number;
-  /** At the comparison's number of steps, or where it ended before; null while that is not known. */
+  /** Success after the comparison's steps, or at an earlier end; null while not known. */
   success: number | null;
   updates: number;
   gradientTokens: number;
   generatedTokens: number;
-  /** Of its processes, with loading and warm-up; null until one has ended. */
+  /** Total time of its processes, with loading and warm-up; null until one has ended. */
   seconds: number | null;
-  /** Peak of resident memory, bytes; null where it is not known. */
+  /** Peak resident memory, bytes; null if unknown. */
   peakBytes: number | null;
-  /** What trained it; null where it does not say. */
+  /** The build that trained it; null if not recorded. */
   build: string | null;
-  /** Whether that is another build than the report's: the run is shown, and does not count. */
+  /** Whether that build differs from the report's: the run is then shown but does not count. */
   otherBuild: boolean;
   curve: Point[];
 }
 
-/** A method's success at a place of an axis. */
+/** A method's success at a position of an axis. */
 export interface CurvePoint extends Interval {
   at: number;
 }
 
-/** How a method differs from the reference. */
+/** The difference between a method and the reference. */
 export interface Difference {
-  /** Of the means of success, its own less the reference's, with its bootstrap interval. */
+  /** Mean success minus the reference's, with its bootstrap interval. */
   means: Interval;
   test: PermutationTest;
 }
@@ -60,15 +60,15 @@ export interface Difference {
 export interface MethodReport {
   name: string;
   recipe: string;
-  /** Runs that count, of as many as there are seeds. */
+  /** Runs that count; at most the number of seeds. */
   counted: number;
-  /** Interquartile mean of the counted runs' success; null where none counts, like all that follows. */
+  /** Interquartile mean of the counted runs' success. Here and below: null without such runs. */
   success: Interval | null;
   mean: number | null;
   median: number | null;
-  /** The probability that a run of it ends above one of the reference; null for the reference itself. */
+  /** Probability that a run of it ends above one of the reference; null for the reference. */
   improvement: Interval | null;
-  /** Null for the reference itself, and where either has fewer than two runs that count. */
+  /** Null for the reference, and if either has fewer than two runs that count. */
   difference: Difference | null;
   /** Means of the counted runs. */
   updates: number | null;
@@ -76,7 +76,7 @@ export interface MethodReport {
   generatedTokens: number | null;
   seconds: number | null;
   peakBytes: number | null;
-  /** Of the runs that count; while none does, of those that have begun, as far as all of them have come. */
+  /** Of the runs that count. If there are none yet: of started runs, as far as all of them are. */
   curves: Record<Axis, CurvePoint[]>;
   curveRuns: number;
 }
@@ -86,19 +86,19 @@ export interface Report {
   date: string;
   source: Source;
   measure: Measure;
-  /** What trained the runs that count; null where they do not say. */
+  /** The build of the runs that count; null if not recorded. */
   build: string | null;
   methods: MethodReport[];
   runs: RunReport[];
 }
 
-/** Places on an axis at which curves are drawn, beside its beginning. */
+/** Intervals at whose ends curves are drawn. */
 const gridPoints = 40;
 const tokenGridPoints = 160;
-/** Episodes that were collected are averaged over this share of the comparison's steps. */
+/** Success in collected episodes is averaged over this share of the comparison's steps. */
 export const smoothing = 0.1;
 
-/** Reads every run and takes the figures of every method. Throws ERR_RUN for damaged records, ERR_IO. */
+/** Reads every run and computes the figures. Throws ERR_RUN for damaged records, ERR_IO. */
 export function makeReport(comparison: Comparison, runs: readonly ComparedRun[]): Report {
   const figures = runs.map(({ path, method }) => readFigures(path, stepsOf(comparison, method)));
   const begun = figures.filter(({ environmentSteps }) => environmentSteps > 0);
@@ -133,8 +133,8 @@ function isBegun({ environmentSteps, curve }: RunReport): boolean {
 }
 
 /**
- * Runs of different builds are not one sample: those of the build with most runs count, the first
- * in order where two have as many.
+ * Runs of different builds are not one sample: only those of the most frequent build count (the
+ * first one in case of a tie).
  */
 function mostFrequentBuild(runs: readonly RunReport[]): string | null {
   const counts = new Map<string | null, number>();
@@ -145,12 +145,12 @@ function mostFrequentBuild(runs: readonly RunReport[]): string | null {
   return [...counts].find(([, count]) => count === most)?.[0] ?? null;
 }
 
-/** A run that has ended, by itself or by a fault: what it came to is all that it will come to. */
+/** Whether a run has ended with all its results, by completion or by an error. */
 export function isOver(state: RunState): boolean {
   return state === "finished" || state === "failed";
 }
 
-/** A run that has ended before the steps that it was given: its last success counts where it came no further. */
+/** Whether a run ended before its number of steps: its last success then counts. */
 export function endedShort({ state, method, environmentSteps }: RunReport, comparison: Comparison): boolean {
   return isOver(state) && environmentSteps < stepsOf(comparison, method);
 }
@@ -222,7 +222,7 @@ function reportMethod(
   };
 }
 
-/** Pairs are of the seeds that both have. */
+/** The difference to the reference. Pairs are the seeds that both have. */
 function differenceOf(
   runs: readonly RunReport[],
   reference: readonly RunReport[],
@@ -242,9 +242,9 @@ function differenceOf(
 }
 
 /**
- * A draw takes runs whole, so that its curve is of the same runs from its beginning to its end.
- * Over steps a run that ended short keeps its last value; over tokens nothing is drawn beyond the
- * first run's end, because nobody knows what more would have brought.
+ * The bootstrap resamples whole runs, so that each curve is of the same runs at every point. Over
+ * steps, a run that ended early keeps its last value. Over tokens, the curve ends where the first
+ * run ends, because results with more tokens are unknown.
  */
 function methodCurve(runs: readonly RunReport[], grid: readonly number[], axis: Axis): CurvePoint[] {
   const curves = runs.map(({ curve, state }) =>
@@ -261,8 +261,8 @@ function byAxis<T>(of: (axis: Axis) => T): Record<Axis, T> {
 }
 
 /**
- * The places at which curves are drawn: even ones over steps; over tokens, of which methods take
- * very different numbers, even ratios.
+ * The positions at which curves are drawn: evenly spaced over steps, and logarithmically over
+ * tokens, because methods use very different numbers of them.
  */
 function gridsOf(comparison: Comparison, runs: readonly RunReport[]): Record<Axis, number[]> {
   return byAxis((axis) => {
@@ -284,8 +284,8 @@ function gridsOf(comparison: Comparison, runs: readonly RunReport[]): Record<Axi
 }
 
 /**
- * The least and the largest number of tokens at which a success was measured; undefined where
- * nothing was written.
+ * The smallest and largest number of tokens at which success was measured; undefined if no tokens
+ * were counted.
  */
 export function tokenRange(
   runs: readonly RunReport[],
@@ -295,7 +295,7 @@ export function tokenRange(
   return tokens.length === 0 ? undefined : [Math.min(...tokens), Math.max(...tokens)];
 }
 
-/** JSON has no NaN. */
+/** Replaces NaN, which JSON does not have, with null. */
 function known(value: number): number | null {
   return Number.isNaN(value) ? null : value;
 }

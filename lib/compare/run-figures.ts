@@ -1,7 +1,4 @@
-/**
- * What a comparison reads of a run: its curve over environment steps and tokens, what it cost, and
- * what trained it.
- */
+/** Reads a run for a comparison: its curve over steps and tokens, its costs, and its build. */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -12,37 +9,31 @@ import { type MetricsRow, readDescription } from "../run/directory.ts";
 import { mean } from "../statistics/mean.ts";
 
 /**
- * What a curve may be drawn against: environment steps, tokens that the model wrote, tokens of a
- * loss with a gradient.
+ * The x axes of curves: environment steps, generated tokens, and tokens of a loss with a gradient.
  */
 export const axes = ["steps", "generatedTokens", "gradientTokens"] as const;
 export type Axis = (typeof axes)[number];
 
-/** A success, and what the training had taken until it was measured. */
+/** A success, and the steps and tokens used before it was measured. */
 export interface Point extends Record<Axis, number> {
   value: number;
 }
 
 export interface RunFigures {
-  /** Success as evaluated while training went on. */
+  /** Success in evaluations during training. */
   evaluated: Point[];
-  /** Success of the episodes that were collected to train on, up to these steps. */
+  /** Success of the episodes collected for training. */
   collected: Point[];
   environmentSteps: number;
-  /** Of the part of the run that is compared, like all that follows. */
+  /** Here and below: of the part of the run that is compared. */
   updates: number;
   /** Tokens whose loss had a gradient. */
   gradientTokens: number;
-  /**
-   * Tokens that the model wrote to learn, its actions included; not those of evaluations and
-   * diagnoses.
-   */
+  /** Tokens generated for training, including actions; without evaluations and diagnostics. */
   generatedTokens: number;
 }
 
-/**
- * What counts tokens of a gradient where a row has no `tokens/gradient`: in runs of older versions.
- */
+/** Metrics that add up to the gradient tokens if a run of an older version has no total. */
 const gradientMetrics = [
   "tokens/l1",
   "tokens/l2",
@@ -52,7 +43,7 @@ const gradientMetrics = [
   "tokens/actions",
 ];
 
-/** The metrics of the run in `path`, up to the first row of a later iteration than reached `budget` steps. */
+/** The metrics of the run in `path`, up to the end of the iteration that reached `budget` steps. */
 export function readFigures(path: string, budget: number): RunFigures {
   const figures: RunFigures = {
     evaluated: [],
@@ -69,7 +60,7 @@ export function readFigures(path: string, budget: number): RunFigures {
     const steps = values.environment_steps ?? figures.environmentSteps;
     if (figures.environmentSteps >= budget && steps > figures.environmentSteps) break;
     figures.generatedTokens += value("tokens/generated");
-    // Older runs have the mean length alone: a turn is a step of the environment.
+    // Runs of older versions have only the mean length; one turn is one environment step.
     figures.generatedTokens +=
       values["rollout/tokens"] ??
       Math.round(value("rollout/action_tokens") * (steps - figures.environmentSteps));
@@ -87,7 +78,7 @@ export function readFigures(path: string, budget: number): RunFigures {
   return figures;
 }
 
-/** Each point as the mean of itself and those less than `window` steps before it. */
+/** Each point as the mean of all points less than `window` steps before it, itself included. */
 export function smoothed(points: readonly Point[], window: number): Point[] {
   return points.map((last) => {
     const near = points.filter(({ steps }) => steps <= last.steps && steps > last.steps - window);
@@ -96,8 +87,8 @@ export function smoothed(points: readonly Point[], window: number): Point[] {
 }
 
 /**
- * The value at `place` of `axis`, on a straight line between two points. NaN before the first
- * point, and after the last one unless the run is over: its last value is then what it came to.
+ * The value at `place` of `axis`, linearly interpolated. NaN before the first point. After the
+ * last one: its value if the run is `over`, else NaN.
  */
 export function valueAt(
   points: readonly (Partial<Point> & Pick<Point, "value">)[],
@@ -119,8 +110,8 @@ const recordedBuilds = z.array(
 );
 
 /**
- * The build that trained the run in `path`, or the builds in their order; null where the run does
- * not say. Throws ERR_RUN.
+ * The build, or the builds in order, that trained the run in `path`; null if not recorded. Throws
+ * ERR_RUN.
  */
 export function readBuild(path: string): string | null {
   if (!existsSync(join(path, "run.json"))) return null;

@@ -1,6 +1,7 @@
 /**
- * Trains the runs of a comparison, each by `nlac train` in a process of its own. Beside a run's directory lie NAME.log,
- * what its processes said, and NAME.json, how they ended: that is how a comparison goes on where it was stopped.
+ * Trains the runs of a comparison, each with `nlac train` in its own process. Next to a run's
+ * directory, NAME.log has the output of its processes, and NAME.json says how they ended, so that
+ * a stopped comparison can be resumed.
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -16,22 +17,22 @@ import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { lock, readDescription, withoutKeys } from "../run/directory.ts";
 import type { PlannedRun } from "./comparison.ts";
 
-/** How the last process of a run ended, and what all of its processes took. */
+/** How the last process of a run ended, and the totals of all its processes. */
 const outcomeSchema = z.strictObject({
-  /** Its training was finished, stopped to go on later, or broke off. */
+  /** "stopped": it can be resumed. */
   state: z.enum(["finished", "stopped", "failed"]),
-  /** Why it broke off. */
+  /** Why it failed. */
   reason: z.string().nullable(),
-  /** With loading and warm-up. */
+  /** Includes loading and warm-up. */
   seconds: z.number(),
-  /** Peak of resident memory; null where the system does not tell. */
+  /** Peak resident memory; null if unknown. */
   peakBytes: z.number().nullable(),
 });
 
 export type Outcome = z.infer<typeof outcomeSchema>;
 export type RunState = Outcome["state"] | "waiting" | "running";
 
-/** A run and where it stands. */
+/** A run and its state. */
 export interface ComparedRun {
   method: string;
   seed: number;
@@ -40,14 +41,14 @@ export interface ComparedRun {
   state: RunState;
   /** Undefined until a process of it has ended. */
   outcome?: Outcome;
-  /** Of the process that trains it now: `performance.now()` at its start. */
+  /** `performance.now()` at the start of the current process. */
   started?: number;
 }
 
-/** A run with all that is needed to train it. */
+/** A run with everything needed to train it. */
 export type TrainableRun = ComparedRun & PlannedRun;
 
-/** The runs as `directory` has them. Throws ERR_RUN when a file that says how one ended is damaged. */
+/** The state of each run in `directory`. Throws ERR_RUN for a damaged outcome file. */
 export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
   runs: readonly Run[],
   directory: string,
@@ -55,39 +56,43 @@ export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
   return runs.map((run) => {
     const path = join(directory, run.method, String(run.seed));
     if (!existsSync(`${path}.json`)) {
-      // A checkpoint without an outcome: the comparison itself was killed.
+      // A checkpoint without an outcome: the comparison was killed.
       return { ...run, path, state: existsSync(join(path, "latest")) ? "stopped" : "waiting" };
     }
     const outcome = readJson(`${path}.json`, outcomeSchema, "ERR_RUN");
-    // What was deleted is to be trained anew.
+    // The run directory was deleted: train it again.
     if (outcome.state === "finished" && !existsSync(path)) return { ...run, path, state: "waiting" };
     return { ...run, path, outcome, state: outcome.state };
   });
 }
 
-/** What was trained before goes on, and is compared, only under the recipe that it began with. Throws ERR_RUN. */
+/**
+ * Checks that a run was started with the recipe that the comparison has now. Descriptions may
+ * differ. Throws ERR_RUN.
+ */
 export function requireSameRecipe({ path, resolved }: TrainableRun): void {
   if (!existsSync(join(path, "run.json"))) return;
   const recorded = parseRecipe(readDescription(path).recipe, path);
-  if (isDeepStrictEqual(recorded, asRecorded(resolved, path))) return;
+  const planned = asRecorded(resolved, path);
+  if (isDeepStrictEqual({ ...recorded, description: "" }, { ...planned, description: "" })) return;
   throw new NlacError(
     "ERR_RUN",
-    `${path} was trained by another recipe than the comparison has now: choose another --out, or delete it.`,
+    `${path} was trained with a different recipe than the comparison has now: choose another --out, or delete it.`,
   );
 }
 
-/** A recipe as it comes back from a run directory, where a key of a service is never written. */
+/** A recipe as it is read back from a run directory, where API keys are not stored. */
 function asRecorded(recipe: Recipe, path: string): Recipe {
   return parseRecipe(JSON.parse(JSON.stringify(recipe, withoutKeys)), path);
 }
 
 export interface ScheduleOptions {
-  /** Processes at once, and the threads that they share. */
+  /** Number of concurrent processes, and the threads that they share. */
   jobs: number;
   threads: number;
-  /** A program that takes nlac's command line. Default: this very one. */
+  /** The nlac program and its first arguments. Default: this one. */
   program?: readonly string[];
-  /** Called when a run has begun or ended. */
+  /** Called when a run has started or ended. */
   onChange?(run: ComparedRun): void;
 }
 
@@ -100,7 +105,7 @@ export class Schedule {
     this.#options = options;
   }
 
-  /** Trains what is not finished. A run that fails says so, and the others go on. Throws ERR_IO. */
+  /** Trains the runs that are not finished. Continues after a failed run. Throws ERR_IO. */
   async train(runs: readonly TrainableRun[]): Promise<void> {
     const waiting = runs.filter(({ state }) => state !== "finished");
     const worker = async () => {
@@ -118,7 +123,7 @@ export class Schedule {
     }
   }
 
-  /** Tells the processes to stop at their next safe point; when told again, they quit at once. */
+  /** Stops the processes at their next safe point; a second call stops them at once. */
   stop(): void {
     this.#stopping = true;
     for (const child of this.#children) child.kill("SIGTERM");
@@ -162,7 +167,7 @@ export class Schedule {
       {
         env: { ...process.env, NLAC_THREADS: threads, OMP_NUM_THREADS: threads, MKL_NUM_THREADS: threads },
         stdio: ["ignore", "pipe", descriptor],
-        detached: true, // Ctrl-C is for the comparison, which tells its processes once
+        detached: true, // the comparison handles Ctrl-C and stops its processes
       },
     );
     closeSync(descriptor);
@@ -193,14 +198,14 @@ export class Schedule {
   }
 }
 
-/** Removes what a run left that never came to a checkpoint, unless a process is still at it. Throws ERR_RUN, ERR_IO. */
+/** Removes a run without a checkpoint, unless a process uses it. Throws ERR_RUN, ERR_IO. */
 function clear(path: string): void {
   if (!existsSync(path)) return;
   lock(path);
   onDisk(path, () => rmSync(path, { recursive: true }));
 }
 
-/** Whether a training's result, the last line it wrote, says that it is to be gone on with; undefined without one. */
+/** Whether the result of a training says that it was stopped; undefined if there is no result. */
 function saysStopped(output: string): boolean | undefined {
   try {
     const { stopped } = JSON.parse(output.trim().split("\n").at(-1)!) as { stopped?: unknown };
@@ -210,7 +215,7 @@ function saysStopped(output: string): boolean | undefined {
   }
 }
 
-/** The error that nlac wrote to `log` after its first `from` bytes, without the program's name. */
+/** The last error that nlac wrote to `log` after byte `from`, without the program's name. */
 function fault(log: string, from: number): string | undefined {
   const text = onDisk(log, () => readFileSync(log))
     .subarray(from)
@@ -219,7 +224,7 @@ function fault(log: string, from: number): string | undefined {
   return line?.slice("nlac: ".length);
 }
 
-/** The most memory that a process has had at once, bytes; null where /proc is not there, or the process is gone. */
+/** Peak resident memory of a process, bytes; null without /proc or if the process has ended. */
 function peakMemory(pid: number | undefined): number | null {
   try {
     const found = /^VmHWM:\s*(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"));
@@ -229,7 +234,7 @@ function peakMemory(pid: number | undefined): number | null {
   }
 }
 
-/** JavaScript in the package, TypeScript through jiti in a checkout's tests. */
+/** The command of this program: compiled, or from TypeScript through jiti in tests. */
 function thisProgram(): string[] {
   const compiled = import.meta.url.endsWith(".js");
   const file = fileURLToPath(new URL(compiled ? "../cli/main.js" : "../cli/main.ts", import.meta.url));

@@ -1,4 +1,4 @@
-/** A report as rows of text: for the terminal, for Markdown, and for what draws tables. */
+/** Tables of a report, and their rendering as plain text and Markdown. */
 
 import { formatSeconds } from "../display/progress.ts";
 import { formatBytes } from "../display/reporter.ts";
@@ -10,20 +10,20 @@ import type { Axis } from "./run-figures.ts";
 
 export interface Table {
   headings: string[];
-  /** Cells of each row; the first names it. */
+  /** Cells of each row; the first is its label. */
   rows: string[][];
 }
 
 const none = "–";
 
-/** What is written below a curve's axis. */
+/** Labels of the axes. */
 export const axisNames: Readonly<Record<Axis, string>> = {
   steps: "environment steps",
-  generatedTokens: "written tokens",
+  generatedTokens: "generated tokens",
   gradientTokens: "gradient tokens",
 };
 
-/** The methods' figures at the comparison's number of steps. */
+/** The methods' figures after the comparison's steps. */
 export function methodTable({ comparison, methods }: Report): Table {
   const budgets = new Set(methods.map(({ name }) => stepsOf(comparison, name)));
   const columns: [heading: string, cell: (method: MethodReport) => string][] = [
@@ -50,7 +50,7 @@ export function methodTable({ comparison, methods }: Report): Table {
     [`P(> ${comparison.reference})`, ({ improvement, counted }) => formatInterval(improvement, counted)],
     ["updates", ({ updates }) => formatCount(updates)],
     ["gradient tokens", ({ gradientTokens }) => formatCount(gradientTokens)],
-    ["written tokens", ({ generatedTokens }) => formatCount(generatedTokens)],
+    ["generated tokens", ({ generatedTokens }) => formatCount(generatedTokens)],
     ["time", ({ seconds }) => (seconds === null ? none : formatSeconds(seconds))],
     ["memory", ({ peakBytes }) => (peakBytes === null ? none : formatBytes(peakBytes))],
   ];
@@ -60,7 +60,7 @@ export function methodTable({ comparison, methods }: Report): Table {
   };
 }
 
-/** Every run: where it stands, and what it came to. */
+/** Every run: its state and its results. */
 export function runTable({ comparison, runs }: Report): Table {
   return {
     headings: ["method", "seed", "state", "steps", "success", "updates", "time"],
@@ -84,7 +84,7 @@ export function runTable({ comparison, runs }: Report): Table {
   };
 }
 
-/** How the figures are to be read. */
+/** How to read the figures. */
 export function explanations({ comparison, measure, methods }: Report): string[] {
   const budgets = new Set(methods.map(({ name }) => stepsOf(comparison, name)));
   const at =
@@ -126,28 +126,28 @@ export function notes({ comparison, runs, build }: Report): string[] {
     ...(others.length === 0
       ? []
       : [
-          `Runs of different builds are not pooled. Counted are those by ${build ?? unknownBuild}. Not counted: ` +
+          `Runs of different builds are not pooled. Counted: runs by ${build ?? unknownBuild}. Not counted: ` +
             `${others.map((run) => `${nameOf(run)} (${run.build ?? unknownBuild})`).join(", ")}.`,
         ]),
     ...failed.map(
       (run) =>
         `${nameOf(run)} failed after ${steps(run)}: ${sentence(run.reason ?? "no reason was given")} ` +
         (run.success === null
-          ? "It never came to a measurement, and does not count."
+          ? "It was never measured, and does not count."
           : "Its last success counts from there on."),
     ),
     ...short.map((run) => `${nameOf(run)} ended after ${steps(run)}: its last success counts from there on.`),
     ...(open.length === 0
       ? []
       : [
-          `Not over, and therefore not counted: ${open.map((run) => `${nameOf(run)} (${run.state})`).join(", ")}.`,
+          `Not finished, and therefore not counted: ${open.map((run) => `${nameOf(run)} (${run.state})`).join(", ")}.`,
         ]),
   ];
 }
 
-const unknownBuild = "a build that is not recorded";
+const unknownBuild = "an unrecorded build";
 
-/** What trained the runs, and what made the report of them. */
+/** The builds that trained the runs and made the report. */
 export function provenance({ runs, build, source, date }: Report): string {
   const trained = runs.some(({ curve }) => curve.length > 0) ? `Runs by ${build ?? unknownBuild}. ` : "";
   const commit = source.commit === null ? "" : ` at ${source.commit}`;
@@ -162,7 +162,7 @@ export function nameOf({ method, seed }: { method: string; seed: number }): stri
   return `${method}, seed ${seed}`;
 }
 
-/** Columns side by side: the first to the left, the others to the right. */
+/** Aligned columns: the first to the left, the others to the right. */
 export function renderText({ headings, rows }: Table): string {
   const lines = [headings, ...rows];
   const widths = headings.map((_, i) => Math.max(...lines.map((cells) => cells[i]!.length)));
@@ -217,7 +217,7 @@ function formatDifference({ estimate, low, high }: Interval): string {
   return `${formatSigned(estimate)} [${formatSigned(low)}, ${formatSigned(high)}]`;
 }
 
-/** 0.0079 → "0.008", 0.25397 → "0.25"; with its standard error where it was drawn. */
+/** 0.0079 → "0.008", 0.25397 → "0.25"; with its standard error if permutations were sampled. */
 function formatP({ p, exact, standardError }: PermutationTest): string {
   return exact ? formatSmall(p) : `${formatSmall(p)} ± ${formatSmall(standardError)}`;
 }
@@ -226,7 +226,7 @@ function formatSmall(p: number): string {
   return p >= 0.1 ? p.toFixed(2) : String(Number(p.toPrecision(1)));
 }
 
-/** One run tells nothing of how far another would be from it. */
+/** Without the interval for a single run, which has no spread. */
 function formatInterval(interval: Interval | null, runs: number): string {
   if (interval === null) return none;
   if (runs < 2) return formatShare(interval.estimate);

@@ -1,4 +1,4 @@
-/** What a comparison leaves in its directory beside the runs. */
+/** Writes the report files of a comparison. */
 
 import { join } from "node:path";
 import { writeAtomically } from "../files/write-atomically.ts";
@@ -9,8 +9,8 @@ import type { Axis } from "./run-figures.ts";
 import { renderMarkdown } from "./table.ts";
 
 /**
- * Every number, and what reads them for a person; `axis` is that of curves.svg, and the page has
- * all three. Cheap enough for each time that a run ends. Throws ERR_IO.
+ * Writes all figures as JSON, the tables, the page and curves.svg, whose x axis is `axis` (the
+ * page has all three). Fast enough to call whenever a run ends. Throws ERR_IO.
  */
 export function writeReport(report: Report, directory: string, axis: Axis = "steps"): void {
   const curves = renderCurves(report, axis);

@@ -1,4 +1,4 @@
-/** What nlac's pages share: one file each, of one look, that loads nothing. */
+/** The frame and styles of nlac's pages, each a self-contained file. */
 
 import { fontFamily, inThemes, themes } from "./image.ts";
 import { escaped } from "./svg.ts";
@@ -19,15 +19,15 @@ const sharedCss = [
   }),
 ].join("\n");
 
-/** All styles of a page whose own are `css`. */
+/** The shared styles and a page's own `css`. */
 export function pageStyles(css: string): string {
   return `\n${sharedCss}\n${css}\n`;
 }
 
 /**
- * @param page.styles as `pageStyles` makes them
- * @param page.head further lines of the head
- * @param page.body its lines, already markup
+ * @param page.styles from `pageStyles`
+ * @param page.head additional lines of the head
+ * @param page.body lines of markup
  */
 export function htmlPage(page: {
   title: string;

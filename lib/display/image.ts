@@ -1,15 +1,15 @@
-/** What nlac's charts share: fonts, colours, and the frame of an image. */
+/** Fonts, colours and the frame of nlac's charts. */
 
 import { escaped } from "./svg.ts";
 
-/** The last ones are what Linux machines have. */
+/** The last entries are fonts on Linux. */
 export const fontFamily =
   "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, DejaVu Sans, Liberation Sans, Noto Sans, sans-serif";
 
-/** Pixels a letter is taken to be wide, whatever the font: none is measured here. */
+/** Assumed width of a letter in pixels: text is not measured. */
 export const letterWidths = { name: 8.6, text: 7.6, small: 6.7 } as const;
 
-/** Text and ground, light and dark. */
+/** Colours of text and background, light and dark. */
 export const themes = {
   light: { ink: "#1f2328", faint: "#59636e", rule: "#d8dee4", ground: "#ffffff" },
   dark: { ink: "#e6edf3", faint: "#9198a1", rule: "#30363d", ground: "#0d1117" },
@@ -17,12 +17,12 @@ export const themes = {
 
 export type Theme = keyof typeof themes;
 
-/** The styles of `rules` for the light theme, and for the dark one where the viewer prefers it. */
+/** The CSS of `rules` for the light theme, and for the dark one if the viewer prefers it. */
 export function inThemes(rules: (theme: Theme) => string): string {
   return `${rules("light")}\n@media (prefers-color-scheme: dark) {\n${rules("dark")}\n}`;
 }
 
-/** An image that stands for itself, on a ground of its own. Its styles reach what is below `kind` only. */
+/** A complete image with a background. Its styles apply only below the class `kind`. */
 export function svgImage(
   { kind, title, width, height }: { kind: string; title: string; width: number; height: number },
   css: string,

@@ -1,4 +1,4 @@
-/** Lines at a terminal that are renewed in place, and the bar that progress is shown by. */
+/** Terminal lines that are updated in place, and a progress bar. */
 
 export interface ProgressStream {
   isTTY?: boolean;
@@ -7,7 +7,7 @@ export interface ProgressStream {
   write(text: string): unknown;
 }
 
-/** Does nothing but print notes where the stream is no terminal. */
+/** If the stream is not a terminal, only notes are printed. */
 export class LiveLines {
   readonly #stream: ProgressStream;
   #drawn = 0;
@@ -16,12 +16,12 @@ export class LiveLines {
     this.#stream = stream;
   }
 
-  /** Columns of a line; longer ones are cut. */
+  /** Maximum columns; longer lines are cut. */
   get width(): number {
     return Math.max(20, (this.#stream.columns ?? 100) - 1);
   }
 
-  /** Puts `lines` in the place of those that were drawn before. */
+  /** Replaces the lines drawn before with `lines`. */
   draw(lines: readonly string[]): void {
     if (!this.#stream.isTTY) return;
     const { width } = this;
@@ -29,23 +29,23 @@ export class LiveLines {
     this.#drawn = lines.length;
   }
 
-  /** Prints `text` on lines of its own. What was drawn is gone until it is drawn again. */
+  /** Prints `text` above, and removes the drawn lines until they are drawn again. */
   note(text: string): void {
     this.#stream.write(`${this.#erased()}${text}\n`);
   }
 
-  /** Removes what was drawn. */
+  /** Removes the drawn lines. */
   clear(): void {
     if (this.#drawn > 0) this.#stream.write(this.#erased());
   }
 
-  /** Leaves what was drawn standing. */
+  /** Leaves the drawn lines on the screen. */
   end(): void {
     if (this.#drawn > 0) this.#stream.write("\n");
     this.#drawn = 0;
   }
 
-  /** The codes that remove what was drawn. */
+  /** The control codes that remove the drawn lines. */
   #erased(): string {
     const lines = this.#drawn;
     this.#drawn = 0;
@@ -54,7 +54,7 @@ export class LiveLines {
   }
 }
 
-/** `share` of `width` cells, 0 to 1. */
+/** A bar of `width` cells, filled by `share` (0 to 1). */
 export function progressBar(share: number, width: number): string {
   const full = Math.round(Math.min(1, share) * width);
   return "█".repeat(full) + "░".repeat(width - full);

@@ -1,22 +1,21 @@
 /**
- * Progress for a person: one line that renews itself at a terminal, plain lines where output is piped. Written
- * to stderr, so that stdout stays for results.
+ * Progress display on stderr: a line that is updated in place at a terminal, plain lines in a pipe.
  */
 
 import { LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
 
 export interface Progress {
-  /** Begins a phase of `total` steps. */
+  /** Starts a phase of `total` steps. */
   phase(name: string, total: number): void;
-  /** `done` of the phase's steps are over; `tokens` have been read or written since the last call. */
+  /** Call when `done` steps of the phase are done; `tokens` is the number since the last call. */
   advance(done: number, tokens?: number): void;
-  /** Figures worth showing, replacing earlier ones of the same name. */
+  /** Sets figures to show, by name. */
   show(figures: Record<string, number>): void;
-  /** How much of the whole training is over, 0 to 1, for the time that remains. */
+  /** Sets the share of the whole training that is done, 0 to 1, for the remaining time. */
   overall(fraction: number): void;
 }
 
-/** Tells nobody. */
+/** Shows nothing. */
 export const silentProgress: Progress = { phase() {}, advance() {}, show() {}, overall() {} };
 
 const barWidth = 24;
@@ -34,7 +33,7 @@ export function formatSeconds(seconds: number): string {
   return minutes > 0 ? `${minutes}m${String(whole % 60).padStart(2, "0")}s` : `${whole}s`;
 }
 
-/** Three significant digits, without an exponent for what a person reads as a number. */
+/** Three significant digits, with an exponent only for very large or small numbers. */
 export function formatFigure(value: number): string {
   if (!Number.isFinite(value)) return "–";
   if (Number.isInteger(value) && Math.abs(value) < 1e6) return String(value);
@@ -65,7 +64,7 @@ export class TerminalProgress implements Progress {
     this.#lines = new LiveLines(stream);
     this.#now = now;
     this.#started = now();
-    // A step can take many seconds; the clock should not seem to stand still.
+    // A step can take many seconds: update the time in between.
     if (stream.isTTY) this.#clock = setInterval(() => this.#draw(false), 1000).unref();
   }
 
@@ -93,18 +92,18 @@ export class TerminalProgress implements Progress {
   }
 
   overall(fraction: number): void {
-    // A resumed run begins in the middle: only what was done since then says how fast it goes.
+    // A resumed run starts in the middle: only the progress since then counts for its speed.
     this.#fractionAtStart ??= fraction;
     this.#fraction = fraction;
   }
 
-  /** Prints `text` on lines of its own, above the progress line. */
+  /** Prints `text` above the progress line. */
   note(text: string): void {
     this.#lines.note(text);
     this.#draw(false);
   }
 
-  /** Leaves the last state standing. */
+  /** Leaves the last state on the screen. */
   end(): void {
     clearInterval(this.#clock);
     this.#lines.end();

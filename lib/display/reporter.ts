@@ -1,16 +1,16 @@
-/** How long-running work says what it does: lines, and a bar where a person watches. */
+/** Reports of long-running work: lines, and a progress bar at a terminal. */
 
 import { LiveLines, type ProgressStream, progressBar } from "./live-lines.ts";
 
 export interface Reporter {
   line(text: string): void;
-  /** `total` undefined: unknown. Called often; the reporter thins it out. */
+  /** `total` is undefined if unknown. May be called often; updates are throttled. */
   progress(label: string, done: number, total: number | undefined, unit: "bytes" | "steps"): void;
 }
 
 export const silent: Reporter = { line: () => {}, progress: () => {} };
 
-/** Lines to stderr, so that stdout stays for what a program reads; a bar only at a terminal. */
+/** Reports to stderr, because stdout is for results. The bar is shown only at a terminal. */
 export function stderrReporter(stream: ProgressStream = process.stderr): Reporter {
   const lines = new LiveLines(stream);
   let last = 0;
@@ -42,7 +42,7 @@ function progressLine(
   return `${label} ${progressBar(share, width)} ${right}`;
 }
 
-/** Decimal units, as package indexes and disks count: 530604548 → "531 MB". */
+/** Decimal units: 530604548 → "531 MB". */
 export function formatBytes(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;
   for (const [unit, size] of [

@@ -1,11 +1,11 @@
-/** Small parts of SVG. */
+/** Helpers for SVG. */
 
-/** For what stands between tags. */
+/** Escapes text content. */
 export function escaped(content: string): string {
   return content.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
-/** To a tenth of a pixel. */
+/** Rounds to a tenth of a pixel. */
 export function round(pixels: number): number {
   return Math.round(pixels * 10) / 10;
 }

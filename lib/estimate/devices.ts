@@ -1,23 +1,25 @@
-/** What a training could run on: memory, and what its processor can do at best, from the makers' data sheets. */
+/** Memory and peak performance of devices, from their data sheets. */
 
 import { availableParallelism, totalmem } from "node:os";
 
 export interface Device {
   name: string;
   kind: "cpu" | "cuda";
-  /** Bytes. A data sheet's gigabyte is taken for 10^9 bytes; what a card has beyond is left to its driver. */
+  /**
+   * Bytes: a data sheet's gigabyte as 10^9 bytes. The rest of a card's memory is for the driver.
+   */
   memory: number;
-  /** Multiplications and additions a second, without sparsity. */
+  /** Additions and multiplications per second, without sparsity. */
   flops: { bfloat16: number; float32: number };
-  /** Of memory, bytes a second. */
+  /** Memory bandwidth, bytes per second. */
   bandwidth: number;
-  /** The shares of the above that are counted on: of training and reading prompts, and of writing. */
+  /** Assumed utilisation: of `flops` in training and prefill, of `bandwidth` in decoding. */
   reached: { flops: number; bandwidth: number };
 }
 
 const tera = 1e12;
 
-/** Assumed, not measured: nlac has been timed on no GPU. */
+/** Assumptions: nlac has not been timed on a GPU. */
 export const gpuReached = { flops: 0.4, bandwidth: 0.6 };
 
 function gpu(
@@ -49,8 +51,9 @@ export const gpus: readonly Device[] = [
 ];
 
 /**
- * A CPU's core with AVX-512 and bfloat16, as measured on two of an AMD EPYC (docs/experiments.md): 950 tokens/s of
- * training and 118 tokens/s of writing by SmolLM2-135M are what these figures give. Other cores may do a fifth.
+ * A CPU core with AVX-512 and bfloat16, measured on two cores of an AMD EPYC (docs/experiments.md).
+ * The figures reproduce 950 tokens/s of training and 118 tokens/s of generation by SmolLM2-135M.
+ * Other cores may reach a fifth.
  */
 const core = { bfloat16: 0.35 * tera, float32: 0.17 * tera, bandwidth: 16e9 };
 

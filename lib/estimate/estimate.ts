@@ -1,6 +1,6 @@
 /**
- * What a recipe will take before it is run: memory on each device that is known, and time. Counted from the model's
- * shape and the recipe; docs/paper-recipes.md says how, and how far it can be believed.
+ * Estimates the memory and time of a recipe on known devices, from the model's shape and the
+ * recipe. docs/paper-recipes.md explains the method and its accuracy.
  */
 
 import { applyChange, parseRecipe, type Recipe } from "../recipe/recipe.ts";
@@ -12,13 +12,13 @@ import { atLimits, type Play, type Work, workOf } from "./work.ts";
 
 export interface Fit {
   device: Device;
-  /** With texts as long as assumed, and with every text as long as the recipe allows. */
+  /** With texts of the assumed lengths, and with every text as long as the recipe allows. */
   assumed: Memory;
   atLimits: Memory;
   time: Time;
 }
 
-/** A change of the recipe that saves memory, and what is needed, bytes, once it and those before it are made. */
+/** A change that saves memory, and the bytes needed with it and all changes before it. */
 export interface Remedy {
   change: string;
   assumed: number;
@@ -30,11 +30,11 @@ export interface Estimate {
   parameters: number;
   work: Work;
   fits: Fit[];
-  /** Empty where everything fits on the largest device. */
+  /** Empty if everything fits on the largest device. */
   remedies: Remedy[];
 }
 
-/** Throws ERR_MODEL_NOT_FOUND where nothing is known of the recipe's model, ERR_MODEL_FORMAT. */
+/** Throws ERR_MODEL_NOT_FOUND if the shape of the recipe's model is unknown, ERR_MODEL_FORMAT. */
 export function estimate(recipe: Recipe, play?: Play, here: Device = thisMachine()): Estimate {
   const shape = findShape(recipe.model);
   const work = workOf(recipe, shape, play);
@@ -60,13 +60,13 @@ function memories(recipe: Recipe, shape: ModelShape, { kind }: Device, play: Pla
   };
 }
 
-/** The devices that a recipe is meant for: a CPU's is the machine here. */
+/** The devices that a recipe targets; for a CPU recipe, this machine. */
 export function candidates(recipe: Recipe, fits: readonly Fit[]): Fit[] {
   const kind = recipe.learner.device === "cpu" ? "cpu" : "cuda";
   return fits.filter(({ device }) => device.kind === kind);
 }
 
-/** One change after another, until the largest device holds the longest texts, or nothing more helps. */
+/** Applies changes until the longest texts fit on the largest device, or no change helps. */
 function remediesOf(
   recipe: Recipe,
   shape: ModelShape,
@@ -85,7 +85,7 @@ function remediesOf(
       if (memory.atLimits.peak <= device.memory) break;
       const next = withChange(changed, change);
       const after = memories(next, shape, device, play);
-      // A change that leaves nearly all as it was is not worth what it costs.
+      // Skip a change that saves next to nothing.
       if (after.atLimits.peak > 0.98 * memory.atLimits.peak) break;
       changed = next;
       memory = after;
@@ -96,10 +96,10 @@ function remediesOf(
   return remedies;
 }
 
-/** What saves memory, the least costly first, adapters last: they train less. Of each kind, smaller and smaller values. */
+/** Changes that save memory, the least costly first; adapters last, because they train less. */
 function changesFor(recipe: Recipe): string[][] {
   const { algorithm, config, learner } = recipe;
-  // What is written together: a round's episodes, which come in GRPO's groups, or NLAC's batch.
+  // The batch of generation: the episodes of an iteration (in groups for GRPO), or NLAC's batch.
   const batch = algorithm === "nlac" && config.batchSize > config.episodesPerIteration;
   const field = batch ? "batchSize" : "episodesPerIteration";
   const texts = config[field];

@@ -1,6 +1,6 @@
 /**
- * Memory of a training, in bytes, counted from what the core holds: native/core/learner.h for what stays,
- * native/core/model/decoder.cc for what a pass keeps, native/core/generate for caches.
+ * Memory of a training, in bytes, derived from the core: native/core/learner.h for persistent data,
+ * native/core/model/decoder.cc for activations, native/core/generate for caches.
  */
 
 import { estimatedDtype } from "../base/dtype.ts";
@@ -23,24 +23,27 @@ export interface Part {
 }
 
 export interface Memory {
-  /** There from the first update on. */
+  /** Allocated from the first update on. */
   held: Part[];
-  /** Beside that while texts are written, and while losses are taken: never both. */
+  /** In addition, during generation and during training; never both. */
   writing: Part[];
   training: Part[];
-  /** The most at any time. */
+  /** The maximum at any time. */
   peak: number;
 }
 
-/** Node and libtorch themselves, on the host. */
+/** Node and libtorch, on the host. */
 const processBytes = 0.25e9;
-/** The losses' workspace (linear_loss.cc; soft_q.cc works in five tensors where two heads take two) and the scores of blockwise attention (attention.cc), which makes three of them. */
+/**
+ * The losses' workspace (linear_loss.cc; soft_q.cc uses five tensors instead of two), and the
+ * scores of blockwise attention (attention.cc), which uses three of them.
+ */
 const lossWorkspace = { cpu: 76 * 2 ** 20, cuda: 272 * 2 ** 20 };
 const blockScores = 3 * 128 * 2 ** 20;
-/** Tokens of one call while prompts are read, and logits at once (generate/). */
+/** Tokens per prefill call, and rows of logits at a time (generate/). */
 const prefillTokens = 2048;
 const logitBytes = { cpu: 64 * 2 ** 20, cuda: 256 * 2 ** 20 };
-/** Tokens of a block of keys and values. */
+/** Tokens per block of the KV cache. */
 const blockTokens = 16;
 
 export function memoryOf(recipe: Recipe, shape: ModelShape, work: Work, device: Device["kind"]): Memory {
@@ -95,12 +98,14 @@ export function cacheBytesPerToken(shape: ModelShape, size: number): number {
   return 2 * shape.layers * keyWidth(shape) * size;
 }
 
-/** Room of a text's keys and values, in tokens: whole blocks of all but its last. */
+/** Capacity of a sequence's KV cache in tokens: whole blocks for all tokens but the last. */
 export function cacheCapacity({ prompt, written }: Pick<Writing, "prompt" | "written">): number {
   return Math.ceil(Math.max(prompt + 1, prompt + written - 1) / blockTokens) * blockTokens;
 }
 
-/** Of θ and of θ̄: what the largest call can use of `cacheBytes`, and what a text takes beyond, which then is alone. */
+/**
+ * For θ and θ̄: the part of `cacheBytes` that the largest call uses, and one text's excess over it.
+ */
 function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number) {
   const calls = allWriting(work);
   const largest = (weights: Writing["weights"], bytes: (call: Writing) => number) =>
@@ -115,32 +120,34 @@ function caches({ learner }: Recipe, shape: ModelShape, work: Work, size: number
   return { kept: kept("θ") + kept("θ̄"), beyond: Math.max(0, text - learner.cacheBytes) };
 }
 
-/** Of the matrices as inference multiplies by them: in int8 with a float32 scale for every 64 (bf16_kernels.h). */
+/** Bytes of the matrices for inference; int8 has a float32 scale per 64 values (bf16_kernels.h). */
 export function matrixBytes({ learner }: Recipe, shape: ModelShape): number {
   const size = learner.int8Generation ? 1 + 4 / 64 : estimatedDtype(learner.dtype) === "float32" ? 4 : 2;
   return size * (shape.layers * layerMatrices(shape) + shape.vocabulary * shape.hidden);
 }
 
-/** Inference on a CPU keeps the matrices of each set of weights that writes once more, packed. */
+/** On a CPU, inference keeps a packed copy of the matrices of each weight set that generates. */
 function packedBytes(recipe: Recipe, shape: ModelShape, work: Work): number {
   const sets = new Set(allWriting(work).map(({ weights }) => weights)).size;
-  // An adapter's model is one for both.
+  // With an adapter, both weight sets share one model.
   return matrixBytes(recipe, shape) * (recipe.learner.adapter === undefined ? sets : Math.min(sets, 1));
 }
 
-/** Of one layer and token: its input, all that its backward pass reads, and what that pass makes on its way. */
+/** Per layer and token: its input, data for its backward pass, and temporaries of that pass. */
 function layerBytes(shape: ModelShape, size: number) {
   const { hidden, intermediate, heads, qkNorm } = shape;
   const query = queryWidth(shape);
   const projected = (query + 2 * keyWidth(shape)) * (qkNorm ? 2 : 1);
   const input = size * hidden;
   const kept = size * (2 * hidden + projected + query + 2 * intermediate) + 4 * heads;
-  // The MLP's backward is the widest: its activations and their gradients, and both factors of a float32 product.
+  // The MLP's backward pass is the largest: activations, their gradients, and float32 operands.
   const backward = size * (4 * intermediate + 3 * hidden) + 4 * (2 * intermediate + hidden);
   return { input, kept, backward };
 }
 
-/** Packed tokens of the largest micro batch: texts are not cut, so a long one is a micro batch of its own. */
+/**
+ * Packed tokens of the largest micro-batch. Texts are not split: a long one is its own micro-batch.
+ */
 export function microBatchTokens({ learner }: Recipe, work: Work): number {
   const { steps, pass } = work.warmup;
   const passes = steps > 0 ? [...work.passes, pass] : work.passes;
@@ -159,7 +166,7 @@ function trainingParts(
   const tokens = microBatchTokens(recipe, work);
   const { input, kept, backward } = layerBytes(shape, size);
   const tape = recipe.learner.gradientCheckpointing ? shape.layers * input + kept : shape.layers * kept;
-  // Linear kernels of the CPU in bfloat16 need no scores at once.
+  // The bfloat16 kernels of the CPU do not store all scores.
   const workspace = lossWorkspace[device] * (recipe.algorithm === "sac" ? 5 / 2 : 1);
   const scores = device === "cpu" && size === 2 ? 0 : Math.min(blockScores, 12 * shape.heads * tokens ** 2);
   return [

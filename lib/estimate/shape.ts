@@ -1,4 +1,4 @@
-/** The shape of a model, as far as memory and time depend on it: read from its config.json, without its weights. */
+/** The shape of a model, as needed for memory and time. Read from config.json, without weights. */
 
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -11,20 +11,20 @@ import { learnerDirectory } from "../run/directory.ts";
 export interface ModelShape {
   layers: number;
   hidden: number;
-  /** Of the MLP. */
+  /** Width of the MLP. */
   intermediate: number;
   heads: number;
   kvHeads: number;
   headDim: number;
   vocabulary: number;
-  /** One matrix is embedding and head. */
+  /** Embedding and head share one matrix. */
   tied: boolean;
   qkvBias: boolean;
   outputBias: boolean;
   mlpBias: boolean;
-  /** Queries and keys are normed (Qwen3). */
+  /** Queries and keys are normalised (Qwen3). */
   qkNorm: boolean;
-  /** Tokens. */
+  /** Maximum context, tokens. */
   maxPositions: number;
 }
 
@@ -38,7 +38,7 @@ const qwen2 = {
   maxPositions: 32_768,
 };
 
-/** Models that recipes name, as their published config.json have them: a plan needs no download. */
+/** Shapes of public models that recipes use, so that an estimate needs no download. */
 export const publicModels: Readonly<Record<string, ModelShape>> = {
   "SmolLM2-135M-Instruct": {
     ...plain,
@@ -87,9 +87,10 @@ export const publicModels: Readonly<Record<string, ModelShape>> = {
 };
 
 /**
- * Of a recipe's `model`: a new one's configuration, a run's, a directory's or a shipped model's config.json, or a public model's name, at
- * whatever place its directory is to lie.
- * @throws NlacError ERR_MODEL_NOT_FOUND where it is none of these, ERR_MODEL_FORMAT for a config.json that lacks something
+ * The shape of a recipe's `model`: of a new model's configuration, of the config.json of a run, a
+ * directory or a shipped model, or of a known public model.
+ * @throws NlacError ERR_MODEL_NOT_FOUND if it is none of these, ERR_MODEL_FORMAT for an incomplete
+ *   config.json
  */
 export function findShape(model: string | { config: Record<string, unknown> }): ModelShape {
   if (typeof model !== "string") return shapeOf(model.config, "the recipe's model");
@@ -104,7 +105,7 @@ export function findShape(model: string | { config: Record<string, unknown> }): 
   if (shape !== undefined) return shape;
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
-    `${model} is no directory with a config.json, no run, and none of ${Object.keys(publicModels).join(", ")}.`,
+    `${model} is not a directory with a config.json, not a run, and not one of ${Object.keys(publicModels).join(", ")}.`,
   );
 }
 
@@ -118,14 +119,14 @@ function readConfig(path: string): Record<string, unknown> {
   }
 }
 
-/** Of a Hugging Face config.json; `source` names it in errors. Throws ERR_MODEL_FORMAT. */
+/** The shape in a Hugging Face config.json; errors name `source`. Throws ERR_MODEL_FORMAT. */
 function shapeOf(config: Record<string, unknown>, source: string): ModelShape {
   const whole = (key: string, otherwise?: number): number => {
     const value = config[key] ?? otherwise;
     if (Number.isInteger(value) && (value as number) > 0) return value as number;
     throw new NlacError(
       "ERR_MODEL_FORMAT",
-      `${source}: ${key} is ${JSON.stringify(value)}, no whole number.`,
+      `${source}: ${key} is ${JSON.stringify(value)}, not a whole number.`,
     );
   };
   const family = config.model_type;
@@ -149,7 +150,7 @@ function shapeOf(config: Record<string, unknown>, source: string): ModelShape {
   };
 }
 
-/** Width of all heads' queries, and of their keys or values. */
+/** Total width of the query heads, and of the key or value heads. */
 export function queryWidth({ heads, headDim }: ModelShape): number {
   return heads * headDim;
 }
@@ -157,13 +158,13 @@ export function keyWidth({ kvHeads, headDim }: ModelShape): number {
   return kvHeads * headDim;
 }
 
-/** Parameters of what a method predicts beside tokens: a value, or twin Q of every token and their values. */
+/** Parameters of additional heads: a value head, or twin Q heads with their values. */
 export function headCount(algorithm: Recipe["algorithm"], { hidden, vocabulary }: ModelShape): number {
   if (algorithm === "ppo") return hidden + 1;
   return algorithm === "sac" ? 2 * (vocabulary + 1) * hidden : 0;
 }
 
-/** Entries of the matrices of one layer: each multiplies every token once. */
+/** Entries of the matrices of one layer; each is used once per token. */
 export function layerMatrices(shape: ModelShape): number {
   const { hidden, intermediate } = shape;
   const query = queryWidth(shape);
@@ -180,7 +181,7 @@ export function parameterCount(shape: ModelShape): number {
   return layers * (layerMatrices(shape) + biases + norms) + hidden + (tied ? 1 : 2) * vocabulary * hidden;
 }
 
-/** Parameters of the adapters: rank · (inputs + outputs) of each matrix they stand beside; by default, of all. */
+/** Parameters of the adapters: rank · (inputs + outputs) of each target matrix; default: all. */
 export function adapterCount(
   shape: ModelShape,
   { rank, targets }: Pick<AdapterOptions, "rank" | "targets">,

@@ -1,6 +1,6 @@
 /**
- * Time of a training from its work: a token costs two floating-point operations a matrix entry forwards and four
- * backwards; writing waits for memory, which gives up all weights and all caches for each further token.
+ * Time of a training: per token and matrix entry, two floating-point operations forward and four
+ * backward. Decoding is limited by memory bandwidth, as each step reads all weights and KV caches.
  */
 
 import { estimatedDtype } from "../base/dtype.ts";
@@ -11,12 +11,12 @@ import { adapterCount, layerMatrices, type ModelShape, parameterCount, queryWidt
 import type { Pass, Work, Writing } from "./work.ts";
 
 export interface Spending {
-  /** Tokens written; tokens read as prompts and by the losses. */
+  /** Generated tokens; tokens read as prompts and by losses. */
   written: number;
   read: number;
   /** Floating-point operations. */
   flops: number;
-  /** Seconds, in the order in which they pass. */
+  /** Seconds, in order of execution. */
   playing: number;
   writing: number;
   training: number;
@@ -41,7 +41,7 @@ export function timeOf(recipe: Recipe, shape: ModelShape, work: Work, device: De
     writing: wrote.seconds,
     training: trained.seconds + stepSeconds(recipe, shape, device, moved),
   };
-  // An average one: not every iteration is diagnosed.
+  // An average iteration: not all have diagnostics.
   const diagnosed = sum(work.diagnosis.writing.map((call) => writingCost(recipe, shape, call, device)));
   const share = work.diagnosis.times / Math.max(1, work.iterations);
   const iteration = scaled(update, work.updates);
@@ -82,7 +82,7 @@ function scaled(spending: Spending, factor: number): Spending {
   ) as unknown as Spending;
 }
 
-/** Of one token that `seen` tokens precede, forwards, without the head. */
+/** Forward pass of one token after `seen` tokens, without the head. */
 function forwardFlops(shape: ModelShape, seen: number): number {
   return 2 * shape.layers * (layerMatrices(shape) + 2 * queryWidth(shape) * seen);
 }
@@ -99,7 +99,7 @@ function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: D
   const { texts, prompt, fresh, written, times } = call;
   const size = estimatedDtype(recipe.learner.dtype) === "float32" ? 4 : 2;
   const perToken = cacheBytesPerToken(shape, size);
-  // Of what was read before, as much is found again as there is room for; texts are written as many at a time.
+  // The KV cache finds earlier prompts again as far as it has room; as many texts decode together.
   const found = Math.min(1, recipe.learner.cacheBytes / (texts * cacheCapacity(call) * perToken));
   const turns = Math.min(texts, 1 / found);
   const read = texts * (fresh + (1 - found) * (prompt - fresh));
@@ -120,7 +120,7 @@ function writingCost(recipe: Recipe, shape: ModelShape, call: Writing, device: D
 
 function passCost(recipe: Recipe, shape: ModelShape, pass: Pass, device: Device): Cost {
   const { texts, tokens, scored, backward } = pass;
-  // Backward is two products for each of forward's; a layer that is recomputed runs forward once more.
+  // The backward pass has two products per forward product; checkpointing repeats the forward pass.
   const times = backward ? (recipe.learner.gradientCheckpointing ? 4 : 3) : 1;
   const body = tokens * forwardFlops(shape, tokens / 2) * times;
   const head = scored * headFlops(shape) * (backward ? 3 : 1);
@@ -128,11 +128,14 @@ function passCost(recipe: Recipe, shape: ModelShape, pass: Pass, device: Device)
   return { written: 0, read: texts * tokens, flops, seconds: computeSeconds(recipe, device, flops) };
 }
 
-/** Bytes of a parameter that a step of AdamW and a move of θ̄ read and write (native/core/optim/optim.h). */
+/**
+ * Bytes per parameter that an AdamW step and an EMA step read and write
+ * (native/core/optim/optim.h).
+ */
 const bytesOfStep = 38;
 const bytesOfAverage = 14;
 
-/** Of one pass over all that is trained. */
+/** One pass over the trained parameters. */
 function stepSeconds({ learner }: Recipe, shape: ModelShape, device: Device, bytes: number): number {
   const adapter = learner.adapter;
   const trained = adapter === undefined ? parameterCount(shape) : adapterCount(shape, adapter);

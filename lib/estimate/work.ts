@@ -1,4 +1,6 @@
-/** What a training writes and reads: every text of an iteration, by how many tokens it is expected to have. */
+/**
+ * The work of a training: all generations and losses of an iteration, with expected token counts.
+ */
 
 import type { NlacConfig } from "../algorithms/nlac.ts";
 import type { SacConfig } from "../algorithms/sac.ts";
@@ -6,29 +8,27 @@ import type { Recipe } from "../recipe/recipe.ts";
 import { type EpochConfig, updatesPerRound } from "../training/rounds.ts";
 import type { ModelShape } from "./shape.ts";
 
-/** Tokens of a text. */
+/** Assumed lengths in tokens. */
 export interface TextLengths {
-  /** The policy's prompt at an episode's start. */
+  /** The policy's prompt at the start of an episode. */
   opening: number;
   action: number;
   observation: number;
   /** A future, a target or a critique. */
   critique: number;
-  /** What a role is asked, with the template's tokens around it. */
+  /** A role's instructions, with the template's tokens. */
   request: number;
-  /**
-   * The reasoning before an answer, of a model that reasons; the history of an episode leaves it
-   * out.
-   */
+  /** The reasoning before an answer, for reasoning models; not part of the history. */
   thought: number;
-  /** Turns of an episode. */
+  /** Turns per episode. */
   turns: number;
 }
 
 /**
- * Openings and requests are counted in SmolLM2's tokens; actions and critiques of twentyQuestions are those of an hour's
- * run (docs/experiments.md); tauBench's observations are half of them the records that its retail tasks look up. The other answers are guesses at what an instructed model of some billion parameters
- * writes, and a thought is one at what a reasoning model does.
+ * Openings and requests: measured with SmolLM2's tokenizer. Actions and critiques of
+ * twentyQuestions: from a one-hour run (docs/experiments.md). Observations of tauBench: half are
+ * the records that its retail tasks look up. The others are guesses for an instruct model of some
+ * billion parameters, and thoughts a guess for a reasoning model.
  */
 const assumed: Readonly<Record<string, TextLengths>> = {
   twentyQuestions: {
@@ -78,7 +78,7 @@ const otherwise: TextLengths = {
   turns: 15,
 };
 
-/** One call that writes `texts` texts together, `times` times. */
+/** A call that generates `texts` completions, done `times` times. */
 export interface Writing {
   what:
     | "actions"
@@ -93,53 +93,53 @@ export interface Writing {
   weights: "θ" | "θ̄";
   times: number;
   texts: number;
-  /** Tokens of a text's prompt, and those of them that no earlier call of the same weights has read. */
+  /** Tokens of a prompt, and those that no earlier call with the same weights has read. */
   prompt: number;
   fresh: number;
-  /** Tokens written. */
+  /** Generated tokens. */
   written: number;
 }
 
-/** One pass of the training over `texts` texts. */
+/** A training pass over `texts` texts. */
 export interface Pass {
   what: string;
   texts: number;
-  /** Tokens read, of a text. */
+  /** Tokens read per text. */
   tokens: number;
-  /** Those of them that a loss is taken of. */
+  /** Tokens of these that have a loss. */
   scored: number;
   backward: boolean;
 }
 
 export interface Work {
-  /** Rounds of playing and updating; of a round, its episodes and its updates, and the steps of one update. */
+  /** Iterations; episodes and updates per iteration, and optimizer steps per update. */
   iterations: number;
   episodes: number;
   updates: number;
   steps: number;
-  /** Sets of AdamW's moments; copies of θ that are moved after it, and that stay as they are. */
+  /** Sets of AdamW moments; copies of θ that are moving averages, and constant ones. */
   moments: number;
   averages: number;
   references: number;
   lengths: TextLengths;
-  /** The recipe's, within the model's context: longest prompt and longest text of each kind, tokens. */
+  /** The recipe's limits within the model's context: prompt, and text of each kind, in tokens. */
   limits: { prompt: number; action: number; critique: number };
-  /** Of a round's episodes, of one update, and of each of so many diagnoses. */
+  /** Generation of an iteration's episodes, of one update, and of each diagnosis. */
   playing: Writing[];
   writing: Writing[];
   diagnosis: { times: number; writing: Writing[] };
   passes: Pass[];
-  /** Before all rounds. */
+  /** Before all iterations. */
   warmup: { steps: number; pass: Pass };
 }
 
-/** What an environment says of itself, where it could be opened. */
+/** Figures of the environment, if it could be opened. */
 export interface Play {
   turns: number;
 }
 
 /**
- * Every episode is taken to use all turns it is allowed. No text is taken to be longer than the recipe's limits, or than
+ * Assumes that every episode uses all its turns, and that no text exceeds the recipe's limits or
  * the model's context.
  */
 export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play): Work {
@@ -163,7 +163,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
   };
   const { opening, observation, critique, request, turns } = lengths;
   const action = answerTokens(lengths.action, lengths);
-  // The state of a transition: on the average, half of the other turns are behind it.
+  // The state of a transition: on average, half of the other turns precede it.
   const state = Math.min(opening + ((turns - 1) / 2) * (action + observation), limits.prompt);
   const texts: Texts = { lengths, limits, state, context: maxPositions };
   const { steps, batchSize } = recipe.warmup;
@@ -178,7 +178,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
         times: turns,
       }),
     ],
-    // A text is a conversation up to any of its roles' answers.
+    // A text is a conversation up to the reply of one of its roles.
     warmup: { steps, pass: pass(texts, "warm-up", batchSize, state + action + request, critique) },
   };
   return config.iterations === 0
@@ -186,7 +186,7 @@ export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play
     : { ...work, ...updateOf(recipe, texts) };
 }
 
-/** What of a text the history keeps. */
+/** The part of a text that stays in the history. */
 function answerTokens(written: number, { thought }: TextLengths): number {
   return Math.max(0, written - thought);
 }
@@ -196,7 +196,7 @@ type Update = Pick<
   "updates" | "steps" | "moments" | "averages" | "references" | "writing" | "passes" | "diagnosis"
 >;
 
-/** Of a recipe that ends after its warm-up, but for θ̄. */
+/** For a recipe that ends after its warm-up, except θ̄. */
 const resting: Update = {
   updates: 0,
   steps: 0,
@@ -227,13 +227,13 @@ function updateOf(recipe: Recipe, texts: Texts): Update {
   }
 }
 
-/** Of texts as long as assumed. */
+/** For texts of the assumed lengths. */
 interface Texts {
   lengths: TextLengths;
   limits: Work["limits"];
   /** Tokens before a transition's action. */
   state: number;
-  /** Longest text of the model, tokens. */
+  /** The model's context, tokens. */
   context: number;
 }
 
@@ -246,7 +246,7 @@ function writing(
   more: Pick<Writing, "texts"> & Partial<Writing>,
 ): Writing {
   const written = isAction(what) ? lengths.action : lengths.critique;
-  // What roles other than the policy read is bounded by the context alone (lib/roles/role-writer.ts).
+  // Roles other than the policy are limited only by the context (lib/roles/role-writer.ts).
   const longest = what === "actions" || what === "attempts" ? limits.prompt : context - 1;
   const held = (tokens: number) => Math.min(tokens, longest);
   return { what, weights, times: 1, prompt: held(prompt), fresh: held(fresh), written, ...more };
@@ -267,14 +267,14 @@ function pass(
   return { what, texts, tokens: Math.min(prompt + scored, context), scored, backward };
 }
 
-/** lib/algorithms/nlac.ts: two conversations a transition grow by appending, one under θ̄, one under θ. */
+/** lib/algorithms/nlac.ts: per transition, two conversations that grow, under θ̄ and under θ. */
 function nlacUpdate(config: NlacConfig, texts: Texts): Update {
   const { lengths, state } = texts;
   const { observation, request, turns } = lengths;
   const [action, critique] = [answerTokens(lengths.action, lengths), answerTokens(lengths.critique, lengths)];
   const batch = { texts: config.batchSize };
 
-  // A single step has no future to foresee: its score stands in the place of one.
+  // With a single step, a score takes the place of the future.
   const bootstrapped = turns > 1 && config.bootstrap !== "none";
   const outcome = state + action + observation + request;
   const backup = bootstrapped ? outcome + critique + request : outcome;
@@ -320,7 +320,9 @@ function futureCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   ];
 }
 
-/** lib/roles/refinements.ts: the attempt, unless it is stored, and its critiques and refinements, of `count` states. */
+/**
+ * lib/roles/refinements.ts: for `count` states, attempts (unless stored), critiques, refinements.
+ */
 function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[] {
   const { lengths, state } = texts;
   const { request, turns } = lengths;
@@ -329,7 +331,7 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   const calls: Writing[] = [];
   if (config.attempt === "fresh") calls.push(writing(texts, "attempts", "θ", state, state, batch));
   let chain = state + action;
-  // What the critic reads of (s, a) that no call of these weights has read.
+  // The part of (s, a) that no call with these weights has read.
   let unread = config.attempt === "fresh" ? 0 : chain;
   const futures = config.futures > 1 && turns > 1 ? config.futures : 0;
   for (let round = 0; round < config.refinements; round++) {
@@ -341,8 +343,7 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
     }
     const asked = futures * critique + request;
     calls.push(writing(texts, "critiques", "θ", acted + asked, unread + request, batch));
-    // The first critique stands in the refiner's chain as it was asked for; a later one is read
-    // again there.
+    // The first critique stays in the refiner's conversation; later ones are read again there.
     chain += asked + critique + request;
     const fresh = round === 0 ? request : asked + critique + request;
     calls.push(writing(texts, "refinements", "θ", chain, fresh, batch));
@@ -356,7 +357,9 @@ function refineCalls(config: NlacConfig, texts: Texts, count: number): Writing[]
   return calls;
 }
 
-/** lib/training/diagnose.ts: recorded actions judged and refined, their futures, and episodes that go on from there. */
+/**
+ * lib/training/diagnose.ts: critiques, refinements and futures of recorded actions, and branches.
+ */
 function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   const { every, transitions, branches } = config.diagnostics;
   if (every === 0) return resting.diagnosis;
@@ -366,7 +369,7 @@ function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   const refinements = Math.max(1, config.refinements);
   const calls = refineCalls({ ...config, attempt: "stored", refinements }, texts, count);
   if (turns > 1) {
-    // An episode's last transition has no future; the turns after one of them are, on the average, further on.
+    // The last transition of an episode has no future; the turns after one are later on average.
     calls.push(...futureCalls(config, texts, count * (1 - 1 / turns)));
     const turn = action + observation;
     const prompt = opening + ((2 * turns - 1) / 3) * turn;
@@ -376,7 +379,7 @@ function diagnosisOf(config: NlacConfig, texts: Texts): Work["diagnosis"] {
   return { times: Math.ceil(config.iterations / every), writing: calls };
 }
 
-/** lib/algorithms/grpo.ts and ppo.ts: an episode is one text, scored before a round's first step and then stepped on. */
+/** lib/algorithms/grpo.ts and ppo.ts: an episode is one text, scored once before the first step. */
 function surrogateUpdate(
   config: EpochConfig & { klCoefficient: number },
   texts: Texts,
@@ -387,7 +390,7 @@ function surrogateUpdate(
   const prompt = opening + turns * observation;
   const updates = updatesPerRound(config);
   const reference = config.klCoefficient > 0;
-  // What the round's episodes are scored for once, spread over its updates.
+  // Scoring the episodes of an iteration, divided by its updates.
   const scorings = (1 + (reference ? 1 : 0) + (values ? 1 : 0)) * (config.episodesPerIteration / updates);
   return {
     ...resting,
@@ -401,7 +404,7 @@ function surrogateUpdate(
   };
 }
 
-/** lib/algorithms/sac.ts: replayed episodes, read under θ̄ and stepped on under θ. */
+/** lib/algorithms/sac.ts: replayed episodes, read under θ̄ and trained under θ. */
 function softQUpdate(config: SacConfig, texts: Texts): Update {
   const { opening, action, observation, turns } = texts.lengths;
   const scored = turns * action;
@@ -418,15 +421,15 @@ function softQUpdate(config: SacConfig, texts: Texts): Update {
   };
 }
 
-/** Every call of a run. */
+/** All calls of a run. */
 export function allWriting({ playing, writing, diagnosis }: Work): Writing[] {
   return [...playing, ...writing, ...diagnosis.writing];
 }
 
 /**
- * The same work with every text as long as the recipe allows, observations and requests as assumed:
- * where it fits, no text can exhaust the memory. A role of NLAC reads a prompt and an action of the
- * longest, and what was written about them.
+ * The same work with every text as long as the recipe allows, but observations and requests as
+ * assumed: if this fits, no text can exhaust the memory. NLAC's roles read a prompt and an action
+ * of maximum length, and the texts generated about them.
  */
 export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShape): Work {
   const { limits } = work;
@@ -440,7 +443,7 @@ export function atLimits(work: Work, recipe: Recipe, { maxPositions }: ModelShap
     const texts: Texts = { lengths, limits, state: limits.prompt, context: maxPositions };
     const { writing, diagnosis, passes } =
       recipe.config.iterations === 0 ? resting : nlacUpdate(recipe.config, texts);
-    // A text's prompt leaves room for what is written after it.
+    // A prompt leaves room for the completion.
     const within = (call: Writing): Writing => ({
       ...call,
       prompt: Math.min(call.prompt, Math.max(1, maxPositions - call.written)),

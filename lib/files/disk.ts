@@ -1,4 +1,4 @@
-/** How a run meets the file system: what it refuses is a coded error, and what it holds is checked. */
+/** File access with coded errors and checked contents. */
 
 import {
   closeSync,
@@ -14,7 +14,7 @@ import {
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
 
-/** Runs `use`, which works on `path`. What the file system refuses is ERR_IO that names the file. */
+/** Calls `use`. Turns file system errors into ERR_IO that names `path`. */
 export function onDisk<T>(path: string, use: () => T): T {
   try {
     return use();
@@ -23,7 +23,7 @@ export function onDisk<T>(path: string, use: () => T): T {
   }
 }
 
-/** The JSON value in `path`. Throws `code` when it cannot be read, is not JSON, or is not as `schema` has it. */
+/** The JSON value in `path`. Throws `code` if it is unreadable or does not fit `schema`. */
 export function readJson<T>(path: string, schema: z.ZodType<T>, code: ErrorCode): T {
   try {
     return schema.parse(JSON.parse(readFileSync(path, "utf8")));
@@ -32,7 +32,7 @@ export function readJson<T>(path: string, schema: z.ZodType<T>, code: ErrorCode)
   }
 }
 
-/** In one line: the parser's own message quotes the file, line ends and all. */
+/** The reason in one line; a JSON parser's message would quote the file with its line breaks. */
 function whyNot(error: unknown): string {
   if (error instanceof SyntaxError) return "it is not JSON.";
   if (!(error instanceof z.ZodError)) return (error as Error).message;
@@ -40,22 +40,22 @@ function whyNot(error: unknown): string {
   return `${[...path, message].join(": ")}.`;
 }
 
-/** Holds `path` to be a new or empty directory. Throws `code` with `advice` when it is not empty, ERR_IO. */
+/** Throws `code` with `advice` unless `path` is a new or empty directory; ERR_IO. */
 export function requireEmpty(path: string, code: ErrorCode, advice: string): void {
   const entries = onDisk(path, () => (existsSync(path) ? readdirSync(path) : []));
   if (entries.length > 0) throw new NlacError(code, `${path} is not empty. ${advice}`);
 }
 
-/** A file that only grows. Its directory must be there. Every method throws ERR_IO, naming it. */
+/** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */
 export class AppendOnlyFile {
   readonly path: string;
   readonly #fd: number;
   #bytes: number;
-  /** Whether a part of what could not be written whole may stand behind them. */
+  /** Whether a partial write may have left bytes behind the end. */
   #torn = false;
 
   /**
-   * Opens `path`, cut to `bytes` when given (what a checkpoint knew of it).
+   * Opens `path`, truncated to `bytes` if given (its length at a checkpoint).
    * @throws NlacError ERR_RUN when it is shorter than that
    */
   constructor(path: string, bytes?: number) {
@@ -64,18 +64,18 @@ export class AppendOnlyFile {
     const { size } = fstatSync(this.#fd);
     if (bytes !== undefined && bytes > size) {
       closeSync(this.#fd);
-      throw new NlacError("ERR_RUN", `${path} has ${size} bytes; the checkpoint was made with ${bytes}.`);
+      throw new NlacError("ERR_RUN", `${path} has ${size} bytes; at the checkpoint it had ${bytes}.`);
     }
     this.#bytes = bytes ?? size;
     if (this.#bytes !== size) onDisk(path, () => ftruncateSync(this.#fd, this.#bytes));
   }
 
-  /** Its length. */
+  /** Length in bytes. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** All of `data` or nothing: what a full disk cut short goes before anything else is written. */
+  /** Appends all of `data` or nothing: a partial write is removed before the next one. */
   append(data: Uint8Array): void {
     onDisk(this.path, () => {
       if (this.#torn) ftruncateSync(this.#fd, this.#bytes);
@@ -86,7 +86,7 @@ export class AppendOnlyFile {
     this.#bytes += data.length;
   }
 
-  /** Bytes so far, all of them on disk when this returns. */
+  /** Flushes the file to disk. Returns its length in bytes. */
   sync(): number {
     onDisk(this.path, () => fsyncSync(this.#fd));
     return this.#bytes;

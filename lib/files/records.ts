@@ -1,10 +1,10 @@
 /**
- * Append-only record files: one JSON object a line, each with a checksum.
+ * Append-only record files: one JSON object per line, each with a checksum.
  *
  *   {"checksum":"9ab3…","record":{…}}        CRC-32 of the record's JSON text, eight hex digits
  *
- * A last line that a crash left unfinished, which begins as a record does, is dropped; any other damage is an error that
- * names the line.
+ * An unfinished last line, as a crash leaves it, is dropped if it starts like a record. Any other
+ * damage is an error that names the line.
  */
 
 import { closeSync, existsSync, openSync, readSync } from "node:fs";
@@ -16,7 +16,7 @@ function checksum(text: string | Uint8Array): string {
   return crc32(text).toString(16).padStart(8, "0");
 }
 
-/** What stands before the record: ASCII, of one length. */
+/** The text before the record: ASCII, of constant length. */
 function opening(checksum: string): string {
   return `{"checksum":"${checksum}","record":`;
 }
@@ -26,14 +26,17 @@ const openingBytes = opening("00000000").length;
 export class RecordWriter {
   readonly #file: AppendOnlyFile;
 
-  /** Opens `path` for appending, cut to `bytes` when given. Throws ERR_RUN when it is shorter, ERR_IO. */
+  /**
+   * Opens `path` for appending, truncated to `bytes` if given. Throws ERR_RUN when it is shorter,
+   * ERR_IO.
+   */
   constructor(path: string, bytes?: number) {
     this.#file = new AppendOnlyFile(path, bytes);
   }
 
   /**
-   * Opens `path`, if it is there, to go on with: a last record that a crash left unfinished is cut off.
-   * @throws NlacError ERR_RUN for a file that holds anything but records, which stays as it is; ERR_IO
+   * Opens `path`, or creates it, for appending. An unfinished last record is removed.
+   * @throws NlacError ERR_RUN for a file with anything but records, which is not changed; ERR_IO
    */
   static resume(path: string): RecordWriter {
     return new RecordWriter(path, existsSync(path) ? recordedBytes(path) : 0);
@@ -44,7 +47,7 @@ export class RecordWriter {
     this.#file.append(Buffer.from(`${opening(checksum(text))}${text}}\n`));
   }
 
-  /** Bytes so far, all of them on disk when this returns. */
+  /** Flushes the file to disk. Returns its length in bytes. */
   sync(): number {
     return this.#file.sync();
   }
@@ -55,10 +58,10 @@ export class RecordWriter {
 }
 
 /**
- * The records of a file in order, one in memory at a time: a run's files may be larger than any string.
+ * The records of a file in order, one in memory at a time.
  *
- * @param chunkBytes what is read at once, bytes
- * @throws NlacError ERR_RUN with the line's number for damage that is not an unfinished last line, ERR_IO
+ * @param chunkBytes bytes per read
+ * @throws NlacError ERR_RUN with the line number for damage other than an unfinished end; ERR_IO
  */
 export function* readRecords<T>(path: string, chunkBytes: number = 2 ** 20): Generator<T> {
   for (const { record } of wholeRecords(path, chunkBytes)) yield record as T;
@@ -71,12 +74,12 @@ function recordedBytes(path: string): number {
   return whole;
 }
 
-/** The records of a file, and where their lines end, bytes. */
+/** The records of a file, and the byte offset after each. */
 function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: unknown; end: number }> {
   const fd = onDisk(path, () => openSync(path, "r"));
   try {
     const chunk = Buffer.alloc(chunkBytes);
-    let begun: Buffer[] = []; // what earlier chunks held of the line
+    let begun: Buffer[] = []; // the part of the line in earlier chunks
     let lines = 0;
     let read = 0;
     for (;;) {
@@ -96,7 +99,7 @@ function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: un
       begun.push(Buffer.from(bytes.subarray(start)));
       read += bytes.length;
     }
-    // A complete file ends in a newline; what stands after the last one was never finished.
+    // A complete file ends with a newline; the rest of an interrupted write may follow.
     if (!beginsAsRecord(Buffer.concat(begun)))
       throw new NlacError("ERR_RUN", `${path}: line ${lines + 1} is not a record.`);
   } finally {
@@ -104,19 +107,19 @@ function* wholeRecords(path: string, chunkBytes: number): Generator<{ record: un
   }
 }
 
-/** Whether a line may become a record: it begins as one, as far as it goes. */
+/** Whether an unfinished line starts like a record, as far as it goes. */
 function beginsAsRecord(line: Buffer): boolean {
   const begins = line.toString("latin1", 0, openingBytes);
   const digits = /^\{"checksum":"([0-9a-f]*)/.exec(begins)?.[1] ?? "";
   return opening(digits.padEnd(8, "0")).startsWith(begins);
 }
 
-/** The record of a line, whose checksum is over bytes: they become text when they are known to be whole. */
+/** The record of a line. The checksum is verified on bytes, before they are decoded. */
 function parseLine(line: Buffer, where: string): unknown {
   const record = line.subarray(openingBytes, -1);
   const begins = line.toString("latin1", 0, openingBytes) === opening(checksum(record));
   if (!begins || line.at(-1) !== "}".charCodeAt(0)) {
-    throw new NlacError("ERR_RUN", `${where} is damaged (its checksum does not fit).`);
+    throw new NlacError("ERR_RUN", `${where} is damaged (wrong checksum).`);
   }
   try {
     return JSON.parse(record.toString("utf8"));

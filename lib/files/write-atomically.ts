@@ -1,10 +1,13 @@
-/** Files that are there whole or not at all. */
+/** Atomic file replacement. */
 
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { NlacError } from "../base/errors.ts";
 
-/** Writes beside `path`, syncs, and renames over it. Throws ERR_IO; the old file is then as it was. */
+/**
+ * Writes a temporary file next to `path`, syncs it, and renames it to `path`. Throws ERR_IO; the
+ * old file is then unchanged.
+ */
 export function writeAtomically(path: string, content: string | Uint8Array): void {
   const beside = `${path}.${process.pid}.partial`;
   try {

@@ -1,10 +1,11 @@
 /**
- * Models of the Hugging Face hub, by name: "organisation/model", or "organisation/model@revision" with a branch, a tag or a
- * commit; "organisation/model/file.gguf" is one file of it. They are looked for in the cache that Hugging Face's tools
- * share, and else downloaded into it, in its layout. Weights come as safetensors or GGUF only.
+ * Models of the Hugging Face hub by name: "organisation/model", or "organisation/model@revision"
+ * with a branch, tag or commit; "organisation/model/file.gguf" is a single file. Models are read
+ * from the cache that Hugging Face's tools share, or downloaded into it. Only safetensors and GGUF
+ * weights are supported.
  *
- * The environment says where: HF_HUB_CACHE or HF_HOME (the cache), HF_ENDPOINT (the hub), HF_TOKEN or `huggingface-cli
- * login` (who asks), HF_HUB_OFFLINE=1 (the cache alone).
+ * Environment variables: HF_HUB_CACHE or HF_HOME (the cache), HF_ENDPOINT (the hub), HF_TOKEN or
+ * `huggingface-cli login` (the token), HF_HUB_OFFLINE=1 (use only the cache).
  */
 
 import { existsSync, mkdirSync, readFileSync, renameSync, symlinkSync } from "node:fs";
@@ -18,10 +19,10 @@ import { download, fetchReply } from "../native/download.ts";
 import { withLock } from "../native/lock.ts";
 import type { Env } from "../native/paths.ts";
 
-/** A name as the hub knows it, taken apart. */
+/** The parts of a model's name on the hub. */
 export interface HubName {
   repository: string;
-  /** One file of it; absent where the whole model is meant. */
+  /** A single file; absent for the whole model. */
   file?: string;
   revision: string;
 }
@@ -30,11 +31,11 @@ export interface HubOptions {
   offline: boolean;
   env: Env;
   report: Reporter;
-  /** Milliseconds before the first retry of a request; doubles. Default 500. */
+  /** Delay before the first retry of a request, in milliseconds; doubles each time. Default 500. */
   retryMs?: number;
 }
 
-/** Undefined for what cannot be a model's name on the hub. */
+/** Undefined if `name` is not a valid name on the hub. */
 export function parseHubName(name: string): HubName | undefined {
   const part = "[A-Za-z0-9][\\w.-]*";
   const match = new RegExp(`^(${part}/${part})((?:/${part})+\\.gguf)?(?:@([\\w.-]+(?:/[\\w.-]+)*))?$`).exec(
@@ -47,8 +48,8 @@ export function parseHubName(name: string): HubName | undefined {
 
 /**
  * The directory, or the .gguf file, of a model of the hub.
- * @throws NlacError ERR_MODEL_NOT_FOUND where the hub has no such model, revision or file; ERR_MODEL_FORMAT where it has no
- *   safetensors; ERR_DOWNLOAD where it cannot be had
+ * @throws NlacError ERR_MODEL_NOT_FOUND if the hub has no such model, revision or file;
+ *   ERR_MODEL_FORMAT if it has no safetensors; ERR_DOWNLOAD if the download fails
  */
 export async function resolveHubModel(name: HubName, options: HubOptions): Promise<string> {
   const folder = join(hubCache(options.env), `models--${name.repository.replace("/", "--")}`);
@@ -57,8 +58,8 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
   if (options.offline || /^(1|true|yes|on)$/i.test(options.env.HF_HUB_OFFLINE ?? "")) {
     throw new NlacError(
       "ERR_DOWNLOAD",
-      `There is no ${name.repository} here, at ${name.revision} it is not (or not whole) in ${folder}, and the network is ` +
-        "not to be used.",
+      `There is no local ${name.repository}; at ${name.revision} it is missing or incomplete in ${folder}, and ` +
+        "network access is off.",
     );
   }
   return withLock(
@@ -66,12 +67,12 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
     async () => cachedSnapshot(folder, name) ?? (await fetchSnapshot(folder, name, options)),
     {
       onWait: (holder) =>
-        options.report.line(`Waiting for another nlac that fetches ${name.repository} (process ${holder}) …`),
+        options.report.line(`Waiting for another download of ${name.repository} (process ${holder}) …`),
     },
   );
 }
 
-/** Where Hugging Face's tools keep what is theirs. */
+/** The directory of Hugging Face's tools. */
 function toolsHome(env: Env): string {
   return env.HF_HOME || join(env.XDG_CACHE_HOME || join(env.HOME ?? "/", ".cache"), "huggingface");
 }
@@ -80,7 +81,7 @@ function hubCache(env: Env): string {
   return env.HF_HUB_CACHE || join(toolsHome(env), "hub");
 }
 
-/** A snapshot that has all its files; a branch's is the commit that the branch was when it was fetched. */
+/** A complete snapshot, if there is one. A branch means its commit when it was downloaded. */
 function cachedSnapshot(folder: string, { file, revision }: HubName): string | undefined {
   const reference = join(folder, "refs", revision);
   const commit = isCommit(revision)
@@ -100,7 +101,7 @@ const isCommit = (revision: string): boolean => /^[0-9a-f]{40}$/.test(revision);
 const singleFile = "model.safetensors";
 const indexFile = "model.safetensors.index.json";
 
-/** The shards that a snapshot's index names; undefined where it has no index. */
+/** The shards that a snapshot's index names; undefined without an index. */
 function weightFiles(snapshot: string): string[] | undefined {
   const path = join(snapshot, indexFile);
   if (!existsSync(path)) return undefined;
@@ -119,7 +120,7 @@ function weightFiles(snapshot: string): string[] | undefined {
   return names as string[];
 }
 
-/** What a model is made of beside its weights; a repository has some of these. */
+/** Files of a model other than weights; a repository has some of them. */
 const parts = new Set([
   "config.json",
   "generation_config.json",
@@ -132,7 +133,7 @@ const parts = new Set([
 
 async function fetchSnapshot(folder: string, name: HubName, options: HubOptions): Promise<string> {
   const { env, report } = options;
-  // Most models are not fetched: whoever loads one from a directory waits for no client of the hub.
+  // Imported only for downloads, because most models are local.
   const { listFiles, modelInfo } = await import("@huggingface/hub");
   const hub = (env.HF_ENDPOINT || "https://huggingface.co").replace(/\/+$/, "");
   const token = accessToken(env);
@@ -175,24 +176,24 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
   const bytes = (paths: readonly string[]) =>
     paths.reduce((sum, path) => sum + (entries.get(path)?.size ?? 0), 0);
   if (name.file !== undefined) {
-    report.line(`Fetching ${name.file} of ${about}, ${formatBytes(bytes([name.file]))}, into ${folder}.`);
+    report.line(`Downloading ${name.file} of ${about}, ${formatBytes(bytes([name.file]))}, into ${folder}.`);
     await fetchFiles([name.file]);
   } else {
     if (!entries.has(indexFile) && !entries.has(singleFile)) {
       throw new NlacError(
         "ERR_MODEL_FORMAT",
-        `${about} has neither ${singleFile} nor ${indexFile}: nlac reads safetensors and GGUF, never pickled weights. ` +
-          `A single file is ${name.repository}/FILE.gguf.`,
+        `${about} has neither ${singleFile} nor ${indexFile}: nlac reads safetensors and GGUF, but not pickled weights. ` +
+          `For a single file, use ${name.repository}/FILE.gguf.`,
       );
     }
     await fetchFiles([...entries.keys()].filter((path) => parts.has(path) || path === indexFile));
     const weights = weightFiles(snapshot) ?? [singleFile];
     report.line(
-      `Fetching ${about}: ${formatBytes(bytes(weights))} in ${weights.length} ${weights.length === 1 ? "file" : "files"} of weights, into ${folder}.`,
+      `Downloading ${about}: ${formatBytes(bytes(weights))} in ${weights.length} weight ${weights.length === 1 ? "file" : "files"}, into ${folder}.`,
     );
     await fetchFiles(weights);
   }
-  // Last, so that a branch never points at a commit of which nothing is here.
+  // Written last, so that a branch never names an empty snapshot.
   if (name.revision !== commit) {
     const reference = join(folder, "refs", name.revision);
     mkdirSync(dirname(reference), { recursive: true });
@@ -201,7 +202,7 @@ async function fetchSnapshot(folder: string, name: HubName, options: HubOptions)
   return name.file === undefined ? snapshot : join(snapshot, name.file);
 }
 
-/** One file as a blob under its checksum, and a link to it in the snapshot. */
+/** Downloads one file as a blob named by its checksum, and links it into the snapshot. */
 async function fetchFile(
   entry: ListFileEntry,
   path: string,
@@ -211,7 +212,7 @@ async function fetchFile(
   if (existsSync(path)) return;
   const checksum = entry.lfs?.oid ?? entry.oid;
   if (checksum === undefined || !/^(?:[0-9a-f]{40}|[0-9a-f]{64})$/.test(checksum))
-    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub names no checksum.`);
+    throw new NlacError("ERR_DOWNLOAD", `${options.url}: the hub gives no checksum.`);
   const blob = join(folder, "blobs", checksum);
   await download({
     ...{ url: options.url, path: blob, checksum, bytes: entry.lfs?.size ?? entry.size },
@@ -225,14 +226,14 @@ async function fetchFile(
   renameSync(link, path);
 }
 
-/** As Hugging Face's tools look for it; undefined where nobody is logged in. */
+/** The user's token, found as by Hugging Face's tools; undefined without a login. */
 function accessToken(env: Env): string | undefined {
   const file = env.HF_TOKEN_PATH || join(toolsHome(env), "token");
   const token = env.HF_TOKEN || (existsSync(file) ? readFileSync(file, "utf8") : "");
   return token.trim() || undefined;
 }
 
-/** GET requests with the token. A busy hub is asked four times, as long apart as it says (a minute at most). */
+/** Sends GET requests with the token. Tries a busy hub four times; waits as it asks, up to 60 s. */
 function patientFetch(token: string | undefined, retryMs: number): typeof fetch {
   return async (input, init) => {
     const headers = new Headers(init?.headers);
@@ -259,28 +260,28 @@ function hubError(error: unknown, name: HubName, hub: string, known: boolean): N
   if (error instanceof NlacError && status === undefined) return error;
   const model = `${name.repository}${name.revision === "main" ? "" : ` at ${name.revision}`}`;
   const options = { cause: error };
-  // The hub answers 401 for what is not there as well: it does not tell strangers which.
+  // The hub also answers 401 for models that do not exist.
   if (status === 401 || status === 403) {
     const advice = known
-      ? "your token may not read it; accept its terms on its page, or use another token"
-      : "there is no such model, or it asks who you are: set HF_TOKEN";
+      ? "your token has no access: accept the model's terms on its page, or use another token"
+      : "the model does not exist or needs a login: set HF_TOKEN";
     return new NlacError(
       "ERR_MODEL_NOT_FOUND",
-      `${model} is no directory here, and ${hub} refuses it (${status}): ${advice}.`,
+      `${model} is not a local directory, and ${hub} refused access (${status}): ${advice}.`,
       options,
     );
   }
   if (status === 404)
     return new NlacError(
       "ERR_MODEL_NOT_FOUND",
-      `There is no model "${model}": no such directory here, and none of that name at ${hub}.`,
+      `There is no model "${model}": neither a local directory nor a model on ${hub}.`,
       options,
     );
   const cause = (error as Error).cause as Error | undefined;
   const reason = status === undefined ? (cause?.message ?? (error as Error).message) : `status ${status}`;
   return new NlacError(
     "ERR_DOWNLOAD",
-    `${model} is no directory here, and ${hub} cannot be asked for it: ${reason}.`,
+    `${model} is not a local directory, and the request to ${hub} failed: ${reason}.`,
     options,
   );
 }

@@ -1,6 +1,6 @@
 /**
- * From a model's name to the file or directory it is read from: a Hugging Face directory, a .gguf file, a model that
- * this package ships, a name known here, which is downloaded once to the cache and checked, or a name on the hub.
+ * Resolves a model's name to a file or directory: a Hugging Face directory, a .gguf file, a model
+ * in this package, a known model that is downloaded once and checked, or a name on the hub.
  */
 
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from "node:fs";
@@ -24,7 +24,7 @@ export interface KnownModel {
   file: string;
   bytes: number;
   sha256: string;
-  /** The wheels that carry it, and its path in them. */
+  /** The wheels that contain it, and its path in them. */
   wheels: readonly Wheel[];
   member: string;
 }
@@ -41,11 +41,11 @@ export const KNOWN_MODELS: readonly KnownModel[] = [
   },
 ];
 
-/** Models that are part of the package, one directory each: beside dist/, or lib/ in a checkout. */
+/** Models of the package, one directory each, next to dist/ or lib/. */
 const shipped = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "models");
 
 export interface ResolveOptions {
-  /** Never touch the network. */
+  /** Do not use the network. */
   offline?: boolean;
   env?: Env;
   report?: Reporter;
@@ -53,13 +53,14 @@ export interface ResolveOptions {
 }
 
 /**
- * The absolute path of a directory or a .gguf file. Throws ERR_MODEL_NOT_FOUND for a name that is neither
- * there nor known nor on the hub (hugging-face.ts), ERR_DOWNLOAD where it cannot be had.
+ * Returns the absolute path of a directory or a .gguf file. Throws ERR_MODEL_NOT_FOUND for a name
+ * that is not a path, not known and not on the hub (hugging-face.ts); ERR_DOWNLOAD if the download
+ * fails.
  */
 export async function resolveModel(name: string, options: ResolveOptions = {}): Promise<string> {
   const known = options.known ?? KNOWN_MODELS;
   const model = known.find((candidate) => candidate.name === name);
-  // A name that is also a directory here means the directory: what a user made comes first.
+  // Local files and directories take precedence over other names.
   if (existsSync(name)) {
     const path = resolve(name);
     if (statSync(path).isDirectory() || path.endsWith(".gguf")) return path;
@@ -75,17 +76,17 @@ export async function resolveModel(name: string, options: ResolveOptions = {}): 
   }
   throw new NlacError(
     "ERR_MODEL_NOT_FOUND",
-    `There is no model "${name}": it is no directory or .gguf file, no name on the hub (organisation/model), and the ` +
-      `names known are ${[...known.map((candidate) => candidate.name), ...readdirSync(shipped).sort()].join(", ")}.`,
+    `There is no model "${name}": it is not a directory, a .gguf file or a name on the hub (organisation/model). ` +
+      `Known names: ${[...known.map((candidate) => candidate.name), ...readdirSync(shipped).sort()].join(", ")}.`,
   );
 }
 
-/** The directory of a model that is part of the package; undefined where there is none of this name. */
+/** The directory of a model in the package; undefined if there is none of this name. */
 export function shippedModel(name: string): string | undefined {
   return readdirSync(shipped).includes(name) ? join(shipped, name) : undefined;
 }
 
-/** Where a known model lies once it was downloaded. */
+/** The path of a known model in the cache. */
 export function cachedModel(model: KnownModel, env: Env = process.env): string {
   return join(cacheRoot(env), "models", model.file);
 }
@@ -99,14 +100,14 @@ async function fetchModel(model: KnownModel, options: ResolveOptions): Promise<s
   const env = options.env ?? process.env;
   const report = options.report ?? stderrReporter();
   const path = cachedModel(model, env);
-  // The file got its name only after its checksum was right, so its size is check enough on every start.
+  // The file is named only after its checksum was verified, so checking the size is enough.
   if (isCached(model, env)) return path;
   mkdirSync(join(cacheRoot(env), "models"), { recursive: true });
   return withLock(
     `${path}.lock`,
     async () => {
       if (isCached(model, env)) return path;
-      report.line(`${model.name} is not in the cache; fetching it once (${formatBytes(model.bytes)}).`);
+      report.line(`${model.name} is not in the cache; downloading it once (${formatBytes(model.bytes)}).`);
       const carrier = `${path}.wheels`;
       rmSync(carrier, { recursive: true, force: true });
       try {
@@ -131,8 +132,7 @@ async function fetchModel(model: KnownModel, options: ResolveOptions): Promise<s
       return path;
     },
     {
-      onWait: (holder) =>
-        report.line(`Waiting for another nlac that fetches ${model.name} (process ${holder}) …`),
+      onWait: (holder) => report.line(`Waiting for another download of ${model.name} (process ${holder}) …`),
     },
   );
 }

@@ -1,9 +1,9 @@
 /**
- * What a text must be: grammars as callers write them, checked. The core holds texts to them (native/core/generate/grammar.h).
- * A schema that says more than texts can be held to is refused, not watered down: every text that ends by itself is valid.
- * Two exceptions are too common to be refused. Where `properties` stands beside an `additionalProperties` that is not false, a
- * key of `properties` may come a second time, spelled with escapes ("\u0061" for "a"), and there has only the value that other
- * keys have. And formats are held to by their spelling alone: a date may be the 30th of February, a time in the 60th second.
+ * Checks grammars for generation; native/core/generate/grammar.h applies them. A schema that cannot
+ * be enforced completely is refused, so that every completion that is not truncated is valid. Two
+ * common exceptions: next to an `additionalProperties` that is not false, a key of `properties` may
+ * occur again, spelled with escapes ("\u0061" for "a"), and then only has to match
+ * `additionalProperties`. And formats are checked by syntax only: a date may be February 30th.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -12,34 +12,36 @@ import { shown } from "../base/validation.ts";
 
 export type Grammar =
   /**
-   * The value that a JSON Schema describes, on one line, with a space after every comma and colon, its keys in the order
-   * of the schema. Where `additionalProperties` does not say otherwise, objects have no keys that `properties` does not name.
-   * A `format` beside a `pattern` is taken for a note.
+   * A value that matches a JSON Schema, on one line, with a space after every comma and colon, and
+   * keys in the schema's order. Objects have only the keys in `properties` unless
+   * `additionalProperties` says otherwise. A `format` next to a `pattern` is ignored.
    */
   | { jsonSchema: Readonly<Record<string, unknown>> | boolean }
   /** Any JSON object, on one line. */
   | { json: true }
   /**
-   * What all of the text matches, in JavaScript's spelling with the flags s and u; no assertions but ^ and $ at the ends, no
-   * references back.
+   * A regular expression that the whole text matches, in JavaScript's syntax with the flags s and
+   * u. No assertions other than ^ and $ at the ends, no back references.
    */
   | { regex: string }
-  /** What the rule `root` derives, in xgrammar's EBNF, which is much like llama.cpp's GBNF. */
+  /**
+   * Text that the rule `root` derives, in xgrammar's EBNF, which is similar to llama.cpp's GBNF.
+   */
   | { ebnf: string }
-  /** This very text. */
+  /** Exactly this text. */
   | { literal: string }
-  /** One after another. */
+  /** Grammars in sequence. */
   | { sequence: readonly Grammar[] }
-  /** One of them. */
+  /** One of several grammars. */
   | { anyOf: readonly Grammar[] };
 
-/** Deepest nesting of grammars and of schemas, the core's too. */
+/** Maximum nesting of grammars and of schemas; the same as in the core. */
 const maxDepth = 64;
 
 /**
- * A grammar as the core reads it.
+ * A grammar in the core's form.
  *
- * @throws NlacError ERR_VALUE, opening with `where`, for one that is malformed, or that texts cannot be held to
+ * @throws NlacError ERR_VALUE, prefixed with `where`, if it is invalid or cannot be enforced
  */
 export function grammarText(grammar: Grammar, where: string): string {
   try {
@@ -94,7 +96,7 @@ function checkRegex(pattern: string, where: string): void {
   }
 }
 
-/** Keywords that a schema is held to by one of these stand alone: beside it the others would not be looked at. */
+/** With one of these, xgrammar ignores the other keywords of the schema. */
 export const alone = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"] as const;
 const keywordsOf = {
   string: ["minLength", "maxLength", "pattern", "format"],
@@ -107,7 +109,7 @@ const keywordsOf = {
 } as const satisfies Record<string, readonly string[]>;
 type TypeName = keyof typeof keywordsOf;
 
-/** Keywords that allow or forbid values, by the types whose values they speak of; of "any" by all. */
+/** Keywords that restrict values, by the type that they apply to; "any": all types. */
 const assertions: Record<TypeName | "any", readonly string[]> = {
   ...keywordsOf,
   integer: [...keywordsOf.integer, "multipleOf"],
@@ -134,8 +136,8 @@ const assertions: Record<TypeName | "any", readonly string[]> = {
 };
 
 /**
- * Formats that the library holds texts to. With its email and its pointers to JSON they may not be JSON, with its addresses and
- * hostnames not what others take for those, and any further format it passes over.
+ * Formats that xgrammar enforces as specified. Its email and json-pointer may produce invalid JSON,
+ * its addresses and hostnames differ from other validators, and it ignores other formats.
  */
 const formats: readonly unknown[] = [
   "date",
@@ -148,16 +150,16 @@ const formats: readonly unknown[] = [
   "uri-template",
 ];
 
-/** The schema as the library is to read it. */
+/** The schema in the form that xgrammar needs. */
 function checkedSchema(asked: unknown, where: string, depth: number): unknown {
   const wrong = (what: string) => new NlacError("ERR_VALUE", `${where} ${what}.`);
   if (typeof asked === "boolean") return asked;
   if (!isObject(asked)) throw wrong(`must be a JSON Schema; it is ${shown(asked)}`);
   if (depth > maxDepth) throw wrong(`is nested deeper than ${maxDepth} levels`);
   const schema = { ...asked };
-  // The library would hold to the format instead of the pattern.
+  // xgrammar would enforce the format instead of the pattern.
   if (schema.pattern !== undefined) delete schema.format;
-  // Names are texts anyway; zod says so of every record.
+  // Names are always strings; zod adds this to every record.
   if (isDeepStrictEqual(schema.propertyNames, { type: "string" })) delete schema.propertyNames;
   const given = (keywords: readonly string[]) => keywords.filter((keyword) => schema[keyword] !== undefined);
 
@@ -175,7 +177,7 @@ function checkedSchema(asked: unknown, where: string, depth: number): unknown {
   if (leader === undefined && schema.type === undefined && given(spoken).length > 0)
     throw wrong('needs a "type"');
   if (isValues) {
-    // The type is not looked at beside values, so they must have it.
+    // xgrammar ignores the type next to values, so the values must have it.
     const values = leader === "const" ? [schema.const] : schema.enum;
     if (!Array.isArray(values) || values.length === 0)
       throw wrong('must have a list of values as its "enum"');
@@ -183,7 +185,7 @@ function checkedSchema(asked: unknown, where: string, depth: number): unknown {
     if (other !== undefined) throw wrong(`has a value that is not of its "type": ${shown(other)}`);
   }
 
-  // Elsewhere might stand what is looked at by nobody.
+  // References elsewhere would not be checked.
   if (schema.$ref !== undefined && !/^#(\/(\$defs|definitions)\/[^/]+)?$/.test(String(schema.$ref)))
     throw wrong(`refers to ${shown(schema.$ref)}; it must be "#", "#/$defs/NAME" or "#/definitions/NAME"`);
 
@@ -212,12 +214,12 @@ type Wrong = (what: string) => NlacError;
 function checkKeys({ properties, ...schema }: Record<string, unknown>, wrong: Wrong): void {
   const { required = [], additionalProperties = false, minProperties = 0 } = schema;
   if (!Array.isArray(required)) throw wrong('must have a list as its "required"');
-  // The library would pass over such names.
+  // xgrammar would ignore such names.
   const unknown = required.find(
     (name) => !isObject(properties) || typeof name !== "string" || !Object.hasOwn(properties, name),
   );
   if (unknown !== undefined) throw wrong(`requires ${shown(unknown)}, which "properties" does not name`);
-  // The library would count a key that comes again.
+  // xgrammar would count a repeated key twice.
   if (additionalProperties !== false && (minProperties as number) > 1)
     throw wrong('has a "minProperties" above 1 beside "additionalProperties", which texts cannot be held to');
 }
@@ -229,12 +231,12 @@ function checkString(schema: Record<string, unknown>, where: string, wrong: Wron
   if (pattern === undefined) return;
   if (typeof pattern !== "string") throw wrong('must have a text as its "pattern"');
   checkRegex(pattern, `${where}.pattern`);
-  // The library matches what stands between the quotes, where these are written as two characters.
+  // xgrammar matches the encoded string, in which these characters are escaped.
   if (/"|\\\\/.test(pattern))
     throw wrong('has a "pattern" with a quote or a backslash, which texts cannot be held to');
 }
 
-/** The types whose values a schema speaks of: all where it names none, undefined where it names another. */
+/** The types that a schema allows: all if it names none, undefined if one is unknown. */
 function typesOf({ type }: Record<string, unknown>): TypeName[] | undefined {
   const all = Object.keys(keywordsOf) as TypeName[];
   if (type === undefined) return all;

@@ -1,6 +1,6 @@
 /**
- * The trainable language model as algorithms see it. `Learner` (learner/learner.ts) is the real one; tests use a
- * scripted one. Token ids are plain numbers; log probabilities are natural logarithms.
+ * The interface of a trainable language model. `Learner` (learner/learner.ts) implements it; tests
+ * use a scripted one. Token ids are plain numbers; log probabilities are natural logarithms.
  */
 
 import type { Message, ToolSchema } from "../contract/environment.ts";
@@ -15,67 +15,68 @@ export type { Divergence, StepResult, Support } from "../ops/options.ts";
 export type WeightSet = "online" | "target";
 
 export interface GenerateRequest {
-  /** The prompt as ids. Either this or `messages`. */
+  /** The prompt as token ids. Give either this or `messages`. */
   tokens?: readonly number[];
   /** The prompt as messages, rendered with the chat template and a generation prompt. */
   messages?: readonly Message[];
   tools?: readonly ToolSchema[];
-  /** Most new tokens. Default 256. */
+  /** Maximum number of new tokens. Default 256. */
   maxNewTokens?: number;
   /** Default 1; 0 is greedy. */
   temperature?: number;
-  /** Smallest set of tokens with this probability. Default 1 (off). */
+  /** Sample from the smallest set of tokens with this total probability. Default 1 (off). */
   topP?: number;
-  /** Most probable tokens kept. Default 0 (off). */
+  /** Sample from this many most probable tokens. Default 0 (off). */
   topK?: number;
-  /** Least probability relative to the most probable token. Default 0 (off). */
+  /** Minimum probability relative to the most probable token. Default 0 (off). */
   minP?: number;
   /**
-   * Of ids in the prompt or written before: a positive logit is divided by it, a negative one multiplied (Keskar et
-   * al., "CTRL", 2019). Comes before the filters. Default 1 (off).
+   * For ids in the prompt or generated before: positive logits are divided by it, negative ones
+   * multiplied (Keskar et al., "CTRL", 2019). Applied before the filters. Default 1 (off).
    */
   repetitionPenalty?: number;
-  /** Ids that are never written. */
+  /** Ids that are never generated. */
   forbidden?: readonly number[];
   /**
-   * What the text must be. Ids that could not go on with it are not drawn; those that end the text are drawn where it may end,
-   * and nowhere else. Comes before the filters. A text that `maxNewTokens` or a stop string ends is a beginning of what it
-   * must be. Control tokens are no part of
-   * it, nor control characters but line breaks.
+   * Restricts the completion: only ids that continue a valid text are sampled, and ids that end it
+   * only where a valid text may end. Applied before the filters. A completion that `maxNewTokens`
+   * or a stop string cuts is a prefix of a valid text. Control tokens, and control characters other
+   * than line breaks, are excluded.
    */
   grammar?: Grammar;
-  /** Ids that the text begins with, in place of what would be drawn; they count as new, and have to fit the grammar. */
+  /** Ids that the completion starts with, instead of sampled ones. They must fit the grammar. */
   forced?: readonly number[];
-  /** Strings that end the text; the text is cut before them, the ids are kept. */
+  /** Strings that end the completion; the text is cut before them, the ids are not. */
   stop?: readonly string[];
-  /** Ids that end the text, besides the model's own end-of-turn ids. */
+  /** Ids that end the completion, in addition to the model's end-of-turn ids. */
   stopTokenIds?: readonly number[];
-  /** The request's own random stream; the same seed gives the same text whatever else is in the batch. */
+  /** Seed of this request: the completion does not depend on the rest of the batch. */
   seed?: number | bigint;
   /** Default "online". */
   weights?: WeightSet;
-  /** Keeps the hidden states that the text's tokens are drawn from, for `DistilledText`. Default false. */
+  /** Returns the hidden states of the new tokens, for `DistilledText`. Default false. */
   keepHidden?: boolean;
-  /** Most probable tokens kept of each new one, with their log probabilities, under the untouched distribution. Default 0. */
+  /** Number of most probable alternatives to return per new token (unfiltered). Default 0. */
   topLogProbs?: number;
 }
 
 export interface Generation {
-  /** New ids, the stop id included. */
+  /** New ids, including the stop id. */
   tokens: number[];
-  /** One a token, under the model's untouched distribution. */
+  /** One per token, from the distribution before penalties, filters and grammar. */
   logProbs: Float32Array;
   /** The decoded text without the stop id or stop string. */
   text: string;
-  /** "stuck": no token could go on with the grammar, of those that are not forbidden. */
+  /** "stuck": the grammar allows no token that is not forbidden. */
   finishReason: "stop" | "length" | "stuck";
-  /** Prompt tokens whose keys and values were found in the cache. */
+  /** Prompt tokens that were read from the KV cache. */
   cachedTokens: number;
-  /** With `keepHidden`: [new tokens, hidden], in the learner's dtype and on its device. `dispose` it after use. */
+  /** With `keepHidden`: [new tokens, hidden], in the learner's dtype and device. Dispose it. */
   hidden?: Tensor;
   /**
-   * With `topLogProbs`: the ids that were most probable at each new token, most probable first, and their log
-   * probabilities in nats; both [new tokens × topLogProbs], row-major. The token that was written need not be among them.
+   * With `topLogProbs`: the most probable ids at each new token, in descending order, and their log
+   * probabilities in nats; both [new tokens × topLogProbs], row-major. The generated token may not
+   * be among them.
    */
   topTokens?: Int32Array;
   topLogProbs?: Float32Array;
@@ -85,14 +86,14 @@ export interface GenerateOptions {
   signal?: AbortSignal;
   /** Called with the request's index and each new token as it is sampled. */
   onToken?: (request: number, token: number) => void;
-  /** False: ERR_BUSY in place of waiting behind more requests than `LearnerOptions.maxQueued`. Default true. */
+  /** False: throws ERR_BUSY if `LearnerOptions.maxQueued` requests are waiting. Default true. */
   wait?: boolean;
 }
 
 /**
- * A response scored after a prompt. `weight` multiplies the losses of all its tokens, or, [response tokens], of each; a
- * token of weight 0 takes part in nothing and reads 0, whatever is computed. An episode is one such text: what the
- * environment said in it weighs 0. Default 1.
+ * A response scored after a prompt. `weight` multiplies the losses of all its tokens, or, as
+ * [response tokens], of each. Tokens of weight 0 have no loss and return 0. An episode is one such
+ * text, in which the environment's tokens have weight 0. Default 1.
  */
 export interface ScoredText {
   prompt: readonly number[];
@@ -107,14 +108,14 @@ export interface DistilledText {
   response: readonly number[];
   weight?: number;
   /**
-   * The `hidden` of the generation that wrote `response` under θ̄ after `teacher`: θ̄ then does not read them again. It
-   * must be that θ̄'s still. Not looked at where the support is "sampled".
+   * The `hidden` of the generation of `response` by θ̄ after `teacher`, so that θ̄ need not compute
+   * it again. θ̄ must not have changed since. Ignored with the support "sampled".
    */
   teacherHidden?: Tensor;
 }
 
 export interface TokenKlOptions {
-  /** Of both softmaxes. Default 1. */
+  /** Temperature of both softmaxes. Default 1. */
   temperature?: number;
   /** Default "full". */
   support?: Support;
@@ -128,8 +129,8 @@ export interface StepOptions extends AdamWOptions {
   /** Names the set of AdamW moments to use. Default "". */
   moments?: string;
   /**
-   * Moves θ̄ as `updateTarget(targetRate)` right after the step would, a skipped one too, in the step's own pass over
-   * the parameters. Default: θ̄ stays.
+   * Applies `updateTarget(targetRate)` in the same pass over the parameters, even if the step is
+   * skipped. Default: θ̄ is unchanged.
    */
   targetRate?: number | undefined;
 }
@@ -139,112 +140,112 @@ export interface LanguageModel {
   decode(ids: readonly number[]): string;
   /** Opens a conversation with the model's chat template. */
   conversation(messages: readonly Message[], options?: { tools?: readonly ToolSchema[] }): Conversation;
-  /** A conversation that `toJSON` wrote. */
+  /** Restores a conversation from `toJSON`. */
   restoreConversation(json: ConversationJson): Conversation;
-  /** The id that ends a turn; a supervised text ends with it. */
+  /** The id that ends a turn, and every supervised text. */
   readonly endOfTurn: number;
-  /** All ids that end a turn: a text of `generate` that ends with none of them was cut off. */
+  /** All ids that end a turn. A completion that ends with none of them was cut off. */
   readonly endOfTurnIds: readonly number[];
   /** Longest context, in tokens. */
   readonly maxPositions: number;
 
   generate(requests: readonly GenerateRequest[], options?: GenerateOptions): Promise<Generation[]>;
   logProbs(texts: readonly ScoredText[], options?: { weights?: WeightSet }): Promise<Float32Array[]>;
-  /** Forward and backward; gradients of Σ weight·loss add up until `step`. Returns unweighted losses per token. */
+  /** Accumulates gradients of Σ weight·loss until `step`. Returns unweighted losses per token. */
   tokenNll(texts: readonly ScoredText[], options?: { withGradient?: boolean }): Promise<Float32Array[]>;
-  /** KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; the gradient reaches θ only. */
+  /** KL(p_θ̄(·|teacher, y<t) ‖ p_θ(·|student, y<t)) per token; gradients of θ only. */
   tokenKl(texts: readonly DistilledText[], options?: TokenKlOptions): Promise<Float32Array[]>;
   step(options: StepOptions): Promise<StepResult>;
-  /** Forgets gradients that were added up and not stepped on. */
+  /** Discards accumulated gradients. */
   discardGradients(): Promise<void>;
   /**
-   * Forgets the caches of finished texts, as a change of the weights does: what is generated next then does not depend on
-   * what was generated before, not even where inference rounds by what it reads at once (docs/decisions/0010).
+   * Drops the KV caches, as a change of the weights does. Results then do not depend on earlier
+   * requests, even if rounding depends on the batch (docs/decisions/0010).
    */
   dropCaches(): Promise<void>;
-  /** Forgets a set of AdamW moments that is not needed any more. */
+  /** Discards a set of AdamW moments. */
   discardMoments(moments: string): Promise<void>;
   /** θ̄ ← τ θ + (1 - τ) θ̄. */
   updateTarget(targetRate: number): Promise<void>;
-  /** ‖θ̄ - θ‖ / ‖θ‖, of what is trained. */
+  /** ‖θ̄ - θ‖ / ‖θ‖ over the trained parameters. */
   targetDistance(): Promise<number>;
   save(directory: string): Promise<void>;
 }
 
-/** A text with what a policy gradient needs to know of each token; every list is [response tokens]. */
+/** A text with the inputs of a policy gradient; every list is [response tokens]. */
 export interface SurrogateText extends ScoredText {
-  /** Log probabilities of the response under the policy that wrote it, from `logProbs`. */
+  /** Log probabilities of the response under the policy that generated it, from `logProbs`. */
   oldLogProbs: ArrayLike<number>;
   advantages: ArrayLike<number>;
-  /** Needed where `klCoefficient` is not 0. */
+  /** Required if `klCoefficient` is not 0. */
   referenceLogProbs?: ArrayLike<number>;
-  /** Needed where `value` is given: what the value head is to predict, and what it predicted before. */
+  /** Required with `value`: targets of the value head, and its earlier predictions. */
   returns?: ArrayLike<number>;
   oldValues?: ArrayLike<number>;
 }
 
 export interface SurrogateOptions {
-  /** Of the softmax, as the response was sampled. Default 1. */
+  /** Temperature of the softmax, as in sampling. Default 1. */
   temperature?: number;
-  /** The ratio counts from 1 - clipLow to 1 + clipHigh. Default 0.2 each (PPO). */
+  /** The ratio is clipped to [1 - clipLow, 1 + clipHigh]. Default 0.2 each (PPO). */
   clipLow?: number;
   clipHigh?: number;
   /** Weight of GRPO's estimate of the KL to the reference. Default 0. */
   klCoefficient?: number;
-  /** Weight of the entropy that is subtracted. Default 0. */
+  /** Weight of the entropy bonus. Default 0. */
   entropyCoefficient?: number;
   /**
-   * Trains the value head v too: adds coefficient · ½ max((v - R)², (v' - R)²), v' being v held within `clip` of the
-   * old value; a clip of 0, the default, is none. Needs a learner with a value head.
+   * Also trains the value head v: adds coefficient · ½ max((v - R)², (v' - R)²), where v' is v
+   * clipped to within `clip` of the old value; 0 (default) means no clipping. Needs a value head.
    */
   value?: { coefficient: number; clip?: number };
   /** Default true; false computes losses only. */
   withGradient?: boolean;
 }
 
-/** Of one text; every list is [response tokens], 0 where the weight is 0. */
+/** Results of one text; every list is [response tokens], 0 where the weight is 0. */
 export interface SurrogateResult {
-  /** The surrogate with its KL and entropy terms, nats; unweighted. */
+  /** The surrogate with its KL and entropy terms, unweighted, in nats. */
   losses: Float32Array;
   logProbs: Float32Array;
   entropies: Float32Array;
-  /** Probability now over probability then. */
+  /** Probability ratio of the current to the old policy. */
   ratios: Float32Array;
-  /** 1 where the upper bound held the surrogate, -1 where the lower did. */
+  /** 1 where the upper bound was active, -1 where the lower was. */
   clipped: Int32Array;
-  /** With `value`: the value head's predictions and losses, unweighted and without the coefficient. */
+  /** With `value`: the value head's predictions, and its losses without weight and coefficient. */
   values?: Float32Array;
   valueLosses?: Float32Array;
 }
 
-/** What policy gradients ask of a model besides. */
+/** Additional methods for policy gradients. */
 export interface PolicyGradientModel extends LanguageModel {
   /**
-   * Keeps θ as it now is as the reference, in place of an earlier one. `save` writes it and `resume` restores it, so
-   * a resumed run must not call this again.
+   * Stores the current θ as the reference, replacing an earlier one. `save` and `resume` include
+   * it, so do not call this again in a resumed run.
    */
   keepReference(): Promise<void>;
-  /** As of `LanguageModel`; "reference" is θ as `keepReference` found it. `temperature`: of the softmax. */
+  /** As in `LanguageModel`. "reference": θ as stored by `keepReference`. */
   logProbs(
     texts: readonly ScoredText[],
     options?: { weights?: WeightSet | "reference"; temperature?: number },
   ): Promise<Float32Array[]>;
-  /** The value of the state before each token of the response. Needs a learner with a value head. */
+  /** The value of the state before each token of the response. Needs a value head. */
   values(texts: readonly ScoredText[]): Promise<Float32Array[]>;
-  /** The clipped surrogate of PPO; gradients of Σ weight·loss add up until `step`. */
+  /** The clipped surrogate of PPO. Accumulates gradients of Σ weight·loss until `step`. */
   tokenSurrogate(texts: readonly SurrogateText[], options?: SurrogateOptions): Promise<SurrogateResult[]>;
 }
 
-/** An episode as token-level Q-learning reads it: the tokens whose weight is not 0 are its actions, in order. */
+/** An episode for token-level Q-learning: its actions are the tokens of non-zero weight. */
 export interface SoftQText extends ScoredText {
-  /** What is received after each token, [response tokens]; read at actions only. The last action is terminal. */
+  /** Reward after each token, [response tokens]; read at actions only. The last one is terminal. */
   rewards: ArrayLike<number>;
 }
 
 export interface SoftQOptions {
   /** Entropy temperature α of the soft values. */
   temperature: number;
-  /** γ, a token's. Default 1. */
+  /** Discount γ per token. Default 1. */
   discount?: number;
   /** Weight of the twin heads' squared Bellman errors. */
   qCoefficient: number;
@@ -254,23 +255,23 @@ export interface SoftQOptions {
   withGradient?: boolean;
 }
 
-/** Of one text; every list is [response tokens], 0 where the weight is 0. */
+/** Results of one text; every list is [response tokens], 0 where the weight is 0. */
 export interface SoftQResult {
   /** ½ (Q1 - y)² + ½ (Q2 - y)², unweighted. */
   qLosses: Float32Array;
   /** KL(policy ‖ maximum-entropy policy of Q), nats; unweighted. */
   policyLosses: Float32Array;
-  /** Of the token written: the smaller Q of the two heads, and the soft Bellman target y. */
+  /** For the generated token: the smaller Q of the two heads, and the soft Bellman target y. */
   q: Float32Array;
   targets: Float32Array;
-  /** Of the policy, nats. */
+  /** Entropy of the policy, nats. */
   entropies: Float32Array;
 }
 
-/** What soft actor-critic on tokens asks of a model besides. Needs a learner with Q heads. */
+/** Additional methods for soft actor-critic on tokens. Needs Q heads. */
 export interface SoftQModel extends LanguageModel {
-  /** The gradients of Σ weight·loss add up until `step`. */
+  /** Accumulates gradients of Σ weight·loss until `step`. */
   softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]>;
-  /** The maximum-entropy policy of Q, under θ and θ̄, becomes θ's policy as it is now. */
+  /** Resets the heads so that the maximum-entropy policy of Q, under θ and θ̄, is θ's policy. */
   resetQHeads(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** The addon's surface, as native/binding implements it. Everything else reaches C++ through these types. */
+/** The types of the addon, as native/binding implements it. All access to C++ goes through them. */
 
 import type { InstructionSet } from "../base/dtype.ts";
 
@@ -31,7 +31,7 @@ export interface NativeGenerateRequest {
   minP: number;
   repetitionPenalty: number;
   forbidden: Int32Array;
-  grammar: string; // as native/core/generate/grammar.h has it; "": none
+  grammar: string; // in the form of native/core/generate/grammar.h; "": none
   forced: Int32Array;
   seed: bigint; // unsigned, 64 bits
   stopTokenIds: Int32Array;
@@ -45,24 +45,24 @@ export interface NativeGenerateResult {
   logProbs: Float32Array;
   finishReason: "stop" | "length" | "stuck" | "cancelled";
   cachedTokens: number;
-  hidden?: NativeTensor; // [new tokens, hidden], where it was to be kept
+  hidden?: NativeTensor; // [new tokens, hidden], with keepHidden
   topTokens: Int32Array; // [new tokens, request's topLogProbs]
   topLogProbs: Float32Array;
 }
 
 export interface NativeGeneration {
   done: Promise<NativeGenerateResult[]>;
-  /** Stops at the next token, also before it began: unfinished results are then "cancelled". */
+  /** Stops at the next token, or before the first one. Unfinished results become "cancelled". */
   cancel(): void;
 }
 
 export interface NativeScoredText {
   prompt: Int32Array;
   response: Int32Array;
-  weights: Float32Array; // one for all of the response, or one a token
+  weights: Float32Array; // one for the whole response, or one per token
 }
 
-/** Every list is [response tokens], or empty where it is not needed. */
+/** Every list is [response tokens], or empty if not needed. */
 export interface NativeSurrogateText extends NativeScoredText {
   oldLogProbs: Float32Array;
   advantages: Float32Array;
@@ -100,7 +100,7 @@ export interface NativeDistilledText {
 }
 
 export interface NativeSoftQText extends NativeScoredText {
-  rewards: Float32Array; // one a token of the response
+  rewards: Float32Array; // one per response token
 }
 
 export interface NativeSoftQOptions {
@@ -111,7 +111,7 @@ export interface NativeSoftQOptions {
   withGradient: boolean;
 }
 
-/** Of one text, [response tokens] each. */
+/** For one sequence; each array is [response tokens]. */
 export interface NativeSoftQResult {
   qLosses: Float32Array;
   policyLosses: Float32Array;
@@ -140,7 +140,7 @@ export interface NativeAdamWOptions {
 }
 
 export interface NativeStepOptions extends NativeAdamWOptions {
-  moments: string; // the name of the moments to use
+  moments: string; // name of the set of moments to use
 }
 
 export interface NativeModelInfo {
@@ -149,7 +149,7 @@ export interface NativeModelInfo {
   hiddenSize: number;
   layers: number;
   maxPositions: number;
-  /** Heads included, and with an adapter the base's, which are not trainable. */
+  /** Includes heads and, with an adapter, the frozen base model. */
   parameters: number;
   trainableParameters: number;
   heads: "none" | "value" | "q";
@@ -159,8 +159,8 @@ export interface NativeModelInfo {
 }
 
 /**
- * One learner and its native thread. Calls queue up and run in order, but for neighbouring `generate` calls, which run
- * together; every promise settles.
+ * One learner and its native thread. Calls are queued and run in order; adjacent `generate` calls
+ * run together. Every promise settles.
  */
 export interface NativeLearner {
   info(): NativeModelInfo;
@@ -169,7 +169,7 @@ export interface NativeLearner {
     which: WeightSet,
     onToken: ((request: number, token: number) => void) | undefined,
   ): NativeGeneration;
-  /** The bytes each id decodes to, and which ids no grammar may use; needed once before stop strings or grammars are used. */
+  /** Needed once for stop strings and grammars: the bytes of each id, and ids no grammar may use. */
   setTokenBytes(bytes: Uint8Array[], controls: Int32Array): void;
   logProbs(
     texts: NativeScoredText[],
@@ -206,7 +206,7 @@ export interface NativeLearner {
   save(directory: string): Promise<void>;
   exportHuggingFace(directory: string): Promise<void>;
   exportAdapter(directory: string, base: string): Promise<void>;
-  /** Finishes what has begun, rejects queued calls with ERR_DISPOSED, frees everything. Idempotent. */
+  /** Finishes the running call, rejects queued ones with ERR_DISPOSED, frees memory. Idempotent. */
   dispose(): Promise<void>;
 }
 
@@ -244,7 +244,7 @@ export interface NativeLossOptions {
   temperature: number;
   withGradient: boolean;
   workspaceBytes: number; // 0: the device's default
-  gradHead: NativeTensor | undefined; // added into; undefined: made, and handed back
+  gradHead: NativeTensor | undefined; // accumulated into; undefined: allocated and returned
 }
 
 export interface NativeTokenLossOptions extends NativeLossOptions {
@@ -257,7 +257,7 @@ export interface NativeTokenLossOptions extends NativeLossOptions {
   withEntropies: boolean;
 }
 
-/** What was not asked for, or was the caller's already, is not there. */
+/** Absent: outputs that were not requested, or that the caller passed in. */
 export interface NativeLossTensors {
   losses?: NativeTensor;
   gradHidden?: NativeTensor;
@@ -271,17 +271,17 @@ export interface NativeLossTensors {
 export interface Addon {
   torchVersion(): string;
   cudaAvailable(): boolean;
-  /** The largest set that this processor runs, within NLAC_INSTRUCTION_SET. */
+  /** The best instruction set of this processor, limited by NLAC_INSTRUCTION_SET. */
   instructionSet(): InstructionSet;
   setThreads(count: number): void;
-  /** By interface of this file, each member's number of parameters; null: a property. scripts/check-binding.mjs compares. */
+  /** Parameter counts of the members of each interface, null for properties; for check-binding.mjs. */
   signatures(): Record<string, Record<string, number | null>>;
   loadLearner(path: string, options: NativeLearnerOptions): Promise<NativeLearner>;
-  /** A randomly initialised model of a Hugging Face config.json. */
+  /** A randomly initialised model for a Hugging Face config.json. */
   createLearner(configJson: string, seed: bigint, options: NativeLearnerOptions): Promise<NativeLearner>;
-  /** `base`: the path of the model that a checkpoint's adapter belongs to, "" where it is not needed. */
+  /** `base`: the path of the base model of the checkpoint's adapter; "" if not needed. */
   resumeLearner(directory: string, options: NativeLearnerOptions, base: string): Promise<NativeLearner>;
-  /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings and flat arrays of one of these. */
+  /** GGUF metadata: numbers, bigints beyond 2^53, booleans, strings, and flat arrays of these. */
   ggufMetadata(path: string): Record<string, unknown>;
   createSampler(capacity: number, alpha: number, beta: number, seed: bigint, device: string): NativeSampler;
   loadSampler(path: string, device: string): NativeSampler;

@@ -1,4 +1,4 @@
-/** Builds the native half with CMake: what `nlac setup`, scripts/build-native.mjs and `node-gyp` all run. */
+/** Builds the native part with CMake, for `nlac setup`, scripts/build-native.mjs and `node-gyp`. */
 
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -10,16 +10,16 @@ import { withLock } from "./lock.ts";
 import { type Env, packageRoot } from "./paths.ts";
 
 export interface BuildOptions {
-  /** The folder below build/: "cpu", "cuda", "sanitize-thread", "fuzz". */
+  /** Subdirectory of build/: "cpu", "cuda", "sanitize-thread", "fuzz". */
   name: string;
-  /** Passed to CMake as -DKEY=VALUE. */
+  /** CMake definitions: -DKEY=VALUE. */
   definitions: Record<string, string>;
-  /** Default: everything. */
+  /** Default: all targets. */
   targets?: readonly string[];
   root?: string;
   env?: Env;
   report?: Reporter;
-  /** Compiler processes at once. Default: one a core, as far as memory reaches. */
+  /** Concurrent compiler processes. Default: one per core, limited by free memory. */
   jobs?: number;
 }
 
@@ -30,10 +30,10 @@ export interface Tools {
   compiler: string | undefined;
 }
 
-// A file that includes torch takes about this much to compile.
+// Memory that compiling a file with torch's headers needs.
 const BYTES_A_JOB = 1.5e9;
 
-/** Configures and builds; returns the build directory. Throws ERR_ADDON_NOT_FOUND with what to do. */
+/** Configures and builds. Returns the build directory. Throws ERR_ADDON_NOT_FOUND with advice. */
 export async function buildNative(options: BuildOptions): Promise<string> {
   const { root = packageRoot(), env = process.env, report = silent } = options;
   const tools = findTools(env);
@@ -62,7 +62,7 @@ export async function buildNative(options: BuildOptions): Promise<string> {
         if (status === 0) return;
         throw new NlacError(
           "ERR_ADDON_NOT_FOUND",
-          `The native ${step} failed (exit ${status}); the whole log is ${log}.\n${faults(output)}`,
+          `The native ${step} failed (exit ${status}). See the log: ${log}.\n${faults(output)}`,
         );
       }
     },
@@ -70,7 +70,7 @@ export async function buildNative(options: BuildOptions): Promise<string> {
   );
 }
 
-/** Whether `directory`'s addon is missing or older than a source it is made of. */
+/** Whether the addon in `directory` is missing or older than its sources. */
 export function isStaleBuild(directory: string, root: string = packageRoot()): boolean {
   const addons = ["nlac.node", "nlac_loader.node"].map((name) => join(directory, name));
   if (!addons.every((file) => existsSync(file))) return true;
@@ -112,7 +112,7 @@ export function requireTools(tools: Tools): void {
   );
 }
 
-/** The command that installs `programs` here. */
+/** A command that installs `programs` on this distribution. */
 export function installCommand(programs: readonly string[], osRelease = readOsRelease()): string {
   const like = `${/^ID=(.*)$/m.exec(osRelease)?.[1] ?? ""} ${/^ID_LIKE=(.*)$/m.exec(osRelease)?.[1] ?? ""}`;
   const named = (names: Record<string, string>) => programs.map((p) => names[p] ?? p).join(" ");
@@ -128,7 +128,7 @@ function readOsRelease(): string {
   return existsSync("/etc/os-release") ? readFileSync("/etc/os-release", "utf8").replaceAll('"', "") : "";
 }
 
-/** A cache of another source tree, generator or libtorch keeps paths that are no longer right. */
+/** Deletes a build directory that was configured for other sources, generator or libtorch. */
 function discardForeignCache(
   directory: string,
   root: string,
@@ -165,7 +165,7 @@ function runLogged(
     const take = (chunk: Buffer) => {
       const text = chunk.toString("utf8");
       output += text;
-      // Ninja says [done/total], make [ percent%].
+      // Ninja prints [done/total], make [ percent%].
       const [, done, total] = /\[\s*(\d+)\/(\d+)\]/.exec(text) ?? /\[\s*(\d+)(%)\]/.exec(text) ?? [];
       if (done !== undefined)
         report.progress(label, Number(done), total === "%" ? 100 : Number(total), "steps");
@@ -177,7 +177,7 @@ function runLogged(
   });
 }
 
-/** The part of a build's output that says what went wrong. */
+/** The part of a build's output with the error. */
 function faults(output: string): string {
   const lines = output.split("\n");
   const first = lines.findIndex((line) => /^FAILED:|\berror:|CMake Error|ld returned|Killed/.test(line));

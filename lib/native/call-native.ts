@@ -2,7 +2,7 @@
 
 import { fromNative } from "../base/errors.ts";
 
-/** What `call` returns; what the addon throws becomes an NlacError. */
+/** Calls `call`. Converts the addon's errors to NlacError. */
 export function callNative<T>(call: () => T): T {
   try {
     return call();

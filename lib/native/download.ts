@@ -1,6 +1,6 @@
 /**
- * Downloads one file over HTTP(S), resuming after a cut connection or a former run, and gives it its final
- * name only once its checksum is the expected one.
+ * Downloads a file over HTTP(S). Resumes after a broken connection or an earlier run. The file gets
+ * its final name only if its checksum is correct.
  */
 
 import { createHash, type Hash } from "node:crypto";
@@ -24,26 +24,26 @@ import { NlacError } from "../base/errors.ts";
 
 export interface DownloadOptions {
   url: string;
-  /** The file's final path. While it grows it is called `path`.part. */
+  /** Final path. During the download the file is `path`.part. */
   path: string;
-  /** What the file must be: its SHA-256, or the name that git gives its contents (40 digits of SHA-1). */
+  /** The file's SHA-256 (64 digits), or the SHA-1 of its git blob (40 digits). */
   checksum: string;
-  /** Sent to the address's own host, and to no other that it redirects to. */
+  /** Authorization header. Sent only to the URL's own host, not to redirects. */
   authorization?: string;
-  /** Known size; a longer reply is refused. */
+  /** Size, if known; a longer reply is an error. */
   bytes?: number;
   onProgress?: (received: number, total: number | undefined) => void;
-  /** Attempts that brought no new byte before giving up. Default 5. */
+  /** Maximum attempts in a row without a new byte. Default 5. */
   attempts?: number;
-  /** Milliseconds without a byte that count as a cut connection. Default 30 000. */
+  /** Timeout for the next bytes, in milliseconds. Default 30 000. */
   stallMs?: number;
-  /** Milliseconds before the first retry; doubles. Default 500. */
+  /** Delay before the first retry, in milliseconds; doubles each time. Default 500. */
   retryMs?: number;
 }
 
 /**
- * Downloads unless `path` is there already with the right checksum. Throws ERR_DOWNLOAD; where the server refuses, the
- * error's cause has the `status`.
+ * Downloads the file unless `path` exists with the right checksum. Throws ERR_DOWNLOAD; the cause
+ * of an HTTP error has its `status`.
  */
 export async function download(options: DownloadOptions): Promise<void> {
   const { path, checksum } = options;
@@ -58,7 +58,7 @@ export async function download(options: DownloadOptions): Promise<void> {
   await receive(options, part);
   let actual = await hash(part);
   if (actual !== checksum && resumed) {
-    // The bytes of the former run may be of another file: once more from the start.
+    // The bytes of the earlier run may belong to another file: try again from the start.
     rmSync(part);
     await receive(options, part);
     actual = await hash(part);
@@ -73,7 +73,7 @@ export async function download(options: DownloadOptions): Promise<void> {
   renameSync(part, path);
 }
 
-/** A small reply, whole, and the address that it came from. Throws ERR_DOWNLOAD, or Node's error of a cut connection. */
+/** A small reply and its final URL. Throws ERR_DOWNLOAD, or Node's error of a broken connection. */
 export async function fetchReply(
   url: string,
   headers: Record<string, string>,
@@ -89,7 +89,7 @@ export async function fetchReply(
   return { reply: new Response(body, { status: reply.statusCode!, headers: fields }), url: final };
 }
 
-/** The text of a small reply. Throws as `fetchReply`, and ERR_DOWNLOAD where the server refuses. */
+/** The text of a small reply. Throws as `fetchReply`, and ERR_DOWNLOAD for an HTTP error. */
 export async function fetchText(
   url: string,
   accept: string,
@@ -100,7 +100,7 @@ export async function fetchText(
   return { text: await reply.text(), type: reply.headers.get("content-type") ?? "", url: final };
 }
 
-/** An address may carry a password; what is printed must not. */
+/** Removes a user name and password from a URL, for messages. */
 export function redact(url: string): string {
   return url.replace(/\/\/[^/@]*@/, "//");
 }
@@ -109,7 +109,7 @@ export function hashFile(path: string): Promise<string> {
   return digest(path, createHash("sha256"));
 }
 
-/** What git calls a file of these contents. */
+/** The SHA-1 of the file as a git blob. */
 function gitName(path: string): Promise<string> {
   return digest(path, createHash("sha1").update(`blob ${sizeOf(path)}\0`));
 }
@@ -138,7 +138,7 @@ async function receive(options: DownloadOptions, part: string): Promise<void> {
   }
 }
 
-/** One request. False: the server had no use for what we hold; start over. */
+/** Sends one request. Returns false if the download must start again from the beginning. */
 async function receiveOnce(options: DownloadOptions, part: string): Promise<boolean> {
   const { stallMs = 30_000, onProgress } = options;
   const have = sizeOf(part);
@@ -174,7 +174,7 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
     async function* (source: AsyncIterable<Buffer>) {
       for await (const chunk of source) {
         received += chunk.length;
-        // What is held already cannot be a prefix of the right file either.
+        // A reply that is too long is of another file: the stored bytes are invalid too.
         if (total !== undefined && received > total) {
           rmSync(part, { force: true });
           throw new NlacError(
@@ -192,7 +192,7 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
   return true;
 }
 
-/** Follows redirects; rejects on a cut or stalled connection. */
+/** Follows redirects. Rejects if the connection breaks or stalls. */
 async function request(
   url: string,
   headers: Record<string, string>,
@@ -229,7 +229,7 @@ function requestOnce(url: URL, headers: Record<string, string>, stallMs: number)
   });
 }
 
-/** Node's certificates and those the user has pointed pip or OpenSSL at, which may vouch for a mirror. */
+/** Node's certificates plus those configured for pip or OpenSSL, which a mirror may need. */
 function authorities(): string[] | undefined {
   const file = process.env.PIP_CERT || process.env.SSL_CERT_FILE;
   return file && existsSync(file) ? [...rootCertificates, readFileSync(file, "utf8")] : undefined;

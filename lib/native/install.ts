@@ -1,7 +1,7 @@
 /**
- * Installs pinned wheels into a directory: with pip or uv, which know the user's mirrors and certificates, or
- * over HTTPS by itself where neither is there. Every way checks the pinned SHA-256. A directory appears
- * under its final name complete, or not at all.
+ * Installs pinned wheels into a directory: with pip or uv, which use the configured mirrors and
+ * certificates, or else with its own HTTPS download. All check the pinned SHA-256. The directory
+ * gets its final name only when it is complete.
  */
 
 import { spawn, spawnSync } from "node:child_process";
@@ -30,17 +30,17 @@ export type Installer = "pip" | "uv" | "https";
 
 export interface InstallOptions {
   wheels: readonly Wheel[];
-  /** Final directory; what it already holds of `wheels` is kept. */
+  /** Final directory; wheels that it contains are not installed again. */
   directory: string;
-  /** Only wheels that lie in the cache's downloads/ already; nothing touches the network. */
+  /** Install only from downloads/ in the cache, without network access. */
   offline?: boolean;
-  /** Ways to try, in order. Default: NLAC_INSTALLER, else pip, uv, https. */
+  /** Installers to try, in order. Default: NLAC_INSTALLER, else pip, uv, https. */
   installers?: readonly Installer[];
   env?: Env;
   report?: Reporter;
 }
 
-/** Wheels that `directory` does not hold yet; pip, uv and `unzip` all leave the same records. */
+/** Wheels that are not in `directory`; pip, uv and `unzip` all create the same record files. */
 export function missingWheels(directory: string, wheels: readonly Wheel[]): Wheel[] {
   return wheels.filter((wheel) => !existsSync(join(directory, distInfo(wheel), "RECORD")));
 }
@@ -49,7 +49,7 @@ export function totalBytes(wheels: readonly Wheel[]): number {
   return wheels.reduce((sum, wheel) => sum + wheel.bytes, 0);
 }
 
-/** Installs what is missing. Throws ERR_DOWNLOAD, ERR_IO. Returns the wheels it installed. */
+/** Installs missing wheels. Returns those it installed. Throws ERR_DOWNLOAD, ERR_IO. */
 export async function installWheels(options: InstallOptions): Promise<Wheel[]> {
   const { directory, report = silent } = options;
   return withLock(
@@ -72,7 +72,7 @@ export async function installWheels(options: InstallOptions): Promise<Wheel[]> {
       }
       return missing;
     },
-    { onWait: (holder) => report.line(`Waiting for another nlac that is installing (process ${holder}) …`) },
+    { onWait: (holder) => report.line(`Waiting for another installation (process ${holder}) …`) },
   );
 }
 
@@ -82,7 +82,7 @@ async function fill(staging: string, wheels: Wheel[], options: InstallOptions): 
   const failures: string[] = [];
   for (const way of ways) {
     if (way !== "https" && !isThere(way, env)) {
-      failures.push(`${way}: not there`);
+      failures.push(`${way}: not found`);
       continue;
     }
     try {
@@ -91,7 +91,7 @@ async function fill(staging: string, wheels: Wheel[], options: InstallOptions): 
       return;
     } catch (error) {
       failures.push(`${way}: ${(error as Error).message}`);
-      report.line(`${way} could not install: ${(error as Error).message}`);
+      report.line(`Installation with ${way} failed: ${(error as Error).message}`);
       for (const name of readdirSync(staging)) rmSync(join(staging, name), { recursive: true, force: true });
     }
   }
@@ -113,7 +113,7 @@ function isThere(way: "pip" | "uv", env: Env): boolean {
   return spawnSync(program, [...rest, "--version"], { env: { ...env } as NodeJS.ProcessEnv }).status === 0;
 }
 
-/** pip or uv, told the wheels' platform outright, so that any Python on the machine will do. */
+/** Installs with pip or uv. Passes the wheels' platform, so that any Python version works. */
 async function fillWithTool(
   way: "pip" | "uv",
   staging: string,
@@ -122,7 +122,7 @@ async function fillWithTool(
   report: Reporter,
 ): Promise<void> {
   report.line(`Installing ${wheels.length} wheels (${formatBytes(totalBytes(wheels))}) with ${way} …`);
-  // On the staging directory's own file system: /tmp may be small, and moving within one is a rename.
+  // Use the same file system as the target: /tmp may be small, and renames must work.
   const scratch = `${staging}.tmp`;
   rmSync(scratch, { recursive: true, force: true });
   mkdirSync(scratch, { recursive: true });
@@ -139,7 +139,7 @@ async function fillWithTool(
       : [
           ...["--no-compile", "--no-cache-dir", "--disable-pip-version-check"],
           ...["--implementation", "cp", "--python-version", WHEEL_PYTHON, "--abi", WHEEL_ABI],
-          // pip takes platforms literally: name every older one that counts as compatible.
+          // pip needs every compatible platform tag listed.
           ...manylinux(arch).flatMap((platform) => ["--platform", platform]),
         ];
   const quiet = process.stderr.isTTY ? [] : ["--quiet"];
@@ -171,7 +171,7 @@ function runTool(argv: string[], env: Env): Promise<void> {
     const watched = process.stderr.isTTY === true;
     const child = spawn(program, rest, {
       env: env as NodeJS.ProcessEnv,
-      // The tool's own progress bar where a person watches; its last words where not.
+      // Show the tool's progress bar at a terminal; otherwise keep its last output for the error.
       stdio: ["ignore", watched ? 2 : "ignore", watched ? "inherit" : "pipe"],
     });
     let tail = "";
@@ -192,7 +192,7 @@ function runTool(argv: string[], env: Env): Promise<void> {
   });
 }
 
-/** nlac's own way: the index's simple API, a resumable download, a checked archive. */
+/** Installs without pip or uv: index lookup, resumable download, checked archive. */
 async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
   const { env = process.env, report = silent, offline = false } = options;
   const downloads = join(cacheRoot(env), "downloads");
@@ -223,7 +223,7 @@ async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallO
   if (!offline) for (const archive of archives) rmSync(archive, { force: true });
 }
 
-/** The file's address by PEP 691 (JSON), or by PEP 503 (HTML) where a mirror has nothing better. */
+/** The file's URL by PEP 691 (JSON), or PEP 503 (HTML) if the mirror lacks the former. */
 async function locate(index: string, wheel: Wheel): Promise<string> {
   const page = `${index.replace(/\/+$/, "")}/${wheel.name}/`;
   const reply = await fetchText(page, "application/vnd.pypi.simple.v1+json, text/html;q=0.5");
@@ -241,7 +241,7 @@ async function locate(index: string, wheel: Wheel): Promise<string> {
   return new URL(address, reply.url).href;
 }
 
-/** The index the user has told pip or uv about, else the public one. */
+/** The index that pip or uv is configured to use, else PyPI. */
 export function indexUrl(env: Env = process.env): string {
   const variables = [env.PIP_INDEX_URL, env.UV_DEFAULT_INDEX, env.UV_INDEX_URL];
   const fromEnvironment = variables.find((value) => value);
@@ -262,7 +262,7 @@ export function indexUrl(env: Env = process.env): string {
   return "https://pypi.org/simple";
 }
 
-/** Moves the tree in: a rename where nothing is there yet, else file by file, the records last. */
+/** Moves the files into place: by a rename, or file by file with the records last. */
 function merge(staging: string, directory: string): void {
   if (!existsSync(directory)) {
     renameSync(staging, directory);
@@ -282,7 +282,7 @@ function moveInto(from: string, to: string): void {
   }
 }
 
-/** The archives and what they unpack to: about two and a half times their size. */
+/** Throws ERR_IO without space for the archives and their contents (2.5 times their size). */
 function requireSpace(directory: string, bytes: number): void {
   mkdirSync(directory, { recursive: true });
   const { bavail, bsize } = statfsSync(directory);

@@ -1,6 +1,6 @@
 /**
- * Finds libtorch: the first place, in a fixed order, that holds the version nlac is built against with
- * every library it needs. Python is never asked to import torch: `torch/version.py` is read as text.
+ * Finds libtorch: the first place, in a fixed order, that has the right version and all libraries.
+ * `torch/version.py` is read as text; torch is never imported.
  */
 
 import { spawnSync } from "node:child_process";
@@ -12,13 +12,13 @@ import { cacheRoot, type Env, packageRoot } from "./paths.ts";
 export const TORCH_VERSION = "2.11.0";
 
 export interface Libtorch {
-  /** Who named it: "NLAC_LIBTORCH", "the cache", … */
+  /** Where it was found: "NLAC_LIBTORCH", "the cache", … */
   source: string;
-  /** The directory that holds torch/ and, for a wheel, nvidia/. */
+  /** The directory that contains torch/ and, for a wheel, nvidia/. */
   site: string;
   /** The torch/ directory, with lib/ and include/. */
   torch: string;
-  /** As it calls itself, e.g. "2.11.0+cu130". */
+  /** For example "2.11.0+cu130". */
   version: string;
   /** The CUDA version it was built with; undefined for a CPU build. */
   cuda: string | undefined;
@@ -26,7 +26,7 @@ export interface Libtorch {
   preload: string[];
 }
 
-/** A place that was looked at and why it was not taken. */
+/** A place that was searched, and why it was rejected. */
 export interface Rejected {
   source: string;
   path: string | undefined;
@@ -35,11 +35,11 @@ export interface Rejected {
 
 export interface FindOptions {
   env?: Env;
-  /** Where nlac.config.json is looked for, besides the package. Default: the working directory. */
+  /** Directory of nlac.config.json, besides the package's. Default: the working directory. */
   cwd?: string;
-  /** "cuda" also requires the CUDA half and the libraries it needs. Default "cpu". */
+  /** "cuda" also requires CUDA support and its libraries. Default "cpu". */
   variant?: "cpu" | "cuda";
-  /** The site-packages directories of `python3`; a test passes its own. */
+  /** Returns the site-packages directories of `python3`; for tests. */
   pythonSites?: () => string[];
 }
 
@@ -52,7 +52,7 @@ export function cachedLibtorch(env: Env = process.env): string {
   return join(cacheRoot(env), "libtorch", TORCH_VERSION);
 }
 
-/** Looks everywhere; throws only where the user named a place and it cannot be used. */
+/** Searches all places. Throws only if a place that the user named is unusable. */
 export function findLibtorch(options: FindOptions = {}): Search {
   const env = options.env ?? process.env;
   const variant = options.variant ?? "cpu";
@@ -73,7 +73,7 @@ export function findLibtorch(options: FindOptions = {}): Search {
   if (env.NLAC_LIBTORCH) return { found: named("NLAC_LIBTORCH", resolve(env.NLAC_LIBTORCH)), rejected };
   rejected.push({ source: "NLAC_LIBTORCH", path: undefined, reason: "not set" });
 
-  // LIBTORCH belongs to other tools too, so an unfit one is passed over and reported.
+  // LIBTORCH is used by other tools too, so an unusable one is skipped.
   if (env.LIBTORCH) {
     const found = consider("LIBTORCH", resolve(env.LIBTORCH));
     if (found) return { found, rejected };
@@ -111,7 +111,7 @@ export function findLibtorch(options: FindOptions = {}): Search {
   return { found, rejected };
 }
 
-/** As `findLibtorch`, or an error that lists what was tried and the command that mends it. */
+/** As `findLibtorch`, but throws an error with the places and a fix if there is none. */
 export function requireLibtorch(options: FindOptions = {}): Libtorch {
   const { found, rejected } = findLibtorch(options);
   if (found) return found;
@@ -129,8 +129,8 @@ export function describeRejected(rejected: readonly Rejected[]): string {
 }
 
 /**
- * Whether `path` (a site-packages, a torch/ directory, or an unpacked libtorch archive) can be used. A
- * rejected place with a `version` was rejected for its version alone.
+ * Checks whether `path` (a site-packages, a torch/ directory, or an unpacked libtorch archive) is
+ * usable. A rejected place has a `version` if only the version is wrong.
  */
 export function inspectLibtorch(
   source: string,
@@ -141,7 +141,7 @@ export function inspectLibtorch(
     existsSync(join(directory, "lib", "libtorch_cpu.so")),
   );
   if (torch === undefined) {
-    const reason = existsSync(path) ? "holds no torch/lib/libtorch_cpu.so" : "does not exist";
+    const reason = existsSync(path) ? "has no torch/lib/libtorch_cpu.so" : "does not exist";
     return { source, path, reason };
   }
   const stamp = readVersion(torch);
@@ -155,7 +155,7 @@ export function inspectLibtorch(
   const site = dirname(torch);
   const lib = join(torch, "lib");
   const preload: string[] = [];
-  // libtorch_cpu.so of a CUDA build itself needs the CUDA runtime and CUPTI, a GPU or not.
+  // libtorch_cpu.so of a CUDA build needs the CUDA runtime and CUPTI even without a GPU.
   const needed = [...(cuda ? [CUDART, CUPTI] : []), ...(variant === "cuda" ? CUDA_RUN : [])];
   for (const library of needed) {
     const file = findLibrary(site, lib, library, cuda ?? "");
@@ -175,9 +175,9 @@ export function inspectLibtorch(
 }
 
 interface NvidiaLibrary {
-  /** The soname, by the CUDA version torch was built with. */
+  /** The soname, given the CUDA version of torch. */
   name: (cuda: string) => string;
-  /** Its folder under nvidia/: as the CUDA 13 wheels have it, and as those of CUDA 12 had it. */
+  /** Directories under nvidia/: of the CUDA 13 and the CUDA 12 wheels. */
   folders: string[];
   preload: boolean;
 }
@@ -193,7 +193,7 @@ const CUPTI: NvidiaLibrary = {
   folders: ["cu13", "cuda_cupti"],
   preload: true,
 };
-// The rest of what libtorch_cuda.so needs is found through its own rpath once these are there.
+// libtorch_cuda.so finds its other libraries through its rpath.
 const CUDA_RUN: NvidiaLibrary[] = [
   { name: (cuda) => `libcublas.so.${major(cuda)}`, folders: ["cu13", "cublas"], preload: false },
   { name: () => "libcudnn.so.9", folders: ["cudnn"], preload: false },
@@ -206,7 +206,7 @@ function findLibrary(site: string, lib: string, library: NvidiaLibrary, cuda: st
   const places = [...library.folders.map((folder) => join(site, "nvidia", folder, "lib")), lib];
   const direct = places.map((place) => join(place, name)).find((file) => existsSync(file));
   if (direct) return direct;
-  // The libtorch archive carries them in lib/ with a hash in the name: libcudart-1b5a9e2f.so.13.
+  // The libtorch archive has them in lib/ with a hash in the name: libcudart-1b5a9e2f.so.13.
   const [stem, ...rest] = name.split(".so.");
   const hashed = readdirSync(lib).find(
     (f) => f.startsWith(`${stem}-`) && f.endsWith(`.so.${rest.join(".so.")}`),

@@ -1,4 +1,4 @@
-/** The one place that loads a .node file: finds libtorch, opens it, then requires the addon. */
+/** Loads the addon: finds libtorch, opens its libraries, then requires the .node file. */
 
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
@@ -26,8 +26,8 @@ export interface Installation {
 let loaded: { addon: Addon; variant: Variant; libtorch: Libtorch } | undefined;
 
 /**
- * The native addon, loaded once a process. Throws ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION,
- * ERR_ADDON_NOT_FOUND, and ERR_DEVICE when CUDA is asked for and cannot be had: never a silent CPU run.
+ * The native addon, loaded once per process. Throws ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION,
+ * ERR_ADDON_NOT_FOUND, and ERR_DEVICE if CUDA is requested but not usable (no CPU fallback).
  */
 export function loadAddon(options: LoadOptions = {}): Addon {
   const variant = variantOf(options.device ?? "cpu");
@@ -36,7 +36,7 @@ export function loadAddon(options: LoadOptions = {}): Addon {
   return loaded.addon;
 }
 
-/** What `loadAddon` took, or undefined before it ran. */
+/** What `loadAddon` loaded; undefined before its first call. */
 export function loadedFrom(): { variant: Variant; libtorch: Libtorch } | undefined {
   return loaded && { variant: loaded.variant, libtorch: loaded.libtorch };
 }
@@ -47,7 +47,7 @@ export function variantOf(device: string): Variant {
   throw new NlacError("ERR_DEVICE", `Unknown device "${device}"; expected "cpu", "cuda" or "cuda:N".`);
 }
 
-/** Where a built addon of this variant lies: this checkout's build, else one shipped in the package. */
+/** Finds the addon of a variant: this checkout's build, else the package's prebuilt binary. */
 export function findAddon(variant: Variant, root: string = packageRoot()): Installation | undefined {
   for (const directory of [
     join(root, "build", variant),
@@ -58,10 +58,7 @@ export function findAddon(variant: Variant, root: string = packageRoot()): Insta
   return undefined;
 }
 
-/**
- * The first 12 hexadecimal digits of the addon's SHA-256: two builds of the same source may round
- * differently.
- */
+/** The first 12 hex digits of the addon's SHA-256, because builds may round differently. */
 export function addonDigest(variant: Variant): string | undefined {
   const found = findAddon(variant);
   if (found === undefined) return undefined;
@@ -72,9 +69,9 @@ export function addonDigest(variant: Variant): string | undefined {
 }
 
 /**
- * Threads for one operation: NLAC_THREADS, else OMP_NUM_THREADS, else the cores this process may use: its
- * affinity, cut to the container's CPU quota, counting a core's hyperthreads once, as a second thread a
- * core makes dense products slower.
+ * Threads per operation: NLAC_THREADS, else OMP_NUM_THREADS, else the number of available cores,
+ * limited by CPU affinity and the container's quota. Hyperthreads do not count: a second thread
+ * per core makes matrix products slower.
  */
 export function threadCount(env: Env = process.env): number {
   for (const name of ["NLAC_THREADS", "OMP_NUM_THREADS"]) {
@@ -88,7 +85,7 @@ export function threadCount(env: Env = process.env): number {
   return Math.max(1, Math.min(availableParallelism(), cpuQuota(), physicalCores()));
 }
 
-/** The OpenMP runtimes mapped into this process. More than one means two pools that fight for the cores. */
+/** The OpenMP runtimes in this process. More than one means competing thread pools. */
 export function openmpRuntimes(maps: string = readFileSync("/proc/self/maps", "utf8")): string[] {
   const files = maps.match(/\/\S*\/lib(?:gomp|iomp5|omp)(?:-\w+)?\.so[.\d]*/g) ?? [];
   return [...new Set(files)];
@@ -118,7 +115,7 @@ function open(asked: Variant): NonNullable<typeof loaded> {
   } catch (error) {
     throw new NlacError(
       "ERR_ADDON_NOT_FOUND",
-      `${at("nlac.node")} does not load: ${(error as Error).message}. Run \`${mend}\` to build it anew.`,
+      `${at("nlac.node")} does not load: ${(error as Error).message}. Run \`${mend}\` to rebuild it.`,
       { cause: error },
     );
   }
@@ -127,18 +124,18 @@ function open(asked: Variant): NonNullable<typeof loaded> {
 }
 
 /**
- * OpenMP and MKL read the environment once, when they are opened: without this the pool of every native thread that
- * computes would be sized for the whole machine. libtorch's allocator reads it at its first allocation, which the
- * addon makes when it is opened. Children must not inherit it.
+ * Calls `body` with environment variables that OpenMP, MKL and libtorch's allocator read once when
+ * they are loaded or first used. Without them every native thread would have a pool for the whole
+ * machine. They are removed again, so that child processes do not inherit them.
  */
 function withVariables<T>(threads: number, body: () => T): T {
-  // libgomp's threads spin for milliseconds between operations. With two busy neighbours on two cores that made
-  // decoding three times slower; yielding soon costs about 5 % on an idle machine.
+  // libgomp's threads spin for milliseconds between operations. With two other busy processes on
+  // two cores, decoding was three times slower; less spinning costs about 5 % on an idle machine.
   const variables: Record<string, string> = {
     OMP_NUM_THREADS: String(threads),
     MKL_NUM_THREADS: String(threads),
     ...(process.env.OMP_WAIT_POLICY ? {} : { GOMP_SPINCOUNT: "1000" }),
-    // Large tensors in pages of 2 MiB: a tenth of a loss's time went into making them 4 KiB at a time.
+    // Large tensors use 2 MiB pages: allocating 4 KiB pages took a tenth of a loss's time.
     THP_MEM_ALLOC_ENABLE: "1",
   };
   const names = Object.keys(variables).filter((name) => !process.env[name]);
@@ -151,8 +148,8 @@ function withVariables<T>(threads: number, body: () => T): T {
 }
 
 /**
- * The CUDA addon where it can run, also for the CPU, so that a process can use both; else the CPU one. A
- * process never mixes the two: their handles would not know each other.
+ * Chooses the CUDA addon if it is usable, even for the CPU, so that a process can use both devices;
+ * otherwise the CPU addon. A process loads only one, because they cannot share handles.
  */
 function choose(asked: Variant): { installation: Installation; libtorch: Libtorch } {
   const cuda = findAddon("cuda");
@@ -160,7 +157,7 @@ function choose(asked: Variant): { installation: Installation; libtorch: Libtorc
     if (!cuda)
       throw new NlacError(
         "ERR_DEVICE",
-        "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.",
+        "CUDA was requested, but nlac was built without it. Run `npx nlac setup --cuda`.",
       );
     return { installation: cuda, libtorch: requireLibtorch({ variant: "cuda" }) };
   }
@@ -169,7 +166,7 @@ function choose(asked: Variant): { installation: Installation; libtorch: Libtorc
     const libtorch = findLibtorchQuietly();
     if (libtorch) return { installation: cuda, libtorch };
   }
-  // libtorch first: where both are missing, that is the fault to name.
+  // If libtorch and the addon are both missing, report libtorch.
   const libtorch = requireLibtorch({ variant: "cpu" });
   if (!cpu)
     throw new NlacError(
@@ -183,7 +180,7 @@ function findLibtorchQuietly(): Libtorch | undefined {
   try {
     return findLibtorch({ variant: "cuda" }).found;
   } catch {
-    return undefined; // a libtorch named by the user lacks CUDA; the CPU search reports what matters
+    return undefined; // the user's libtorch has no CUDA; the CPU search reports other problems
   }
 }
 
@@ -192,13 +189,13 @@ function requireCuda(addon: Addon, variant: Variant): void {
     throw new NlacError(
       "ERR_DEVICE",
       findAddon("cuda")
-        ? "CUDA was asked for after the CPU build of nlac was loaded; load a CUDA learner first in this process."
-        : "CUDA was asked for, but nlac was built without it. Run `npx nlac setup --cuda`.",
+        ? "CUDA was requested after the CPU build of nlac was loaded; load a CUDA learner first in this process."
+        : "CUDA was requested, but nlac was built without it. Run `npx nlac setup --cuda`.",
     );
   if (!addon.cudaAvailable())
     throw new NlacError(
       "ERR_DEVICE",
-      "CUDA was asked for, but no usable GPU was found. Run `npx nlac doctor --cuda`.",
+      "CUDA was requested, but no usable GPU was found. Run `npx nlac doctor --cuda`.",
     );
 }
 
@@ -206,7 +203,7 @@ export function hasNvidiaDriver(): boolean {
   return existsSync("/proc/driver/nvidia/version") || existsSync("/dev/nvidiactl") || existsSync("/dev/dxg");
 }
 
-/** The control group's CPU quota in whole cores, or Infinity. */
+/** The cgroup's CPU quota in whole cores, or Infinity. */
 function cpuQuota(): number {
   const read = (file: string) => {
     try {
@@ -221,7 +218,7 @@ function cpuQuota(): number {
   return quota > 0 && period > 0 ? Math.ceil(quota / period) : Number.POSITIVE_INFINITY;
 }
 
-/** Cores of the machine, hyperthreads counted once; Infinity where /proc does not say. */
+/** Physical cores of the machine; Infinity if /proc does not list them. */
 function physicalCores(): number {
   try {
     const cores = new Set<string>();

@@ -1,6 +1,7 @@
 /**
- * A lock file: one process at a time does `body`, others wait. The holder touches the file while it works;
- * one whose holder is dead, or that was not touched for a minute (another host), is stale and is taken over.
+ * A lock file: one process at a time runs `body`, others wait. The holder touches the file
+ * regularly. A lock is stale and taken over if its holder is dead, or if it has not been touched
+ * for a minute (a holder on another host).
  */
 
 import {
@@ -22,9 +23,9 @@ import { isAlive } from "../base/processes.ts";
 export interface LockOptions {
   /** Called once when another process holds the lock. */
   onWait?: (holder: string) => void;
-  /** Milliseconds between looks. Default 250. */
+  /** Interval between checks, in milliseconds. Default 250. */
   pollMs?: number;
-  /** A lock untouched for this long is stale. Default 60 000. */
+  /** Age at which an untouched lock is stale, in milliseconds. Default 60 000. */
   staleMs?: number;
 }
 
@@ -76,14 +77,14 @@ function isStale(path: string, staleMs: number): boolean {
     const age = Date.now() - statSync(path).mtimeMs;
     if (age > staleMs) return true;
     const [pid, host] = readHolder(path).split(" ");
-    // A file still empty is one just being written.
+    // An empty file is just being written.
     return pid !== "" && host === hostname() && !isAlive(Number(pid));
   } catch {
-    return false; // gone meanwhile: the next attempt takes it
+    return false; // removed meanwhile: try to take it
   }
 }
 
-/** Renaming is atomic: of several that see a stale lock, one moves it away. It looks again at what it moved. */
+/** Removes a stale lock. The rename is atomic, so only one process gets it, and checks it again. */
 function evict(path: string, staleMs: number): void {
   const aside = `${path}.stale.${process.pid}`;
   try {
@@ -92,7 +93,7 @@ function evict(path: string, staleMs: number): void {
     return;
   }
   if (!isStale(aside, staleMs)) {
-    // A fresh lock slipped in between; hand it back.
+    // Another process has just taken the lock: put it back.
     renameSync(aside, path);
     return;
   }
@@ -112,6 +113,6 @@ function touch(path: string): void {
     const now = new Date();
     utimesSync(path, now, now);
   } catch {
-    // Removed from outside: nothing to keep alive.
+    // The lock was removed by someone else.
   }
 }

@@ -1,4 +1,4 @@
-/** Where nlac's own files lie: the package, and the user's cache. */
+/** Locations of the package and of the user's cache. */
 
 import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
@@ -6,12 +6,12 @@ import { fileURLToPath } from "node:url";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
-/** The directory of package.json: two levels up, from lib/native as from dist/native. */
+/** The directory of package.json: two levels above lib/native and dist/native. */
 export function packageRoot(): string {
   return fileURLToPath(new URL("../..", import.meta.url)).replace(/\/$/, "");
 }
 
-/** $XDG_CACHE_HOME/nlac; the specification says that a relative XDG_CACHE_HOME counts as unset. */
+/** $XDG_CACHE_HOME/nlac. The XDG specification ignores a relative path. */
 export function cacheRoot(env: Env = process.env): string {
   const base = env.XDG_CACHE_HOME;
   return join(base && isAbsolute(base) ? base : join(env.HOME || homedir(), ".cache"), "nlac");

@@ -1,4 +1,4 @@
-/** Tries the addon in a process of its own, so that one that crashes is a finding and not the caller's end. */
+/** Loads the addon in a child process, so that a crash does not end this one. */
 
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";

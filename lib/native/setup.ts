@@ -1,4 +1,4 @@
-/** Everything a machine needs to run nlac: libtorch in the cache (or found elsewhere), and the addon built. */
+/** Installs or finds libtorch, and builds the addon. */
 
 import { existsSync, lstatSync, mkdirSync, readlinkSync, rmSync, symlinkSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
@@ -20,29 +20,29 @@ import { CUDA_COMPILER_WHEELS, CUDA_RUN_WHEELS, TORCH_WHEELS, type Wheel } from 
 
 export interface SetupOptions {
   variant?: Variant;
-  /** With "cuda": only what compiles the kernels, for a machine without a GPU. */
+  /** With "cuda": only the compiler, for a machine without a GPU. */
   toolchainOnly?: boolean;
   /** Use this installation (a site-packages or an unpacked libtorch) instead of installing one. */
   from?: string;
   offline?: boolean;
   dryRun?: boolean;
-  /** Build the addon where it is missing or older than its sources. Default true. */
+  /** Build the addon if it is missing or older than its sources. Default true. */
   build?: boolean;
   env?: Env;
   cwd?: string;
   root?: string;
   report?: Reporter;
   installers?: readonly Installer[];
-  /** The wheels by group; a test passes its own. */
+  /** The wheels by group; for tests. */
   wheels?: { torch: readonly Wheel[]; compiler: readonly Wheel[]; run: readonly Wheel[] };
   pythonSites?: () => string[];
 }
 
 export interface SetupResult {
   variant: Variant;
-  /** The torch/ directory, or where it would be. */
+  /** The torch/ directory, or its path after installation. */
   libtorch: string;
-  /** Names and versions of the wheels installed, or that would be. */
+  /** Names and versions of the wheels that were or would be installed. */
   installed: string[];
   bytes: number;
   /** The addon's directory. */
@@ -64,13 +64,13 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
   } = options;
   const { libtorch, installed } = await provideLibtorch(options);
   const addon = findAddon(variant, root)?.directory ?? join(root, "build", variant);
-  // Shipped binaries have no sources to be older than; a checkout's build may.
+  // A prebuilt binary is never stale.
   const stale = addon.startsWith(join(root, "build")) && isStaleBuild(addon, root);
   if (!stale) report.line(`The ${variant} addon is built (${addon}).`);
-  else if (options.build === false) report.line(`The ${variant} addon is not built; not asked to.`);
+  else if (options.build === false) report.line(`The ${variant} addon is not built (--no-build).`);
   else if (dryRun) report.line(`Would build the ${variant} addon with CMake into ${addon}.`);
   else {
-    report.line(`Building the ${variant} addon with CMake; this takes some minutes, once …`);
+    report.line(`Building the ${variant} addon with CMake; this takes some minutes …`);
     const definitions = { NLAC_LIBTORCH: libtorch, ...(variant === "cuda" && { NLAC_CUDA: "ON" }) };
     await buildNative({ name: variant, definitions, root, env, report });
   }
@@ -94,7 +94,7 @@ async function provideLibtorch(options: SetupOptions): Promise<{ libtorch: strin
     ...(options.pythonSites && { pythonSites: options.pythonSites }),
     variant: options.toolchainOnly ? "cpu" : variant,
   });
-  // A CUDA build also compiles kernels, for which only the cache is sure to have the compiler.
+  // Building the CUDA kernels also needs a compiler; otherwise it is installed into the cache.
   const compilerWheels = variant === "cuda" && !hasNvcc(found, env) ? groups.compiler : [];
   if (found && compilerWheels.length === 0) {
     report.line(`libtorch ${found.version} is at ${found.site} (${found.source}).`);
@@ -110,13 +110,13 @@ async function provideLibtorch(options: SetupOptions): Promise<{ libtorch: strin
   report.line(
     found
       ? `libtorch ${found.version} is at ${found.site} (${found.source}), without a CUDA compiler.`
-      : `libtorch ${TORCH_VERSION} was not found. Looked at:\n${describeRejected(rejected)}`,
+      : `libtorch ${TORCH_VERSION} was not found. Searched:\n${describeRejected(rejected)}`,
   );
   if (missing.length > 0) {
     report.line(`${options.dryRun ? "Would install" : "Installing"} into ${target}:`);
     for (const wheel of missing)
       report.line(`  ${`${wheel.name} ${wheel.version}`.padEnd(34)} ${formatBytes(wheel.bytes).padStart(8)}`);
-    report.line(`  ${"in all".padEnd(34)} ${formatBytes(totalBytes(missing)).padStart(8)}`);
+    report.line(`  ${"total".padEnd(34)} ${formatBytes(totalBytes(missing)).padStart(8)}`);
   }
   if (options.dryRun) return { libtorch: join(target, "torch"), installed: missing };
 
@@ -129,7 +129,7 @@ async function provideLibtorch(options: SetupOptions): Promise<{ libtorch: strin
   if (isLink(target))
     throw new NlacError(
       "ERR_IO",
-      `${target} points at ${readlinkSync(target)}, which nlac does not change. Remove the link and run this again.`,
+      `${target} links to ${readlinkSync(target)}, which nlac does not change. Remove the link and run this again.`,
     );
   const installed = await installWheels({
     ...{ wheels, directory: target, env, report, offline: options.offline ?? false },
@@ -137,12 +137,12 @@ async function provideLibtorch(options: SetupOptions): Promise<{ libtorch: strin
   });
   const check = inspectLibtorch("the cache", target, options.toolchainOnly ? "cpu" : variant);
   if (!("preload" in check))
-    throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `${target} ${check.reason}, though it was just installed.`);
+    throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `The new installation at ${target} ${check.reason}.`);
   report.line(`libtorch ${check.version} is at ${target}.`);
   return { libtorch: check.torch, installed };
 }
 
-/** `--from`: the cache's entry becomes a link to an installation the user has. */
+/** `--from`: makes the cache's entry a link to the user's installation. */
 function adopt(options: SetupOptions, target: string): string {
   const { variant = "cpu", report = silent } = options;
   const from = resolve(options.cwd ?? process.cwd(), options.from ?? "");
@@ -151,7 +151,7 @@ function adopt(options: SetupOptions, target: string): string {
     const code = result.version === undefined ? "ERR_LIBTORCH_NOT_FOUND" : "ERR_LIBTORCH_VERSION";
     throw new NlacError(code, `--from ${from} cannot be used: it ${result.reason}.`);
   }
-  // A wheel is named by the directory above torch/, where its nvidia/ lies too; an archive by itself.
+  // Link the directory above a wheel's torch/, which also has nvidia/; or an archive's directory.
   const place = basename(result.torch) === "torch" ? result.site : result.torch;
   if (options.dryRun) {
     report.line(`Would link ${target} to ${place}.`);
@@ -159,10 +159,7 @@ function adopt(options: SetupOptions, target: string): string {
   }
   if (place === target) return result.torch;
   if (existsSync(target) && !isLink(target))
-    throw new NlacError(
-      "ERR_IO",
-      `${target} holds an installation of nlac's own. Remove it to use ${place}.`,
-    );
+    throw new NlacError("ERR_IO", `${target} is an installation by nlac. Remove it to use ${place}.`);
   mkdirSync(dirname(target), { recursive: true });
   rmSync(target, { force: true });
   symlinkSync(place, target);

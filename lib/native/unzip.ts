@@ -1,4 +1,4 @@
-/** Unpacks a wheel (a zip file). No member can be written outside the directory, and no link is made. */
+/** Unpacks a wheel (a zip file). Refuses links and members outside the directory. */
 
 import { createWriteStream, mkdirSync } from "node:fs";
 import { dirname, isAbsolute, join, normalize, sep } from "node:path";
@@ -9,13 +9,13 @@ import { NlacError } from "../base/errors.ts";
 const FILE_TYPE = 0o170000;
 const LINK = 0o120000;
 
-/** Returns the paths written, relative to `directory`. Throws ERR_DOWNLOAD for a damaged or hostile archive. */
+/** Returns the written paths relative to `directory`. Throws ERR_DOWNLOAD for a bad archive. */
 export async function unzip(archive: string, directory: string): Promise<string[]> {
   const damaged = (reason: string, cause?: unknown) =>
     new NlacError("ERR_DOWNLOAD", `${archive}: ${reason}`, { cause });
   const written: string[] = [];
   try {
-    // Sizes are checked while a member is read, so that none unpacks to more than it declares.
+    // yauzl checks sizes while it reads, so that no member is larger than declared.
     const zip = await yauzl.openPromise(archive, { validateEntrySizes: true, strictFileNames: true });
     try {
       for await (const entry of zip.eachEntry()) {
@@ -37,7 +37,7 @@ export async function unzip(archive: string, directory: string): Promise<string[
   return written;
 }
 
-/** The member's path within the directory, or undefined where it would leave it or is a link. */
+/** The member's path in the directory; undefined if it is a link or outside the directory. */
 export function memberPath(entry: Pick<Entry, "fileName" | "externalFileAttributes">): string | undefined {
   const name = entry.fileName;
   if (name.includes("\0") || name.includes("\\") || isAbsolute(name) || name.split("/").includes(".."))

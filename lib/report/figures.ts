@@ -1,27 +1,27 @@
-/** What there is to say of played episodes, line by line: for the terminal's table and the page. */
+/** The figures of played episodes, as lines for the terminal's table and the page. */
 
 import type { Usage } from "../contract/environment.ts";
 import { formatFigure } from "../display/progress.ts";
 import type { Figures } from "../episodes/figures.ts";
 import type { Interval } from "../statistics/intervals.ts";
 
-/** Episodes' figures, and what is known of how they came about. */
+/** Figures of episodes, and how they were measured. */
 export interface Measured {
-  /** What was measured, on what. */
+  /** What was measured. */
   title: string;
   figures: Figures;
   /** Success of an agent that does nothing, on the same tasks. */
   floor?: Interval;
-  /** What the LLM services were asked that play the environment's people, and the one that played as the agent. */
+  /** Use of LLM services: by the environment's simulated people, and by the agent. */
   people?: Usage;
   agent?: Usage;
 }
 
 export interface FigureLine {
   label: string;
-  /** Absent where the note says all. */
+  /** Absent if there is only a note. */
   estimate?: number;
-  /** Of its 95 % interval. */
+  /** Bounds of the 95 % interval. */
   low?: number;
   high?: number;
   note?: string;
@@ -35,18 +35,18 @@ export function figureLines({ figures, floor, people, agent }: Measured): Figure
   if (floor !== undefined) lines.push({ label: "doing nothing", ...floor, note: "the floor" });
   for (const [i, interval] of passHatK.entries()) {
     const k = i + 1;
-    // Of many trials the first few, the doubles and the last tell enough.
+    // With many trials, show the first few, powers of two and the last.
     const isTold = k <= 8 || Number.isInteger(Math.log2(k)) || k === passHatK.length;
     if (k > 1 && isTold) lines.push({ label: `pass^${k}`, ...interval });
   }
   lines.push({ label: "reward", ...reward }, { label: "turns", ...turns });
   lines.push({ label: "readable", estimate: parseRate, note: "of all actions" });
   if (toolCalls > 0) {
-    const note = `of ${toolCalls} calls; ${formatFigure(toolErrors.perEpisode)} an episode`;
+    const note = `of ${toolCalls} calls; ${formatFigure(toolErrors.perEpisode)} per episode`;
     lines.push({ label: "tool errors", estimate: toolErrors.share, note });
   }
   if (tokens > 0) {
-    const note = `written; ${formatFigure(tokens / figures.episodes)} an episode`;
+    const note = `generated; ${formatFigure(tokens / figures.episodes)} per episode`;
     lines.push({ label: "tokens", estimate: tokens, note });
   }
   if (agent !== undefined) lines.push({ label: "the agent", note: usageText(agent) });
@@ -60,7 +60,7 @@ function usageText({ requests, promptTokens, completionTokens, cost }: Usage): s
   const [asked, read, written] = [requests, promptTokens, completionTokens].map((n) =>
     n.toLocaleString("en"),
   );
-  return `${asked} requests, ${read} tokens read, ${written} written${cost === 0 ? "" : `, US$ ${cost.toFixed(2)}`}`;
+  return `${asked} requests, ${read} prompt tokens, ${written} generated${cost === 0 ? "" : `, US$ ${cost.toFixed(2)}`}`;
 }
 
 export function headline({ title, figures }: Pick<Measured, "title" | "figures">): string {

@@ -1,7 +1,7 @@
 /**
- * Episodes as one page that a person can read: figures, and every transcript, to be searched and filtered. It loads
- * nothing. Transcripts may hold anything; they stand in the page as JSON that no parser takes for markup, and its policy
- * lets no script or style run but the page's own.
+ * Episodes as one self-contained page with figures and searchable transcripts. Transcripts may
+ * contain anything: they are embedded as escaped JSON, and the content security policy allows only
+ * the page's own script and style.
  */
 
 import { createHash } from "node:crypto";
@@ -15,7 +15,7 @@ import { isFaulty, succeeded } from "../episodes/trajectory.ts";
 import { type FigureLine, figureLines, headline, type Measured } from "./figures.ts";
 import { script } from "./script.ts";
 
-/** Of what an agent, a person, a tool and a fault say: a line beside it. */
+/** Accent colours by speaker. */
 const accents = {
   light: {
     agent: "#0969da",
@@ -56,7 +56,7 @@ const css = [
   ".code .text, .text.code { font: 0.8125rem/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace; max-height: 26rem; overflow-y: auto; padding: 0.4rem 0.6rem; border-radius: 6px }",
   "mark { color: inherit; border-radius: 2px }",
   "@media (max-width: 36rem) { body { margin: 1rem auto } .task { flex-basis: calc(100% - 4rem) } .facts { flex-basis: auto } select { flex: 1 1 6rem } }",
-  // The controls take two lines there.
+  // The controls take two lines on narrow screens.
   "@media (max-width: 52rem) { .episode { scroll-margin-top: 7rem } }",
   "@media (max-width: 36rem) { thead, td.bar, td:empty { display: none } tbody tr { display: flex; flex-wrap: wrap; gap: 0 0.75rem } td { padding-right: 0 } td:first-child { flex: 0 0 7rem } td.note { flex: 1 1 4rem } }",
   inThemes((theme) => {
@@ -74,7 +74,7 @@ const css = [
   }),
 ].join("\n");
 
-/** A page of what was measured and of its episodes. `player` names who played. */
+/** A page of figures and episodes. `player` names the agent. */
 export function renderEpisodes(
   measured: Measured & { player: string },
   episodes: readonly EpisodeRecord[],
@@ -110,7 +110,7 @@ export function renderEpisodes(
       '<span id="shown" class="faint" role="status"></span>',
       "</div>",
       '<main id="episodes"></main>',
-      "<noscript><p>A script shows the episodes; this browser runs none.</p></noscript>",
+      "<noscript><p>Showing the episodes needs JavaScript.</p></noscript>",
       `<footer><p>nlac ${escaped(version)}</p></footer>`,
       `<script type="application/json" id="data">${embedded(dataOf(episodes))}</script>`,
       `<script>${script}</script>`,
@@ -136,7 +136,7 @@ function figureRow({ label, estimate, low, high, note }: FigureLine): string {
   ].join("");
 }
 
-/** A share and its interval between 0 and 1; widths in pixels. */
+/** A share and its interval on a scale from 0 to 1; widths in pixels. */
 function bar(estimate: number, low: number, high: number): string {
   const width = 160;
   const rect = (kind: string, x: number, y: number, w: number, h: number) =>
@@ -150,7 +150,7 @@ function bar(estimate: number, low: number, high: number): string {
   ].join("");
 }
 
-/** What the script draws. Openings are much the same in many episodes, so each text stands once. */
+/** The data for the script. Each distinct text is stored once: openings repeat often. */
 function dataOf(episodes: readonly EpisodeRecord[]): unknown {
   const texts = new Map<string, number>();
   const place = (text: string): number => {
@@ -170,7 +170,7 @@ function dataOf(episodes: readonly EpisodeRecord[]): unknown {
   return { texts: [...texts.keys()], episodes: drawn };
 }
 
-/** JSON in which nothing can end the element it stands in, nor a line of a script. */
+/** JSON that is safe inside a script element. */
 function embedded(value: unknown): string {
   return JSON.stringify(value).replace(
     /[<>&\u2028\u2029]/g,

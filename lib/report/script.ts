@@ -1,6 +1,6 @@
 /**
- * What makes the page of episodes alive: it draws an episode when it is opened, and hides those that are not asked for.
- * Texts are put in as text, never as markup. It is a string, since it runs in a browser and stands in the page.
+ * The script of the episodes page: draws an episode when it is opened, and filters the list. Texts
+ * are inserted as text, never as markup.
  */
 export const script = String.raw`
 "use strict";
@@ -18,10 +18,10 @@ function make(tag, kind, ...content) {
   return element;
 }
 
-/** The text, with what is searched for marked in it. */
+/** The text, with matches of the query marked. */
 function marked(text) {
   const lower = text.toLowerCase();
-  // In a few alphabets lower case is longer, and places would not fit.
+  // In a few alphabets lower case has another length: positions would be wrong.
   if (query === "" || lower.length !== text.length) return [text];
   const parts = [];
   let from = 0;
@@ -36,7 +36,7 @@ function figure(value) {
   return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(3)));
 }
 
-/** JSON with a line for each part; any other text as it is. */
+/** JSON indented; other text unchanged. */
 function laidOut(text) {
   if (!/^\s*[{[]/.test(text)) return text;
   try {
@@ -113,7 +113,7 @@ const rows = episodes.map((episode) => {
   return row;
 });
 
-/** Everything that can be read in an episode, in lower case; kept, since every letter that is typed asks for it. */
+/** All text of an episode in lower case; cached, because every keystroke searches it. */
 function contents(row) {
   const { episode } = row;
   row.contents ??= [

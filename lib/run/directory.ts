@@ -1,17 +1,18 @@
 /**
- * The run directory: everything a training produced, and everything it needs to go on.
+ * The run directory: everything that a training produces and needs to resume.
  *
- *   run.json             the recipe as resolved, when it began, and the builds that trained it
- *   metrics.jsonl        one record a row: { step, time, values }
+ *   run.json             the resolved recipe, the start time, and the builds that trained it
+ *   metrics.jsonl        one record per row: { step, time, values }
  *   events.out.tfevents… the same for TensorBoard
- *   trajectories.jsonl   one record an episode: every text, id and log probability
- *   samples.jsonl        some training samples of each update with all of their texts
- *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); with a replay buffer sampler.bin, replay.json
+ *   trajectories.jsonl   one record per episode: every text, token id and log probability
+ *   samples.jsonl        some complete training samples of each update
+ *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); sampler.bin and
+ *                        replay.json if there is a replay buffer
  *   latest               the name of the newest complete checkpoint
- *   lock                 the process that is writing here
+ *   lock                 the id of the process that writes here
  *
- * A checkpoint is written beside, synced and renamed; `latest` changes last. It remembers how long every record
- * file was, so that a resumed run cuts off what came after and repeats it.
+ * A checkpoint is written under a temporary name, synced and renamed; `latest` changes last. It
+ * stores the length of every record file, so that a resumed run truncates and repeats the rest.
  */
 
 import {
@@ -51,19 +52,19 @@ export interface MetricsRow {
 export interface RunOptions {
   signal: AbortSignal;
   progress: Progress;
-  /** What is written to run.json: the resolved recipe and versions. */
+  /** Contents of run.json: the resolved recipe and versions. */
   description: Record<string, unknown>;
   /** Seconds between checkpoints; 0 saves after every update. Default 600. */
   checkpointSeconds?: number;
-  /** Checkpoints kept. Default 2. */
+  /** Number of checkpoints to keep. Default 2. */
   keepCheckpoints?: number;
-  /** Training samples recorded an update. Default 4. */
+  /** Training samples to record per update. Default 4. */
   samplesPerUpdate?: number;
 }
 
 const bytes = z.int().min(0);
 
-/** What state.json holds: the algorithm's own counters, and how long every record file was. */
+/** Contents of state.json: the algorithm's counters, and the length of every record file. */
 const savedState = z.object({
   state: z.record(z.string(), z.unknown()),
   files: z.object({
@@ -92,7 +93,7 @@ export class RunDirectory implements TrainingRun {
   readonly #eventsName: string;
   #lastCheckpoint = performance.now();
 
-  /** Starts a run in a directory that is new or empty. Throws ERR_RUN, ERR_IO. */
+  /** Starts a run in a new or empty directory. Throws ERR_RUN, ERR_IO. */
   static create(path: string, options: RunOptions): RunDirectory {
     requireNewRun(path);
     onDisk(path, () => mkdirSync(join(path, "checkpoints"), { recursive: true }));
@@ -102,7 +103,8 @@ export class RunDirectory implements TrainingRun {
   }
 
   /**
-   * Continues the run in `path` from its newest checkpoint; `model` was resumed from `learnerDirectory(path)`.
+   * Continues the run in `path` from its newest checkpoint. `model` was resumed from
+   * `learnerDirectory(path)`.
    * @throws NlacError ERR_RUN, ERR_CHECKPOINT, ERR_IO
    */
   static resume(path: string, model: LanguageModel, options: RunOptions): RunDirectory {
@@ -144,7 +146,7 @@ export class RunDirectory implements TrainingRun {
   }
 
   metrics(step: number, values: Record<string, number>): void {
-    // JSON has no NaN; what could not be measured in this row is left out of it.
+    // JSON has no NaN: leave out what could not be measured.
     const finite = Object.fromEntries(Object.entries(values).filter(([, value]) => Number.isFinite(value)));
     this.#metrics.append({ step, time: Date.now() / 1000, values: finite } satisfies MetricsRow);
     this.#events.scalars(step, finite);
@@ -185,7 +187,7 @@ export class RunDirectory implements TrainingRun {
     writeAtomically(join(building, "state.json"), JSON.stringify(saved));
     onDisk(building, () => renameSync(building, join(root, name)));
     syncDirectory(root);
-    // On disk before anything that an older `latest` names is removed.
+    // `latest` must be on disk before the checkpoint that it named before is removed.
     writeAtomically(join(this.path, "latest"), name);
     const keep = this.#options.keepCheckpoints ?? 2;
     for (const old of numbers.sort((a, b) => b - a).slice(keep - 1)) {
@@ -204,45 +206,42 @@ export class RunDirectory implements TrainingRun {
   }
 }
 
-/** A run starts in a directory that is new or empty. Throws ERR_RUN, ERR_IO. */
+/** Throws ERR_RUN unless `path` is new or empty; ERR_IO. */
 export function requireNewRun(path: string): void {
   requireEmpty(path, "ERR_RUN", "Choose another directory, or continue with --resume.");
 }
 
 function requireRun(path: string): void {
   if (existsSync(join(path, "run.json"))) return;
-  throw new NlacError("ERR_RUN", `${path} is not a run directory: run.json is not there.`);
+  throw new NlacError("ERR_RUN", `${path} is not a run directory: it has no run.json.`);
 }
 
-/** The newest complete checkpoint of a run. Throws ERR_CHECKPOINT when there is none. */
+/** The newest complete checkpoint of a run. Throws ERR_RUN, ERR_CHECKPOINT. */
 export function newestCheckpoint(path: string): string {
   requireRun(path);
   if (!existsSync(join(path, "latest"))) {
-    throw new NlacError("ERR_CHECKPOINT", `${path} has no checkpoint yet: delete it and start anew.`);
+    throw new NlacError("ERR_CHECKPOINT", `${path} has no checkpoint yet: delete it and start again.`);
   }
   const latest = join(path, "latest");
   const directory = join(path, "checkpoints", onDisk(latest, () => readFileSync(latest, "utf8")).trim());
   if (!existsSync(join(directory, "state.json"))) {
-    throw new NlacError("ERR_CHECKPOINT", `${directory} is named by ${latest} but is not complete.`);
+    throw new NlacError("ERR_CHECKPOINT", `${latest} names ${directory}, which is not complete.`);
   }
   return directory;
 }
 
-/** Where `Learner.resume` finds a run's model. Take the lock first when training is to go on from it. */
+/** The directory for `Learner.resume`. To continue training, take the lock first. */
 export function learnerDirectory(path: string): string {
   return join(newestCheckpoint(path), "learner");
 }
 
-/** What `nlac train` wrote to run.json. Throws ERR_RUN. */
+/** The contents of run.json. Throws ERR_RUN. */
 export function readDescription(path: string): Record<string, unknown> {
   requireRun(path);
   return readJson(join(path, "run.json"), z.record(z.string(), z.unknown()), "ERR_RUN");
 }
 
-/**
- * Adds to run.json by what the run goes on, where that is another build than before. Throws
- * ERR_RUN, ERR_IO.
- */
+/** Appends `build` to the builds in run.json unless it is there. Throws ERR_RUN, ERR_IO. */
 export function noteBuild(path: string, build: object): void {
   const description = readDescription(path);
   const builds: unknown[] = Array.isArray(description.builds) ? description.builds : [null];
@@ -252,7 +251,7 @@ export function noteBuild(path: string, build: object): void {
 }
 
 /**
- * One process a run; this one may ask again. A lock whose process is gone (a crash, a kill) is taken over.
+ * Locks a run for this process, which may call it again. The lock of a dead process is taken over.
  * @throws NlacError ERR_RUN when another process holds it, ERR_IO
  */
 export function lock(path: string): void {
@@ -267,13 +266,13 @@ export function lock(path: string): void {
   if (owner > 0 && owner !== process.pid && isAlive(owner)) {
     throw new NlacError(
       "ERR_RUN",
-      `${path} is in use by process ${owner} (if that is not a training, delete ${file}).`,
+      `${path} is in use by process ${owner} (if that is not nlac, delete ${file}).`,
     );
   }
   onDisk(file, () => writeFileSync(file, String(process.pid)));
 }
 
-/** A service's key is for this process, not for a file that is shown around; it is read from the environment again. */
+/** A JSON replacer that drops API keys, because run files may be shared. */
 export function withoutKeys(key: string, value: unknown): unknown {
   return key === "apiKey" ? undefined : value;
 }
@@ -283,7 +282,7 @@ function checkpointNumbers(root: string): number[] {
   return names.flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
 }
 
-/** What was renamed into `path` is there for good when this returns. */
+/** Makes renames within `path` durable. */
 function syncDirectory(path: string): void {
   onDisk(path, () => {
     const fd = openSync(path, "r");

@@ -1,6 +1,6 @@
 /**
- * TensorBoard event files: TFRecords of Event protocol buffers with scalar summaries, nothing else.
- * A record is: length (u64), masked CRC-32C of the length, data, masked CRC-32C of the data, little-endian.
+ * TensorBoard event files: TFRecords of Event protocol buffers with scalar summaries.
+ * Each record: length (u64), its masked CRC-32C, data, its masked CRC-32C; all little-endian.
  */
 
 import { AppendOnlyFile } from "../files/disk.ts";
@@ -58,7 +58,10 @@ function record(data: Buffer): Buffer {
 export class EventWriter {
   readonly #file: AppendOnlyFile;
 
-  /** Appends to `path`, cut to `bytes` when given; a new file gets its version record. Throws ERR_RUN, ERR_IO. */
+  /**
+   * Opens `path` for appending, truncated to `bytes` if given. Writes the version record to a new
+   * file. Throws ERR_RUN, ERR_IO.
+   */
   constructor(path: string, bytes?: number) {
     this.#file = new AppendOnlyFile(path, bytes);
     if (this.#file.bytes === 0)

@@ -1,6 +1,6 @@
 /**
- * What a training tells the world, and what it is told: the seam between an algorithm and a run directory.
- * `memoryRun` serves library use and tests; run/directory.ts writes everything to disk.
+ * The interface between an algorithm and its run: metrics, samples, checkpoints, and the signal to
+ * stop. `memoryRun` is for library use and tests; run/directory.ts writes to disk.
  */
 
 import { z } from "zod";
@@ -10,56 +10,58 @@ import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import type { ReplayBuffer } from "../replay/buffer.ts";
 
-/** One training sample with all of its texts, for the record and for `nlac view`. */
+/** One complete training sample, for the records and `nlac view`. */
 export interface SampleRecord {
   update: number;
   trajectory: number;
-  /** Absent where the sample is a whole episode. */
+  /** Absent if the sample is a whole episode. */
   turn?: number;
-  /** Every text of the sample by its role: state, action, observation, future, target, attempt, critique, refinement. */
+  /**
+   * Texts by role: state, action, observation, future, target, attempt, critique, refinement.
+   */
   texts: Record<string, string>;
-  /** What is known of it: L1, L2, reward, parse failures. */
+  /** Figures of the sample: L1, L2, reward, parse failures. */
   facts: Record<string, number | string | boolean>;
 }
 
 export interface Checkpoint {
-  /** The algorithm's own counters: plain JSON. */
+  /** The algorithm's counters, as plain JSON. */
   state: Record<string, unknown>;
   model: LanguageModel;
-  /** Of methods that sample by priority; what else is to be known of past episodes is in their records. */
+  /** For methods that sample by priority. Past episodes are restored from their records. */
   replay?: ReplayBuffer;
 }
 
 const whole = z.int().min(0);
 
-/** A number of a checkpoint's state. JSON has null for one that is not finite; it comes back as NaN. */
+/** A number in a checkpoint's state. JSON stores non-finite numbers as null: they become NaN. */
 export const savedNumber = z
   .custom<number>((value) => typeof value === "number")
   .or(z.null().transform(() => Number.NaN));
 
-/** How far a training in rounds of collecting and updating has come; a checkpoint holds it. */
+/** Progress of a training that alternates between collecting and updating; part of a checkpoint. */
 export const countersSchema = z.object({
   iteration: whole,
   /** Whether the iteration's episodes have been played. */
   collected: z.boolean(),
-  /** Updates of the iteration. */
+  /** Updates done in this iteration. */
   updatesDone: whole,
-  /** Of the run, as all that follow. */
+  /** Here and below: totals of the run. */
   updates: whole,
   episodes: whole,
   environmentSteps: whole,
-  /** Of them, those before the iteration. */
+  /** Environment steps before this iteration. */
   stepsBefore: whole,
   skippedInARow: whole,
-  /** Iterations that were over when the policy was last measured. */
+  /** Number of finished iterations at the last evaluation. */
   evaluated: whole.optional(),
 });
 
 export type Counters = z.infer<typeof countersSchema>;
 
 /**
- * The state that a checkpoint holds, as the algorithm knows it.
- * @throws NlacError ERR_CHECKPOINT that names what does not fit: a state of another algorithm, say
+ * A checkpoint's state, checked against the algorithm's schema.
+ * @throws NlacError ERR_CHECKPOINT that names a bad field, for example in another algorithm's state
  */
 export function parseState<Schema extends z.ZodType>(
   schema: Schema,
@@ -70,7 +72,7 @@ export function parseState<Schema extends z.ZodType>(
   const { path, message } = parsed.error.issues[0]!;
   throw new NlacError(
     "ERR_CHECKPOINT",
-    `The checkpoint's state is not one of this algorithm: ${[...path, message].join(": ")}.`,
+    `The checkpoint's state does not belong to this algorithm: ${[...path, message].join(": ")}.`,
   );
 }
 
@@ -87,7 +89,7 @@ export function newCounters(): Counters {
   };
 }
 
-/** Ends an iteration: the next one's episodes are to be played. */
+/** Ends an iteration: the next step is to collect episodes. */
 export function endIteration(counters: Counters): void {
   counters.iteration++;
   counters.collected = false;
@@ -95,13 +97,13 @@ export function endIteration(counters: Counters): void {
   counters.stepsBefore = counters.environmentSteps;
 }
 
-/** When a training ends; every field is explained in the methods' configurations. */
+/** When a training ends. The methods' configurations explain the fields. */
 export interface Length {
   iterations: number;
   environmentSteps: number;
 }
 
-/** Whether the last iteration is over: there are no more, or the environment steps were reached in it. */
+/** Whether training is over: the maximum of iterations or of environment steps was reached. */
 export function isOver(
   { iteration, collected, environmentSteps }: Pick<Counters, "iteration" | "collected" | "environmentSteps">,
   length: Length,
@@ -111,8 +113,8 @@ export function isOver(
 }
 
 /**
- * How much of a training is over, 0 to 1.
- * @param ofIteration how much of the iteration's updates, 0 to 1
+ * The share of a training that is done, 0 to 1.
+ * @param ofIteration the share of this iteration's updates that are done, 0 to 1
  */
 export function shareOver(
   {
@@ -125,16 +127,16 @@ export function shareOver(
 ): number {
   const iterations = (iteration + ofIteration) / length.iterations;
   if (length.environmentSteps === 0) return iterations;
-  // An iteration's steps count as its updates learn from them; the last one may go beyond the bound.
+  // Steps count in proportion to the updates done. The last iteration may exceed the limit.
   const steps = stepsBefore + ofIteration * (environmentSteps - stepsBefore);
   return Math.max(iterations, steps / Math.max(length.environmentSteps, environmentSteps));
 }
 
 /**
- * Takes a training back to its last boundary after `error` and saves it there, if that is the run's own stop or a service's
- * budget that is spent: neither is a fault of the training.
+ * Handles an `error` that interrupts training. If it is the run's stop signal or a spent service
+ * budget, rolls back to the last safe point and saves a checkpoint.
  *
- * @throws the error, if it is not the run's own stop
+ * @throws `error`, unless it is the run's stop signal
  */
 export async function rollBack(
   model: LanguageModel,
@@ -150,12 +152,12 @@ export async function rollBack(
   if (!stopped) throw error;
 }
 
-/** What a training says at its end. */
+/** The result of a training. */
 export interface TrainingResult {
   updates: number;
   episodes: number;
   environmentSteps: number;
-  /** True when the run was told to stop before its end; a checkpoint was saved. */
+  /** True if the run was stopped before its end; a checkpoint was saved. */
   stopped: boolean;
 }
 
@@ -167,14 +169,14 @@ export function trainingResult(
 }
 
 export interface TrainingRun {
-  /** Fires when the run is to stop: the algorithm rolls back to its last boundary, checkpoints and returns. */
+  /** Fires to stop the run: the algorithm rolls back to a safe point, saves and returns. */
   readonly signal: AbortSignal;
   readonly progress: Progress;
-  /** How many samples of an update are recorded with their texts. */
+  /** Number of samples to record per update. */
   readonly samplesPerUpdate: number;
   /**
-   * The last checkpoint: its state, the episodes up to it (to be gone through once, one in memory at a time), the
-   * replay buffer's directory. Undefined in a fresh run.
+   * The last checkpoint: its state, the episodes before it (iterable once, one in memory at a
+   * time), and the replay buffer's directory. Undefined in a new run.
    */
   restore(): Promise<
     { state: Record<string, unknown>; trajectories: Iterable<Trajectory>; replay: string } | undefined
@@ -183,11 +185,11 @@ export interface TrainingRun {
   metrics(step: number, values: Record<string, number>): void;
   trajectory(trajectory: Trajectory): void;
   sample(record: SampleRecord): void;
-  /** Saves unless it is too early since the last save; `force` always saves. */
+  /** Saves a checkpoint if the interval has passed, or if `force`. */
   checkpoint(checkpoint: Checkpoint, force: boolean): Promise<void>;
 }
 
-/** Keeps everything in memory. */
+/** A run that keeps everything in memory. */
 export interface MemoryRun extends TrainingRun {
   readonly rows: { step: number; values: Record<string, number> }[];
   readonly trajectories: Trajectory[];

@@ -1,4 +1,4 @@
-/** Answers in the shapes that clients of OpenAI's endpoints read. */
+/** Responses in the format of OpenAI's API. */
 
 import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
@@ -8,7 +8,7 @@ import { withoutThought } from "../prompts/corrected-thought.ts";
 import type { ServedModel } from "./conversation-cache.ts";
 import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 
-/** What the model said, as the client will repeat it. */
+/** The model's message, as the client will repeat it in the next request. */
 export function replyOf({ text }: Generation, calls: boolean): Said {
   const parsed = calls ? parseCallTurn(withoutThought(text)) : undefined;
   if (!parsed?.ok || parsed.action.tool === undefined) return { role: "assistant", content: text };
@@ -20,7 +20,7 @@ export function replyOf({ text }: Generation, calls: boolean): Said {
   };
 }
 
-/** One text of a chat's answer. */
+/** One choice of a chat response. */
 export function chatChoice(
   model: ServedModel,
   request: ChatRequest,
@@ -37,7 +37,7 @@ export function chatChoice(
   };
 }
 
-/** One text of a completion, or a piece of one that is being written. */
+/** One choice of a completion response, or a streamed piece of one. */
 export function completionChoice(
   model: ServedModel,
   request: CompletionRequest,
@@ -62,7 +62,7 @@ export function completionChoice(
   };
 }
 
-/** Clients know no "stuck": the text is as cut off as one at its limit. */
+/** OpenAI's API has no "stuck": it is reported as "length", because the text is cut off. */
 function finishReason({ finishReason }: Generation): "stop" | "length" {
   return finishReason === "stop" ? "stop" : "length";
 }
@@ -85,7 +85,7 @@ function tokenLogProbs({ tokenizer }: ServedModel, generation: Generation) {
   }));
 }
 
-/** The most probable tokens in place of each that was written, and that one, by their names. */
+/** For each token: the most probable tokens and the generated one, by name. */
 function likeliest(model: ServedModel, generation: Generation): Record<string, number>[] {
   return generation.tokens.map((token, i) => {
     const all: TokenLogProb[] = [...topAt(generation, i), [token, generation.logProbs[i]!]];
@@ -95,14 +95,14 @@ function likeliest(model: ServedModel, generation: Generation): Record<string, n
 
 type TokenLogProb = [id: number, logProb: number];
 
-/** The most probable tokens in place of a text's i-th. */
+/** The most probable alternatives at position `i`. */
 function topAt({ tokens, topTokens, topLogProbs }: Generation, i: number): TokenLogProb[] {
   if (topTokens === undefined) return [];
   const most = topTokens.length / tokens.length;
   return Array.from({ length: most }, (_, k) => [topTokens[i * most + k]!, topLogProbs![i * most + k]!]);
 }
 
-/** What a token is called where it has no other name: parts of characters, which read alike, by their bytes. */
+/** The name of a token: its text, or its bytes if it is part of a character. */
 function nameOf({ tokenizer }: ServedModel, id: number): string {
   const bytes = tokenizer!.bytesOf(id);
   if (isUtf8(bytes)) return tokenizer!.decode([id]);

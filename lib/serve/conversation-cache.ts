@@ -1,7 +1,7 @@
 /**
- * Conversations by what was said in them. A client sends the whole conversation with every request, as messages; here it
- * is found again as the ids that the model has seen and written, and grows by appending. So what was sampled stays as
- * sampled, and the model's caches hold.
+ * A cache of conversations by their messages. Clients send the whole conversation with every
+ * request; the cache finds it as the ids that the model has read and generated, and appends to it.
+ * Sampled ids are thus never tokenized again, and the KV caches stay valid.
  */
 
 import { createHash } from "node:crypto";
@@ -10,19 +10,19 @@ import type { Learner } from "../learner/learner.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import type { Said } from "./protocol.ts";
 
-/** What serving asks of a learner. */
+/** The parts of a learner that serving uses. */
 export type ServedModel = Pick<
   Learner,
   "generate" | "conversation" | "encode" | "decode" | "tokenizer" | "maxPositions"
 >;
 
-/** A conversation as ids, and how many of a request's messages it holds. */
+/** A cached conversation, and the number of a request's messages that it contains. */
 export interface Held {
   conversation: Conversation;
   messages: number;
 }
 
-/** Names of the conversation as it was after each of the messages. */
+/** Cache keys of the conversation after each message. */
 export function namesOf(messages: readonly Said[], tools: readonly ToolSchema[]): string[] {
   let name = digest("", tools);
   return messages.map((message) => {
@@ -31,7 +31,7 @@ export function namesOf(messages: readonly Said[], tools: readonly ToolSchema[])
   });
 }
 
-/** Name of the conversation `name` once `said` is appended. */
+/** The cache key of conversation `name` with `said` appended. */
 export function nameAfter(name: string, said: Said): string {
   return digest(name, sameness(said));
 }
@@ -39,22 +39,22 @@ export function nameAfter(name: string, said: Said): string {
 export class Conversations {
   readonly #model: ServedModel;
   readonly #maxHeldTokens: number;
-  /** By their names, least recently used first. */
+  /** By name, least recently used first. */
   readonly #kept = new Map<string, Conversation>();
   #tokens = 0;
   #readsTools: boolean | undefined;
 
-  /** @param maxHeldTokens ids that the kept conversations may have together */
+  /** @param maxHeldTokens maximum total length of the cached conversations, in tokens */
   constructor(model: ServedModel, maxHeldTokens: number) {
     this.#model = model;
     this.#maxHeldTokens = maxHeldTokens;
   }
 
   /**
-   * The conversation up to the last message, on the ids of `held`, or else of what is kept of it.
+   * The conversation with all `messages`: continues `held`, or else a cached conversation.
    *
-   * @param names those of `namesOf`
-   * @throws NlacError ERR_TOKENIZER or ERR_CONFIG where the chat template refuses the messages or the tools
+   * @param names from `namesOf`
+   * @throws NlacError ERR_TOKENIZER or ERR_CONFIG if the chat template refuses messages or tools
    */
   open(
     messages: readonly Said[],
@@ -67,8 +67,8 @@ export class Conversations {
   }
 
   /**
-   * The messages without the reasoning that the chat template drops from the history: a client may
-   * send it back or leave it out, and means the same conversation.
+   * The messages without reasoning that the chat template drops from the history: clients may or
+   * may not send it back, and mean the same conversation.
    */
   kept(messages: readonly Said[]): Said[] {
     const conversation = this.#model.conversation([{ role: "user", content: "?" }]);
@@ -77,7 +77,7 @@ export class Conversations {
     );
   }
 
-  /** Whether the model's chat template tells the model of tools; else it would never know of them. */
+  /** Whether the model's chat template shows tools to the model. */
   get readsTools(): boolean {
     const open = (tools: readonly ToolSchema[]) =>
       this.#model.conversation([{ role: "user", content: "?" }], { tools }).length;
@@ -113,7 +113,7 @@ export class Conversations {
       this.#model.conversation(messages, tools.length === 0 ? {} : { tools });
     const written = opening.map(({ role, content, call }): Message => {
       if (call === undefined) return { role, content };
-      // How the template writes a call is the same in any conversation.
+      // The template formats a call in the same way in any conversation.
       const { text } = begin([{ role: "user", content: "" }]).writeCall({ ...call, thought: content.trim() });
       return { role, content: text };
     });
@@ -139,7 +139,7 @@ export class Conversations {
   }
 }
 
-/** Clients read a call's arguments, and write them again in a spelling of their own. */
+/** A message for comparison: arguments are parsed, because clients may format them differently. */
 function sameness({ role, content, call }: Said): unknown {
   if (call === undefined) return [role, content];
   try {

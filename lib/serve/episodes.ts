@@ -1,6 +1,7 @@
 /**
- * Episodes of agents that play elsewhere: each request and its answer is a turn, kept as ids with their log probabilities,
- * until the agent says what the episode was worth. Then it is a record like those of `nlac eval --record`, to learn from.
+ * Records episodes of agents that use the server. Each request and its reply is a turn, stored as
+ * ids with log probabilities. When the agent sends the final reward, the episode is written as a
+ * record like those of `nlac eval --record`, for training.
  */
 
 import { randomUUID } from "node:crypto";
@@ -16,45 +17,45 @@ import type { Held } from "./conversation-cache.ts";
 import { badRequest, RequestError, type Said } from "./protocol.ts";
 
 interface OpenEpisode {
-  /** Whether a client named it: then requests belong to it by that name alone. */
+  /** Whether the client named it. Its requests are then matched by that name only. */
   named: boolean;
-  /** The messages that it was begun with. */
+  /** The messages of the first request. */
   opening: Message[];
   turns: EpisodeRecord["turns"];
-  /** After the last turn. Each turn's state is a beginning of it. */
+  /** The conversation after the last turn. Each turn's state is a prefix of it. */
   conversation: Conversation;
-  /** Names of the conversation before the last turn and after it. */
+  /** Cache keys of the conversation before and after the last turn. */
   asked: string;
   key: string;
-  /** When the last turn was answered, milliseconds of `performance.now`. */
+  /** Time of the last reply, in milliseconds of `performance.now`. */
   answered: number;
-  /** Requests of it that are being answered. */
+  /** Number of its requests in progress. */
   waiting: number;
 }
 
-/** Where a request belongs. */
+/** The episode that a request belongs to. */
 export interface Place {
   /** The episode's name. */
   name: string;
   named: boolean;
-  /** The episode, if it has begun, and its conversation when the request came. */
+  /** The episode, if it exists, and its conversation at the time of the request. */
   episode?: OpenEpisode;
   before?: Conversation;
-  /** What the episode holds of the request's messages. */
+  /** The part of the request's messages that the episode contains. */
   held?: Held;
 }
 
-/** A turn as it was served. */
+/** A turn that was served. */
 export interface ServedTurn {
-  /** The request's messages, and the name of the conversation that they are. */
+  /** The request's messages, and the cache key of the conversation. */
   messages: readonly Said[];
   asked: string;
   /** Length of the conversation before the model's turn, in tokens. */
   state: number;
   generation: Generation;
-  /** Whether calls were read in it. */
+  /** Whether tool calls were parsed. */
   calls: boolean;
-  /** The conversation after it, and its name. */
+  /** The conversation after the turn, and its cache key. */
   conversation: Conversation;
   key: string;
 }
@@ -63,24 +64,25 @@ export class Episodes {
   readonly #writer: RecordWriter;
   readonly #maxHeldTokens: number;
   readonly #maxEpisodes: number;
-  /** By their names; the one that was answered last is the last. */
+  /** By name, the most recently answered last. */
   readonly #open = new Map<string, OpenEpisode>();
-  /** Ids of their conversations together. */
+  /** Total length of their conversations, in tokens. */
   #tokens = 0;
-  /** Names of those that are over or were forgotten. */
+  /** Names of episodes that are over or were dropped. */
   readonly #closed = new Set<string>();
-  /** Number of the next one in the file. */
+  /** The next id in the file. */
   #next = 0;
   #rewarded = (): void => {};
   recorded = 0;
-  /** Never rewarded. */
+  /** Number of episodes that never got a final reward. */
   forgotten = 0;
 
   /**
-   * @param path a new file, or one that is to grow
-   * @param maxHeldTokens ids that open episodes may have together; beyond, the one that was answered longest ago is forgotten
-   * @param maxEpisodes open ones, and names of earlier ones, that are remembered
-   * @throws NlacError ERR_RUN for a file that holds something else or is damaged, ERR_IO
+   * @param path a new file, or one to append to
+   * @param maxHeldTokens maximum total length of open episodes, in tokens; the least recently
+   *   answered ones are dropped
+   * @param maxEpisodes maximum number of open episodes, and of names of earlier ones
+   * @throws NlacError ERR_RUN for a damaged file or one without episodes, ERR_IO
    */
   constructor(path: string, maxHeldTokens: number, maxEpisodes: number = 10_000) {
     if (existsSync(path))
@@ -91,12 +93,13 @@ export class Episodes {
   }
 
   /**
-   * Where a request belongs: by its header, or by the conversation that it continues, or in a new episode. A request that is
-   * made again, since its answer was lost, belongs where it did. Without a header the episodes of which a request is being
-   * answered are left out, for no agent asks twice at once.
+   * Finds the episode of a request: by its header, or by the conversation that it continues, or a
+   * new one. A repeated request (its reply was lost) belongs to the same episode again. Without a
+   * header, episodes with a request in progress are skipped, because an agent sends one at a time.
    *
-   * @param names of the conversation after each of the request's messages
-   * @throws RequestError of status 400 for a conversation that is not the named episode's, or an episode that is no longer open
+   * @param names cache keys of the conversation after each of the request's messages
+   * @throws RequestError of status 400 if the messages do not continue the named episode, or it is
+   *   closed
    */
   place(header: string | undefined, names: readonly string[]): Place {
     const name = header ?? this.#find(names) ?? randomUUID();
@@ -107,13 +110,13 @@ export class Episodes {
     const held = heldBy(episode, names);
     if (held === undefined)
       throw conflict(
-        `The messages do not continue episode ${name}: they must repeat its turns as they were answered. What is no part ` +
-          "of it is to be asked without its header.",
+        `The messages do not continue episode ${name}: they must repeat its turns exactly as they were answered. ` +
+          "Send requests outside the episode without its header.",
       );
     return { ...place, episode, before: episode.conversation, held };
   }
 
-  /** Waits for the answer of a request that belongs to `place`. */
+  /** Waits for the reply to a request of `place`. */
   async during<T>({ episode }: Place, answer: Promise<T>): Promise<T> {
     if (episode !== undefined) episode.waiting++;
     try {
@@ -123,7 +126,7 @@ export class Episodes {
     }
   }
 
-  /** Throws a RequestError of status 400 if the episode was ended meanwhile, or went on another way. */
+  /** Adds a turn. Throws a RequestError of status 400 if the episode was closed or has changed. */
   add(place: Place, served: ServedTurn): void {
     const { name, named, held, before } = place;
     const { messages, asked, state, generation, calls, conversation, key } = served;
@@ -131,7 +134,7 @@ export class Episodes {
     const begun = this.#open.get(name);
     if ((place.episode !== undefined && begun !== place.episode) || this.#closed.has(name)) throw over(name);
     if (begun !== undefined && begun.asked !== asked && begun.conversation !== before)
-      throw conflict(`The episode ${name} has gone on with another answer.`);
+      throw conflict(`The episode ${name} was continued with another reply.`);
 
     const now = { conversation, asked, key, answered: performance.now() };
     const said = messages.slice(held?.messages ?? 0).map(asMessage);
@@ -152,9 +155,8 @@ export class Episodes {
   }
 
   /**
-   * Adds `reward` to the episode's last turn; where it has ended or was cut, the episode is over
-   * and written. Throws a RequestError of status 404 or 400, ERR_IO where it cannot be written;
-   * nothing has changed then.
+   * Adds `reward` to the episode's last turn. If `ending` says so, closes the episode and writes
+   * it. Throws a RequestError of status 404 or 400, or ERR_IO, without changing anything.
    */
   reward(
     name: string,
@@ -174,7 +176,7 @@ export class Episodes {
     const last = episode.turns.at(-1)!;
     const turns = [...episode.turns.slice(0, -1), { ...last, reward: last.reward + reward, ...ending }];
     const total = turns.reduce((sum, turn) => sum + turn.reward, 0);
-    // A reward that could not be written was not given: whoever gives it again gives it once.
+    // Write first: if that fails, the reward was not added, and the client can send it again.
     if (isOver(ending)) this.#write(name, { ...episode, turns }, total);
     episode.turns = turns;
     if (isOver(ending)) {
@@ -184,7 +186,7 @@ export class Episodes {
     return { id: name, turns: turns.length, reward: total, ...ending };
   }
 
-  /** Resolves when no episode is open that was answered in the last `ms` milliseconds. */
+  /** Resolves when no open episode was answered in the last `ms` milliseconds. */
   async rewarded(ms: number): Promise<void> {
     for (;;) {
       const last = [...this.#open.values()].at(-1);
@@ -205,7 +207,7 @@ export class Episodes {
     this.#writer.close();
   }
 
-  /** The episode that a request without a header continues, or else the only one in which it was made before. */
+  /** The episode that a request without a header continues, or the only one that it repeats. */
   #find(names: readonly string[]): string | undefined {
     const positions = new Map(names.map((name, i) => [name, i]));
     const asked = names.at(-1)!;
@@ -219,7 +221,7 @@ export class Episodes {
         longest = at;
         found = name;
       }
-      // A first request that is made again looks like another episode's.
+      // A repeated first request could belong to any new episode.
       if (before === asked && turns.length > 1) repeated.push(name);
     }
     return found ?? (repeated.length === 1 ? repeated[0] : undefined);
@@ -258,7 +260,9 @@ export class Episodes {
   }
 }
 
-/** What an episode holds of a request: all of it if it was made before, or what stands before the last turn's end. */
+/**
+ * The part of a request that an episode contains: all of it if repeated, else up to the last turn.
+ */
 function heldBy(
   { asked, key, turns, conversation }: OpenEpisode,
   names: readonly string[],
@@ -276,10 +280,10 @@ function asMessage({ role, content, call }: Said): Message {
 }
 
 function over(name: string): RequestError {
-  return conflict(`The episode ${name} is over, or was left so long that it was forgotten.`);
+  return conflict(`The episode ${name} is over, or was dropped because it was idle.`);
 }
 
-/** Not 409, which clients take for a reason to try again. */
+/** Status 400, because clients retry after 409. */
 function conflict(message: string): RequestError {
   return badRequest(message, null, "episode_conflict");
 }

@@ -1,6 +1,6 @@
 /**
- * What clients of OpenAI's chat and completion endpoints send and expect: the requests, checked, and the errors. What is
- * not supported is refused by name where it would change the answer, and passed over where it would not.
+ * Requests and errors of OpenAI's chat and completion endpoints. Unsupported parameters are refused
+ * if they would change the response, and otherwise ignored.
  */
 
 import { z } from "zod";
@@ -9,7 +9,7 @@ import type { ToolSchema } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
 import type { GenerateRequest } from "../model/language-model.ts";
 
-/** An answer of another status than 200. */
+/** A response with an error status. */
 export class RequestError extends Error {
   readonly status: 400 | 401 | 404 | 413 | 429 | 500 | 503;
   readonly type: string;
@@ -30,7 +30,7 @@ export class RequestError extends Error {
     this.parameter = parameter;
   }
 
-  /** The body that OpenAI's clients read. */
+  /** The body in OpenAI's format. */
   get body() {
     const { message, type, code, parameter: param } = this;
     return { error: { message, type, param, code } };
@@ -41,7 +41,7 @@ export function badRequest(message: string, parameter: string | null = null, cod
   return new RequestError(400, "invalid_request_error", message, code, parameter);
 }
 
-/** Any error as an answer. A fault of this server's own says no more than its code. */
+/** Any error as a response. Unexpected errors do not reveal details. */
 export function asRequestError(error: unknown): RequestError {
   if (error instanceof RequestError) return error;
   if (error instanceof NlacError) {
@@ -55,7 +55,7 @@ export function asRequestError(error: unknown): RequestError {
   return new RequestError(500, "server_error", "The server failed.", "ERR_INTERNAL");
 }
 
-/** One text, whether it came as such or as parts. */
+/** A text, given as a string or as parts. */
 const content = z.union([
   z.string(),
   z
@@ -74,7 +74,7 @@ const call = z.looseObject({
   function: z.looseObject({ name: z.string().min(1), arguments: z.string() }),
 });
 
-/** A message as a client says it. */
+/** A message of a request. */
 const message = z.discriminatedUnion("role", [
   z.looseObject({ role: z.enum(["system", "developer", "user"]), content }),
   z.looseObject({
@@ -108,7 +108,7 @@ const stop = z
   .nullish()
   .transform((value) => (typeof value === "string" ? [value] : (value ?? [])));
 
-/** A parameter that may stand there with a value that does nothing. */
+/** A parameter that is accepted only with a value that has no effect. */
 const only = <T>(schema: z.ZodType<T>, because: string) => schema.nullish().or(z.never({ error: because }));
 
 const sampling = {
@@ -124,7 +124,7 @@ const sampling = {
   best_of: z.int().nullish(),
   stream: z.boolean().nullish(),
   stream_options: z.looseObject({ include_usage: z.boolean().nullish() }).nullish(),
-  /** Beside the texts, their ids: what training reads (the name is vLLM's). */
+  /** Also return token ids, for training (vLLM's name). */
   return_token_ids: z.boolean().nullish(),
   presence_penalty: only(z.literal(0), "penalties are not supported"),
   frequency_penalty: only(z.literal(0), "penalties are not supported"),
@@ -195,7 +195,7 @@ export const completionRequest = z
 export type ChatRequest = z.infer<typeof chatRequest>;
 export type CompletionRequest = z.infer<typeof completionRequest>;
 
-/** Throws a RequestError of status 400 that names the first bad parameter. */
+/** Throws a RequestError of status 400 that names the first invalid parameter. */
 export function readRequest<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;
@@ -206,7 +206,7 @@ export function readRequest<T>(schema: z.ZodType<T>, body: unknown): T {
   throw badRequest(`${parameter === "" ? "the request" : parameter}: ${message}`, parameter || null);
 }
 
-/** Of alternatives that all failed, what the last says of what was given: it is the most particular. */
+/** The issue of the last alternative of a union, which is the most specific. */
 function deepest(issue: z.core.$ZodIssue): { path: PropertyKey[]; message: string } {
   if (issue.code !== "invalid_union" || issue.errors.length === 0) return issue;
   const [inner] = issue.errors.at(-1) ?? [];
@@ -215,7 +215,7 @@ function deepest(issue: z.core.$ZodIssue): { path: PropertyKey[]; message: strin
   return { path: [...issue.path, ...path], message };
 }
 
-/** A message, with nothing but what it says. Two are the same message if these are equal. */
+/** The content of a message; messages are the same if these are equal. */
 export interface Said {
   role: "system" | "user" | "assistant" | "tool";
   content: string;
@@ -235,7 +235,7 @@ export function saidIn(messages: ChatRequest["messages"]): Said[] {
   });
 }
 
-/** The functions that the model is shown. A client that wants no call in this turn leaves the conversation's as they are. */
+/** The functions shown to the model, even if this turn must not call them. */
 export function toolsIn(request: ChatRequest): ToolSchema[] {
   return (request.tools ?? []).map(({ function: { name, description, parameters } }) => ({
     name,
@@ -244,33 +244,32 @@ export function toolsIn(request: ChatRequest): ToolSchema[] {
   }));
 }
 
-/** Whether the answer may be a call. */
+/** Whether the reply may be a call. */
 export function mayCall({ tools, tool_choice }: ChatRequest): boolean {
   return (tools ?? []).length > 0 && tool_choice !== "none";
 }
 
 /**
- * The functions of which one must be called; undefined where none must.
+ * The functions of which one must be called; undefined if a call is not required.
  *
- * @throws RequestError of status 400 where there is none of that name
+ * @throws RequestError of status 400 for an unknown name
  */
 export function mustCall(request: ChatRequest): ToolSchema[] | undefined {
   const { tool_choice: choice } = request;
   if (choice == null || choice === "auto" || choice === "none") return undefined;
   const tools = toolsIn(request);
   const named = choice === "required" ? tools : tools.filter(({ name }) => name === choice.function.name);
-  if (named.length === 0)
-    throw badRequest("tool_choice: there is no such function among the tools.", "tool_choice");
+  if (named.length === 0) throw badRequest("tool_choice: no tool has this name.", "tool_choice");
   return named;
 }
 
-/** What the text of an answer must be by `response_format`. */
+/** The grammar of the reply according to `response_format`. */
 export function formatOf({ response_format: format }: ChatRequest): Grammar | undefined {
   if (format == null || format.type === "text") return undefined;
   return format.type === "json_schema" ? { jsonSchema: format.json_schema.schema } : { json: true };
 }
 
-/** How texts are to be sampled; OpenAI's defaults. */
+/** Sampling parameters, with OpenAI's defaults. */
 export function samplingOf(
   request: ChatRequest | CompletionRequest,
   maxNewTokens: number | null | undefined,

@@ -1,4 +1,4 @@
-/** Texts as they are written, as server-sent events. */
+/** Streams completions as server-sent events. */
 
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
@@ -8,11 +8,11 @@ import { asRequestError, type ChatRequest, type CompletionRequest, RequestError 
 export type OnToken = (text: number, token: number) => void;
 
 /**
- * Pieces as they are written, what closes the texts, the usage where it is wanted, and the end.
+ * Streams the pieces of the completions, the final events, the usage if requested, and the end.
  *
- * @param count how many texts there are
- * @param write begins to write them. What it throws at once is thrown; later it is the last event
- * @param parts the events; without `piece` a text is sent when it is whole
+ * @param count number of completions
+ * @param write starts the generation. Throws its immediate errors; later ones are the last event
+ * @param parts the events; without `piece`, completions are sent as a whole
  */
 export async function streamTexts<T>(
   c: Context,
@@ -58,16 +58,16 @@ export async function streamTexts<T>(
   });
 }
 
-/** A text in pieces that are final: whole characters, and nothing that may yet be cut off. */
+/** Splits a completion into final pieces: whole characters, and nothing that may yet be cut off. */
 export class TextStream {
   readonly #tokenizer: Tokenizer;
   readonly #stop: readonly string[];
-  /** Keeps the bytes of a character that is not whole. */
+  /** Holds the bytes of an incomplete character. */
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
-  /** Decoded, but perhaps the beginning of a stop string. */
+  /** Decoded text that may be the start of a stop string. */
   #held = "";
   #ended = false;
-  /** All that was handed out: the beginning of the generation's text. */
+  /** All text that was returned: a prefix of the generation's text. */
   sent = "";
 
   constructor(tokenizer: Tokenizer, stop: readonly string[]) {
@@ -75,13 +75,13 @@ export class TextStream {
     this.#stop = stop;
   }
 
-  /** What can be sent after another token; "" where nothing can. */
+  /** The text that can be sent after another token; may be empty. */
   add(token: number): string {
     const { specialIds, eosTokenIds } = this.#tokenizer;
     if (this.#ended || specialIds.has(token) || eosTokenIds.includes(token)) return "";
     this.#held += this.#decoder.decode(this.#tokenizer.bytesOf(token), { stream: true });
     if (this.#stop.some((stop) => this.#held.includes(stop))) {
-      this.#ended = true; // the end of the text knows where it was cut
+      this.#ended = true; // the rest is sent at the end, correctly cut
       return "";
     }
     const safe = this.#held.length - this.#possibleStop();
@@ -91,7 +91,7 @@ export class TextStream {
     return piece;
   }
 
-  /** Length of the longest end of the held text that begins a stop string. */
+  /** Length of the longest suffix of the held text that starts a stop string. */
   #possibleStop(): number {
     let longest = 0;
     for (const stop of this.#stop)

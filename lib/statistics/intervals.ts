@@ -1,6 +1,6 @@
 /**
- * 95 % intervals of shares and means over episodes, of which those on one task are not independent of each other: a task's
- * are a group.
+ * 95 % intervals of shares and means over episodes. Episodes of the same task are not independent:
+ * they form a group.
  */
 
 import { mean } from "./mean.ts";
@@ -11,13 +11,13 @@ export interface Interval {
   high: number;
 }
 
-/** 95 % interval of a share `p` of `trials` (Wilson, 1927): honest near 0 and 1 and for few trials. */
+/** 95 % Wilson score interval (1927) of a share `p` of `trials`; valid near 0 and 1. */
 export function wilsonInterval(p: number, trials: number, z = 1.959964): Interval {
   if (trials === 0) return { estimate: Number.NaN, low: 0, high: 1 };
   const centre = p + (z * z) / (2 * trials);
   const spread = z * Math.sqrt((p * (1 - p)) / trials + (z * z) / (4 * trials * trials));
   const scale = 1 + (z * z) / trials;
-  // At 0 and 1 the bound is exact; the formula leaves rounding noise there.
+  // At 0 and 1 the bound is exact; the formula would leave rounding errors.
   return {
     estimate: p,
     low: p === 0 ? 0 : (centre - spread) / scale,
@@ -26,8 +26,8 @@ export function wilsonInterval(p: number, trials: number, z = 1.959964): Interva
 }
 
 /**
- * `values` in groups of equal `keys`. The intervals below take groups to be independent of each other, and the values
- * in one group not to be: four episodes on one task tell less than one on each of four.
+ * Groups `values` with equal `keys`. The intervals below treat groups as independent, but not the
+ * values within a group.
  */
 export function grouped(values: readonly number[], keys: readonly unknown[]): number[][] {
   const groups = new Map<unknown, number[]>();
@@ -39,7 +39,7 @@ export function grouped(values: readonly number[], keys: readonly unknown[]): nu
   return [...groups.values()];
 }
 
-/** Mean over all values and, clustered by group, the variance of that mean (Miller, 2024); NaN for less than two groups. */
+/** The mean of all values and its cluster-robust variance (Miller, 2024); NaN below two groups. */
 function groupedMean(groups: readonly (readonly number[])[]): { n: number; mean: number; variance: number } {
   const values = groups.flat();
   const n = values.length;
@@ -50,7 +50,7 @@ function groupedMean(groups: readonly (readonly number[])[]): { n: number; mean:
   return { n, mean: average, variance: count < 2 ? Number.NaN : (squares / n ** 2) * (count / (count - 1)) };
 }
 
-/** Mean with its 95 % interval under the normal approximation; one group has no interval. */
+/** The mean with its 95 % normal interval; NaN bounds for a single group. */
 export function meanInterval(groups: readonly (readonly number[])[], z = 1.959964): Interval {
   const { mean: estimate, variance } = groupedMean(groups);
   const half = z * Math.sqrt(variance);
@@ -58,17 +58,18 @@ export function meanInterval(groups: readonly (readonly number[])[], z = 1.95996
 }
 
 /**
- * 95 % interval of a share, the mean of values from 0 to 1 in groups: Wilson's for as many independent trials as would vary
- * as much (Kish, 1965), at least one a group. With one trial a group it is `wilsonInterval`.
+ * 95 % interval of a share, the mean of values from 0 to 1 in groups: Wilson's for the effective
+ * number of independent trials (Kish, 1965), at least one per group. With one trial per group it
+ * equals `wilsonInterval`.
  *
- * @param trials on which the values rest: the most that they can tell. Default: one a value
+ * @param trials an upper bound of the effective number. Default: the number of values
  */
 export function shareInterval(
   groups: readonly (readonly number[])[],
   trials: number = groups.flat().length,
 ): Interval {
   const { mean: p, variance } = groupedMean(groups);
-  // Where nothing varies there is nothing to tell repeats from: a group counts once.
+  // Without any variance, repeats give no information: each group counts once.
   const independent = variance > 0 ? (p * (1 - p)) / variance : 0;
   return wilsonInterval(p, Math.min(trials, Math.max(groups.length, independent)));
 }

@@ -1,6 +1,6 @@
 /** Mean and standard deviation. */
 
-/** NaN of no values. */
+/** NaN if empty. */
 export function mean(values: ArrayLike<number>): number {
   let sum = 0;
   for (let i = 0; i < values.length; i++) sum += values[i]!;

@@ -1,23 +1,21 @@
 /**
- * pass^k: how likely a policy is to succeed in each of k trials on the same task (Yao et al., "tau-bench", 2024,
- * section 4). pass^1 is the success rate; how it falls with k tells how far the policy can be relied on.
+ * pass^k: the probability that k trials on the same task all succeed (Yao et al., "tau-bench",
+ * 2024, section 4). pass^1 is the success rate; a slow decrease with k means a reliable policy.
  */
 
 import { checkInteger } from "../base/validation.ts";
 import { type Interval, shareInterval } from "./intervals.ts";
 
-/** How often a policy was tried on one task, and how often it succeeded. */
+/** Number of trials on one task, and of those that succeeded. */
 export interface TaskTrials {
   successes: number;
   trials: number;
 }
 
 /**
- * The mean over tasks of C(successes, k) / C(trials, k), which is unbiased: the share of all ways to choose k of the
- * task's trials where each of them succeeded. Its 95 % interval is that of a share with one value a task, since trials on
- * one task are not independent of each other.
- *
- * A task with fewer than k trials says nothing about k and is left out; where none is left, the estimate is NaN.
+ * The mean over tasks of C(successes, k) / C(trials, k), an unbiased estimate, with a 95 % interval
+ * of a share with one value per task, because trials on one task are not independent. Tasks with
+ * fewer than k trials are left out; if none remain, the estimate is NaN.
  *
  * @throws ERR_VALUE unless `k` is an integer of at least 1 and each task has 0 ≤ successes ≤ trials
  */
@@ -34,7 +32,7 @@ export function passHatK(tasks: readonly TaskTrials[], k: number): Interval {
   );
 }
 
-/** C(successes, k) / C(trials, k), as the chance to draw k successes one after the other. */
+/** C(successes, k) / C(trials, k), as the probability to draw k successes in a row. */
 function shareOfSubsets({ successes, trials }: TaskTrials, k: number): number {
   let share = 1;
   for (let drawn = 0; drawn < k && share > 0; drawn++) share *= (successes - drawn) / (trials - drawn);

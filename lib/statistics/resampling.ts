@@ -1,13 +1,13 @@
-/** Quantiles, and percentile intervals from a stratified bootstrap: what figures of several kinds rest on. */
+/** Quantiles, stratified bootstrap intervals, and permutation tests. */
 
 import { streams, uniform } from "../base/random.ts";
 import type { Interval } from "./intervals.ts";
 
-/** How often a bootstrap draws, and the share of the draws that an interval spans. */
+/** Default number of bootstrap samples, and the coverage of an interval. */
 export const resamples = 2000;
 export const coverage = 0.95;
 
-/** `sorted` must be ascending and not empty. */
+/** The linearly interpolated quantile. `sorted` must be ascending and not empty. */
 export function quantile(sorted: Float64Array, share: number): number {
   const place = share * (sorted.length - 1);
   const below = Math.floor(place);
@@ -17,11 +17,11 @@ export function quantile(sorted: Float64Array, share: number): number {
 }
 
 /**
- * The figures that `statistic` makes of `strata`, each with its interval. A draw takes as many runs from each stratum
- * as there are, with replacement, and so never mixes strata: the tasks of one method, or two methods to be compared.
- * A figure that is NaN in a draw does not count there.
+ * The figures that `statistic` computes from `strata`, with percentile intervals. Each bootstrap
+ * sample draws runs with replacement within each stratum (the tasks of a method, or each of two
+ * methods). A NaN in a sample is ignored.
  *
- * @param strata the runs of each stratum, whatever is known of a run: one score, or a curve
+ * @param strata the runs of each stratum; a run may be a score or a curve
  * @param options.draws default `resamples`
  */
 export function bootstrap<Run>(
@@ -47,33 +47,30 @@ export function bootstrap<Run>(
   });
 }
 
-/**
- * Beyond as many permutations, as many are drawn instead of going through all. C(20, 10) = 184,756 is
- * below.
- */
+/** Limit for exact tests, and number of sampled permutations above it. C(20, 10) = 184,756 fits. */
 export const defaultMaxPermutations = 200_000;
 
 export interface PermutationTest {
-  /** Mean of the first sample less the mean of the second; of pairs, the mean difference. */
+  /** Mean of the first sample minus that of the second; for pairs, the mean difference. */
   difference: number;
   /** Two-sided: twice the smaller tail, at most 1. */
   p: number;
-  /** Whether every permutation was gone through. */
+  /** Whether all permutations were evaluated. */
   exact: boolean;
-  /** Gone through, or drawn. */
+  /** Number of evaluated permutations. */
   permutations: number;
-  /** Standard error of `p` from the drawing; 0 of an exact test. */
+  /** Standard error of `p` due to sampling; 0 for an exact test. */
   standardError: number;
 }
 
 /**
- * Tests whether `a` and `b` differ in their means by permuting labels (Fisher, 1935; Pitman, 1937).
- * Two samples: every choice of a.length of all values for the first. Pairs: every choice of signs
- * of the differences. All permutations count where there are at most `maxPermutations`; else as many are
- * drawn, and the observed one counts among them (Phipson and Smyth, 2010), so that p is never 0.
+ * Tests whether the means of `a` and `b` differ by permuting labels (Fisher, 1935; Pitman, 1937).
+ * Two samples: every choice of a.length values for the first. Pairs: every choice of signs of the
+ * differences. If there are more than `maxPermutations` permutations, as many are sampled and the observed one
+ * is added (Phipson and Smyth, 2010), so that p is never 0.
  *
  * @param options.paired a[i] and b[i] are one pair; default false
- * @throws RangeError where a sample is empty, or pairs have different lengths
+ * @throws RangeError if a sample is empty, or pairs have different lengths
  */
 export function permutationTest(
   a: readonly number[],
@@ -82,14 +79,14 @@ export function permutationTest(
 ): PermutationTest {
   const { paired = false, seed = 0, maxPermutations = defaultMaxPermutations } = options;
   if (a.length === 0 || b.length === 0)
-    throw new RangeError("A permutation test needs values on both sides.");
+    throw new RangeError("A permutation test needs values in both samples.");
   if (paired && a.length !== b.length)
-    throw new RangeError("A paired permutation test needs as many values on both sides.");
+    throw new RangeError("A paired permutation test needs samples of equal length.");
   const statistic = paired ? signedMean(a.map((x, i) => x - b[i]!)) : differenceOfMeans(a, b);
   const count = paired ? 2 ** a.length : binomial(a.length + b.length, a.length);
   const exact = count <= maxPermutations;
   const difference = statistic.observed;
-  // Sums in another order differ by rounding alone.
+  // Tolerance for rounding, because the order of summation differs.
   const slack = 1e-12 * Math.max(...a.map(Math.abs), ...b.map(Math.abs), Number.MIN_VALUE);
   let low = 0;
   let high = 0;
@@ -115,7 +112,7 @@ export function permutationTest(
   };
 }
 
-/** A statistic with the values that it takes when labels are permuted. */
+/** A statistic and its values under permutations. */
 interface Permuted {
   observed: number;
   all(see: (value: number) => void): void;

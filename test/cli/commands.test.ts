@@ -382,7 +382,7 @@ test("what the file system refuses and what is damaged is one line that names th
     ["ERR_RUN", join(damaged, "run.json"), "train", "--resume", "--run", damaged],
     [
       "ERR_RUN",
-      `${join(root, "none")} is not a run directory: run.json`,
+      `${join(root, "none")} is not a run directory: it has no run.json`,
       "train",
       "--resume",
       "--run",

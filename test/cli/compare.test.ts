@@ -63,7 +63,7 @@ test("two tiny runs, one of which fails: what is reported, and that it goes on",
 
   // It is not begun twice.
   const twice = await nlac("compare", tinyComparison(), "--out", out);
-  expect(twice.errors).toMatch(/^nlac: ERR_RUN: .+ is not empty\. Go on with --resume/);
+  expect(twice.errors).toMatch(/^nlac: ERR_RUN: .+ is not empty\. Continue with --resume/);
   // Of what is chosen all is finished: nothing is trained, and the failure is told all the same.
   const again = await nlac("compare", out, "--resume", "--only", "nlac");
   expect([again.code, again.errors]).toEqual([1, expect.stringContaining("1 of 2 runs failed")]);
@@ -71,7 +71,7 @@ test("two tiny runs, one of which fails: what is reported, and that it goes on",
   expect(again.output).toMatch(/^nlac +1\/1 +\d\.\d\d/m);
   // Another recipe would not be the same comparison.
   const other = await nlac("compare", tinyComparison("other", { set: {} }), "--out", out, "--resume");
-  expect(other.errors).toMatch(/^nlac: ERR_RUN: .+nlac\/0 was trained by another recipe/);
+  expect(other.errors).toMatch(/^nlac: ERR_RUN: .+nlac\/0 was trained with a different recipe/);
 }, 240_000);
 
 test("SIGTERM stops the runs at a safe point, and says how to go on", async () => {
@@ -106,7 +106,7 @@ test("a report trains nothing and needs no recipe", () =>
     const curves = () => readFileSync(join(directory, "curves.svg"), "utf8");
     expect(curves()).toContain(">environment steps<");
     for (const [axis, name] of [
-      ["written-tokens", "written tokens"],
+      ["written-tokens", "generated tokens"],
       ["gradient-tokens", "gradient tokens"],
     ]) {
       expect((await nlac("compare", directory, "--report", "--axis", axis!)).code).toBe(0);
@@ -136,10 +136,10 @@ test("help has an example, and what cannot begin ends with one line that says wh
   expect(await fault(tiny, "--jobs", "0")).toMatch(/ERR_VALUE: .+1 or more/);
   expect(await fault(tiny, "--out", out, "--set", "seeds=[]")).toMatch(/ERR_CONFIG/);
   expect(await fault(tiny, "--out", out, "--report")).toMatch(
-    /ERR_RUN: .+ holds no comparison .+ to report on/,
+    /ERR_RUN: .+ contains no comparison .+ to report on/,
   );
   expect(await fault(tiny, "--out", out, "--resume")).toContain(
-    `ERR_RUN: ${out} holds no comparison (comparison.json is not there) to go on with.`,
+    `ERR_RUN: ${out} contains no comparison (there is no comparison.json) to resume.`,
   );
   expect(existsSync(out)).toBe(false);
 });

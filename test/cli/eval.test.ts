@@ -155,8 +155,10 @@ describe("a service that plays", () => {
     child.kill("SIGINT");
     const code = await new Promise((resolve) => child.on("close", resolve));
     expect(code).toBe(130);
-    expect(errors).toMatch(/SIGINT: stopping with the episodes that are over/);
-    expect(errors).toMatch(/nlac: stopped after \d+ episodes; the same command with --resume goes on\n$/);
+    expect(errors).toMatch(/SIGINT: stopping with the finished episodes/);
+    expect(errors).toMatch(
+      /nlac: stopped after \d+ episodes; continue with the same command and --resume\n$/,
+    );
     const part = JSON.parse(output);
     expect(part.stopped).toBe(true);
     expect(part.episodes).toBe(lines());
@@ -231,7 +233,7 @@ test("a budget that is spent ends an evaluation with the figures of what is over
   const first = await evaluation(600); // 100 tokens an answer, four answers an episode
   expect(first.code).toBe(1);
   expect(first.errors).toMatch(
-    /nlac: stopped after 1 episodes \(ERR_BUDGET: .*600 of 600 tokens.*\); the same command with --resume/,
+    /nlac: stopped after 1 episodes \(ERR_BUDGET: .*600 of 600 tokens.*\); continue with the same command and --resume/,
   );
   expect(JSON.parse(first.output)).toMatchObject({
     ...{ episodes: 1, stopped: true, outcomes: { done: 1 } },
@@ -270,7 +272,7 @@ test("a served model has a budget, and no more requests at once than episodes", 
   ] as const)
     expect((await evaluation(...flags)).errors).toContain(message);
   const idle = await nlac("eval", "do-nothing", ...errands, "--budget-tokens", "5");
-  expect(idle.errors).toContain("are for service:MODEL");
+  expect(idle.errors).toContain("are only for service:MODEL");
   vi.unstubAllEnvs();
   process.exitCode = undefined; // the commands of a test are one process
   await server.close();

@@ -118,8 +118,8 @@ describe("a line of a person", () => {
     expect(call.actions).toEqual([{ text: "Fetch it, please." }, { text: "hello" }]);
     const tool = scripted("tool", { terminated: true });
     const { shown } = await sit(tool.environment, ["Fetch it.", 'fetch {"a": }', 'fetch {"a": 1}']);
-    expect(shown).toContain("That could not be read: it must be a call");
-    expect(shown).toContain("That could not be read: the action is not valid JSON");
+    expect(shown).toContain("Invalid action: it must be a call");
+    expect(shown).toContain("Invalid action: the action is not valid JSON");
     expect(tool.actions).toHaveLength(1);
   });
 
@@ -202,7 +202,7 @@ describe("the command", () => {
 test("what is neither a model nor an environment, and a task that is none, say what there is", async () => {
   const nothing = await nlac("play", "nosuch");
   expect(nothing.errors).toMatch(
-    /There is no model "nosuch".* Nor is it an environment: there are .*errands/,
+    /There is no model "nosuch".* It is not an environment either: there are .*errands/,
   );
   const task = await nlac("play", "errands", "--task", "nosuch");
   expect(task.errors).toMatch(/errands has no task "nosuch"; there are \w+/);

@@ -45,11 +45,11 @@ describe("a comparison file", () => {
     ["an unknown key", { seed: 1 }, /Unrecognized key: "seed"/],
     ["an unknown key of a method", { methods: [{ ...method, seeds: [1] }] }, /Unrecognized key: "seeds"/],
     ["no methods", { methods: [] }, /methods/],
-    ["a method twice", { methods: [method, method] }, /There is a method twice/],
-    ["a seed twice", { seeds: [1, 1] }, /There is a seed twice/],
+    ["a method twice", { methods: [method, method] }, /A method is listed twice/],
+    ["a seed twice", { seeds: [1, 1] }, /A seed is listed twice/],
     ["no steps", { environmentSteps: 0 }, /environmentSteps/],
     ["a name that is no directory's", { methods: [{ ...method, name: "../nlac" }] }, /methods\[0\]\.name/],
-    ["a reference that is not there", { reference: "sac" }, /none of the methods\.\n.+reference/],
+    ["a reference that is not there", { reference: "sac" }, /not one of the methods\.\n.+reference/],
   ])("%s is refused", (_, change, message) => {
     const parse = () => parseComparison({ ...given, ...change }, "mine.ts");
     expect(parse).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));

@@ -93,7 +93,7 @@ test("runs of different builds are told and not pooled", () =>
     expect(nlac!.mean).toBeCloseTo(0.55, 12);
     expect(grpo!.difference!.means.estimate).toBeCloseTo(-0.45, 12);
     const told =
-      "Runs of different builds are not pooled. Counted are those by nlac 0.1.0 at aaa, core c0ffee. " +
+      "Runs of different builds are not pooled. Counted: runs by nlac 0.1.0 at aaa, core c0ffee. " +
       "Not counted: nlac, seed 2 (nlac 0.1.0 at bbb, core c0ffee).";
     expect(notes(report)).toEqual([told]);
     for (const shown of [renderMarkdown(report), renderPage(report)]) {
@@ -105,7 +105,7 @@ test("runs of different builds are told and not pooled", () =>
     );
   }));
 
-test("curves are drawn by steps, by written tokens and by gradient tokens", () =>
+test("curves are drawn by steps, by generated tokens and by gradient tokens", () =>
   inDirectory((directory) => {
     const comparison = comparisonOf({ notes: ["NLAC reads <more> than the others."] });
     writeRuns(comparison, directory);
@@ -121,7 +121,7 @@ test("curves are drawn by steps, by written tokens and by gradient tokens", () =
     const page = renderPage(report);
     for (const [axis, name] of [
       ["steps", "environment steps"],
-      ["generatedTokens", "written tokens"],
+      ["generatedTokens", "generated tokens"],
       ["gradientTokens", "gradient tokens"],
     ] as const) {
       const svg = renderCurves(report, axis);
@@ -139,7 +139,7 @@ test("curves are drawn by steps, by written tokens and by gradient tokens", () =
     expect(renderMarkdown(report)).toContain("- NLAC reads <more> than the others.");
     expect(page).toContain("<li>NLAC reads &lt;more&gt; than the others.</li>");
     writeReport(report, directory, "generatedTokens");
-    expect(readFileSync(join(directory, "curves.svg"), "utf8")).toContain("written tokens (logarithmic)");
+    expect(readFileSync(join(directory, "curves.svg"), "utf8")).toContain("generated tokens (logarithmic)");
   }));
 
 test("evaluations count where every run has them, and only there", () =>
@@ -209,9 +209,9 @@ test("a run that failed, ended short or is not over is shown as such", () =>
     ]);
     expect(notes(report)).toEqual([
       "nlac, seed 1 failed after 500 steps: ERR_NOT_FINITE: ten steps. Its last success counts from there on.",
-      "grpo, seed 0 failed after 0 steps: ERR_NOT_FINITE: ten steps. It never came to a measurement, and does not count.",
+      "grpo, seed 0 failed after 0 steps: ERR_NOT_FINITE: ten steps. It was never measured, and does not count.",
       "nlac, seed 2 ended after 800 steps: its last success counts from there on.",
-      "Not over, and therefore not counted: nlac, seed 3 (stopped), grpo, seed 1 (waiting), grpo, seed 2 (waiting), grpo, seed 3 (waiting).",
+      "Not finished, and therefore not counted: nlac, seed 3 (stopped), grpo, seed 1 (waiting), grpo, seed 2 (waiting), grpo, seed 3 (waiting).",
     ]);
     for (const shown of [renderMarkdown(report), renderPage(report)])
       for (const note of notes(report)) expect(shown).toContain(note);

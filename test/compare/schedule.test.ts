@@ -160,5 +160,14 @@ test("a run that began under another recipe is not mixed with this one's", () =>
     writeRun(join(directory, "a", "0"), [], resolved);
     expect(() => requireSameRecipe(found())).not.toThrow();
     const other = { ...found(), resolved: { ...resolved, config: { ...resolved.config, batchSize: 7 } } };
-    expect(() => requireSameRecipe(other as never)).toThrow(/trained by another recipe/);
+    expect(() => requireSameRecipe(other as never)).toThrow(/trained with a different recipe/);
+  }));
+
+test("a run resumes after the description of its recipe was changed", () =>
+  inDirectory((directory) => {
+    const path = join(directory, "a", "0");
+    writeRun(path, [], { ...resolved, description: "An earlier description." });
+    const found = findRuns([run("a", 0)], directory)[0]!;
+    expect(found.resolved.description).not.toBe("An earlier description.");
+    expect(() => requireSameRecipe(found)).not.toThrow();
   }));

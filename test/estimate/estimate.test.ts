@@ -418,20 +418,20 @@ describe("nlac train --dry-run", () => {
       environment: { trainingTasks: 12_000, turns: 1 },
       estimate: estimate(recipe, { turns: 1 }, small),
     });
-    expect(text).toContain("environment  math\n             12,000 training tasks, 1 turn an episode\n");
+    expect(text).toContain("environment  math\n             12,000 training tasks, 1 turn per episode\n");
     // The resolved recipe before it has whatever fields an algorithm has.
     expect(text.slice(text.indexOf("\nmemory "))).toMatchSnapshot();
   });
 
   test.each([
     ["errands", undefined, undefined],
-    ["paper/qwen2.5-7b-math", undefined, "; there is no directory of this name here yet"],
+    ["paper/qwen2.5-7b-math", undefined, "; no directory of this name exists yet"],
     [
       "paper/qwen2.5-7b-math",
       "Qwen/Qwen2.5-7B-Instruct",
-      "; it is fetched from the hub where it is not in the cache",
+      "; it is downloaded from the hub unless it is in the cache",
     ],
-  ])("of %s says whether its model is still to be fetched", async (name, model, told) => {
+  ])("of %s says whether its model must be downloaded", async (name, model, told) => {
     const recipe = { ...(await loadRecipe(name)), ...(model && { model }) };
     const shaped = { ...recipe, model: errandsModel() } as Recipe;
     const text = renderDryRun({

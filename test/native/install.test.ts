@@ -87,7 +87,9 @@ describe("installWheels over HTTPS", () => {
     const counts = (await Promise.all(both)).map((installed) => installed.length);
     expect(counts.sort()).toEqual([0, 1]);
     expect(server.requests.filter((request) => request.includes("/files/"))).toHaveLength(1);
-    expect(report.lines.some((line) => line.startsWith("Waiting for another nlac"))).toBe(true);
+    expect(report.lines.some((line) => line.startsWith("Waiting for another installation (process "))).toBe(
+      true,
+    );
   });
 
   it("clears away what an interrupted installation left", async () => {

@@ -88,7 +88,7 @@ describe("what is rejected", () => {
       `LIBTORCH (${root}/old): is torch 2.9.1+cu128, not 2.11.0`,
       `VIRTUAL_ENV (${root}/venv/lib/python3.11/site-packages): lacks libcudart.so.13`,
       "CONDA_PREFIX: not set",
-      `python3 (${root}/python): holds no torch/lib/libtorch_cpu.so`,
+      `python3 (${root}/python): has no torch/lib/libtorch_cpu.so`,
       `the cache (${root}/cache/nlac/libtorch/2.11.0): does not exist`,
     ])
       expect(message).toContain(`  ${line}`);

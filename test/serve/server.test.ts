@@ -303,7 +303,7 @@ describe("the openai client", () => {
       /response_format\.jsonSchema has "not", which texts cannot be held to/,
     ],
     [{ presence_penalty: 1 }, /presence_penalty: penalties are not supported/],
-    [{ tool_choice: "required" }, /tool_choice: there is no such function/],
+    [{ tool_choice: "required" }, /tool_choice: no tool has this name/],
     [
       {
         tools: [

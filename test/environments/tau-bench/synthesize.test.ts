@@ -514,7 +514,9 @@ describe("on the command line", () => {
     const out = join(shop.data, "made");
     const { code, output, errors } = await run(out);
     expect([errors, code]).toEqual(["", 0]);
-    expect(output).toMatch(/^16 tasks in [\d.]+ s, of \d+ drawn; rejected: does not fit the records \d+/);
+    expect(output).toMatch(
+      /^16 tasks in [\d.]+ s, from \d+ candidates; rejected: does not fit the records \d+/,
+    );
     expect(output).toMatch(/train: 12 tasks of \d customers/);
     const environment = tauBench({
       data: shop.data,
@@ -533,7 +535,7 @@ describe("on the command line", () => {
     const before = readFileSync(join(out, "tasks_train.json"), "utf8");
     const { code, errors } = await run(out, "--seed", "1");
     expect(code).toBe(1);
-    expect(errors).toMatch(/ERR_VALUE: .*tasks_train.json is there already/);
+    expect(errors).toMatch(/ERR_VALUE: .*tasks_train.json already exists/);
     expect(readFileSync(join(out, "tasks_train.json"), "utf8")).toBe(before);
   });
 

@@ -25,15 +25,14 @@ export type { Progress } from "./display/progress.ts";
 export * from "./environments/index.ts";
 export { type EpisodeFigures, type Figures, figuresOf } from "./episodes/figures.ts";
 export type { Outcome, Trajectory, Transition, Turn } from "./episodes/trajectory.ts";
-export {
-  type AdapterOptions,
-  type CreateOptions,
-  type Heads,
-  Learner,
-  type LearnerOptions,
-  type ModelInfo,
-  type ResumeOptions,
-} from "./learner/learner.ts";
+export { Learner, type ModelInfo } from "./learner/learner.ts";
+export type {
+  AdapterOptions,
+  CreateOptions,
+  Heads,
+  LearnerOptions,
+  ResumeOptions,
+} from "./learner/options.ts";
 export type { Grammar } from "./model/grammar.ts";
 export type {
   DistilledText,
@@ -71,7 +70,7 @@ export {
   type TensorData,
   type TensorOptions,
   type TokenLogProbs,
-} from "./ops/ops.ts";
+} from "./ops/index.ts";
 export type { Player } from "./playing/batches.ts";
 export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./playing/collect.ts";
 export { type EvaluateOptions, type Evaluation, evaluate } from "./playing/evaluate.ts";

@@ -2,17 +2,15 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { DTypeOption } from "../base/dtype.ts";
 import { Learner } from "../learner/learner.ts";
+import type { LearnerOptions } from "../learner/options.ts";
 import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory, readDescription } from "../run/directory.ts";
 
-export interface ModelFlags {
-  device?: string;
-  dtype?: DTypeOption;
-  int8Generation?: boolean;
-  seed: number;
-}
+/** The options of a learner that commands have flags for. */
+export const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;
+
+export type ModelFlags = Pick<LearnerOptions, (typeof modelFlags)[number]> & { seed: number };
 
 export interface OpenedModel {
   learner: Learner;
@@ -21,18 +19,15 @@ export interface OpenedModel {
 }
 
 export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
-  const { device, dtype, int8Generation, seed } = flags;
-  const given = defined({ device, dtype, int8Generation, seed });
+  // A flag that was not given must not hide what a recipe says.
+  const given = Object.fromEntries(
+    modelFlags.flatMap((name) => (flags[name] === undefined ? [] : [[name, flags[name]]])),
+  );
   const recipe = recipeIfRun(runOrModel);
   if (recipe === undefined) return { learner: await Learner.load(runOrModel, given) };
   // How a run generated to train is no part of what it learned.
   const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
-}
-
-/** A flag that was not given must not hide what a recipe says. */
-function defined(flags: ModelFlags): Partial<ModelFlags> {
-  return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
 }
 
 /** Where the model of a run's adapter may be, if not where the run found it. */

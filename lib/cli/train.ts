@@ -16,7 +16,9 @@ import { formatFigure, formatSeconds, TerminalProgress } from "../display/progre
 import { openEnvironment } from "../environments/registry.ts";
 import { onDisk } from "../files/disk.ts";
 import { readRecords } from "../files/records.ts";
-import { Learner, type LearnerOptions, resolveDtype } from "../learner/learner.ts";
+import { Learner } from "../learner/learner.ts";
+import type { LearnerOptions } from "../learner/options.ts";
+import { resolveDtype } from "../learner/sources.ts";
 import { loadRecipe, type Recipe } from "../recipe/recipe.ts";
 import { requireWords } from "../roles/role-writer.ts";
 import {

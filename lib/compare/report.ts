@@ -1,6 +1,6 @@
 /** What a comparison came to: every method's figures at the same number of environment steps, and every run's. */
 
-import { describeSource, type Source } from "../bench/machine.ts";
+import { describeSource, type Source } from "../run/build.ts";
 import { interquartileMean, median, probabilityOfImprovement } from "../statistics/few-runs.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";

@@ -12,6 +12,8 @@ export interface Progress {
   advance(done: number, tokens?: number): void;
   /** Figures worth showing, replacing earlier ones of the same name. */
   show(figures: Record<string, number>): void;
+  /** Removes a figure. */
+  hide?(name: string): void;
   /** How much of the whole training is over, 0 to 1, for the time that remains. */
   overall(fraction: number): void;
 }

@@ -51,13 +51,17 @@ export class PrioritizedSampler implements Disposable {
   /** Throws ERR_VALUE for an option out of its range, ERR_DEVICE for a device that is not there. */
   constructor(options: SamplerOptions) {
     this.#device = options.device ?? "cpu";
-    this.#native = options instanceof Loaded ? options.native : create(options);
+    this.#native = create(options);
   }
 
   /** A sampler from a file that `save` wrote, on any device. Throws ERR_IO, ERR_CHECKPOINT, ERR_DEVICE. */
   static load(path: string, options: Pick<SamplerOptions, "device"> = {}): PrioritizedSampler {
     checkKeys(options, "The options of load", ["device"], "ERR_VALUE");
-    return new PrioritizedSampler(new Loaded(path, options.device ?? "cpu"));
+    const { device = "cpu" } = options;
+    const native = load(path, device);
+    const sampler = new PrioritizedSampler({ capacity: 1, device });
+    sampler.#replace(native);
+    return sampler;
   }
 
   get capacity(): number {
@@ -155,7 +159,7 @@ export class PrioritizedSampler implements Disposable {
    *   as it was
    */
   load(path: string): void {
-    const { native } = new Loaded(path, this.#device);
+    const native = load(path, this.#device);
     if (native.capacity !== this.capacity) {
       const saved = native.capacity;
       native.dispose();
@@ -164,6 +168,10 @@ export class PrioritizedSampler implements Disposable {
         `${path} holds a sampler of capacity ${saved}, this one has ${this.capacity}.`,
       );
     }
+    this.#replace(native);
+  }
+
+  #replace(native: NativeSampler): void {
     this.#native.dispose();
     this.#native = native;
   }
@@ -178,16 +186,8 @@ export class PrioritizedSampler implements Disposable {
   }
 }
 
-/** Lets `load` make an object through the constructor that everyone else gives options to. */
-class Loaded implements SamplerOptions {
-  readonly native: NativeSampler;
-  readonly capacity: number;
-  readonly device: string;
-  constructor(path: string, device: string) {
-    this.native = callNative(() => loadAddon({ device }).loadSampler(path, device));
-    this.capacity = this.native.capacity;
-    this.device = device;
-  }
+function load(path: string, device: string): NativeSampler {
+  return callNative(() => loadAddon({ device }).loadSampler(path, device));
 }
 
 function create(options: SamplerOptions): NativeSampler {

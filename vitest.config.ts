@@ -9,5 +9,10 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 120_000,
   },
-  resolve: { alias: { nlac: new URL("./lib/index.ts", import.meta.url).pathname } },
+  resolve: {
+    alias: [
+      { find: /^nlac$/, replacement: new URL("./lib/index.ts", import.meta.url).pathname },
+      { find: /^nlac\/(.+)$/, replacement: new URL("./lib/$1/index.ts", import.meta.url).pathname },
+    ],
+  },
 });

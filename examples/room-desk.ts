@@ -1,5 +1,5 @@
 /** A desk that books meeting rooms. Try it: nlac env check examples/room-desk.ts */
-import { callAction, defineEnvironment, ToolError, tool } from "nlac";
+import { callAction, defineEnvironment, ToolError, tool } from "nlac/environments";
 import { z } from "zod";
 
 interface Request {

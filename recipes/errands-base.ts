@@ -8,7 +8,8 @@
  * brought, so the model must learn to read it exactly. Without dead ends it repeated the desk's
  * reply wrongly in one target of thirteen, and NLAC needed more steps (docs/experiments.md).
  */
-import { defineRecipe, errandsModel } from "nlac";
+import { defineRecipe } from "nlac";
+import { errandsModel } from "nlac/environments";
 
 export default defineRecipe({
   name: "errands-base",

@@ -9,10 +9,8 @@ import { NlacError } from "./errors.ts";
  * @throws NlacError ERR_CONFIG that names the file
  */
 export async function loadModule(path: string): Promise<unknown> {
-  // The module's import of "nlac" resolves to this package, wherever the module is.
-  const entry = new URL(import.meta.url.endsWith(".ts") ? "../index.ts" : "./index.js", import.meta.url);
-  const nlac: unknown = await import(entry.href);
-  const jiti = createJiti(import.meta.url, { virtualModules: { nlac } });
+  // The module's imports of "nlac" resolve to this package, wherever the module is.
+  const jiti = createJiti(import.meta.url, { virtualModules: await entryPoints() });
   try {
     const module = await jiti.import<{ default?: unknown }>(pathToFileURL(path).href);
     return module.default ?? module;
@@ -21,4 +19,22 @@ export async function loadModule(path: string): Promise<unknown> {
     const reason = (error instanceof Error ? error.message : String(error)).trim().replaceAll(/\s+/g, " ");
     throw new NlacError("ERR_CONFIG", `${path} cannot be loaded: ${reason}`, { cause: error });
   }
+}
+
+/** The entry points of the package, as package.json exports them, and their files below lib/. */
+const entries = {
+  nlac: "index",
+  "nlac/environments": "environments/index",
+  "nlac/ops": "ops/index",
+  "nlac/compare": "compare/index",
+};
+
+/** The modules that a user's file imports as "nlac": this very package, wherever the file is. */
+async function entryPoints(): Promise<Record<string, unknown>> {
+  const extension = import.meta.url.endsWith(".ts") ? ".ts" : ".js";
+  const load = async ([name, file]: [string, string]) => [
+    name,
+    (await import(new URL(`../${file}${extension}`, import.meta.url).href)) as unknown,
+  ];
+  return Object.fromEntries(await Promise.all(Object.entries(entries).map(load)));
 }

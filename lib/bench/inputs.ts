@@ -3,7 +3,7 @@
  * hash(hash(seed) + i), 32 bits.
  */
 
-import { type DType, Tensor } from "../ops/ops.ts";
+import { type DType, Tensor } from "../ops/tensor.ts";
 
 /** A prime: the rows of a matrix that repeats a block of so many numbers do not repeat. */
 const block = 2 ** 20 + 7;

@@ -1,13 +1,9 @@
-/** What a result was measured on, and by which source. */
+/** What a result was measured on. */
 
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
-import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { version } from "../base/version.ts";
-import { addonDigest, variantOf } from "../native/load.ts";
-import { packageRoot } from "../native/paths.ts";
+import { variantOf } from "../native/load.ts";
 
 export interface Machine {
   cpu: string;
@@ -21,12 +17,6 @@ export interface Machine {
   node: string;
   /** The share of all processors' time that was taken in the second before the benchmark began. */
   busy: number;
-}
-
-export interface Source {
-  version: string;
-  /** Of a checkout: the commit, with "+" when tracked files differ from it. */
-  commit: string | null;
 }
 
 /** Takes a second, in which it looks at what else runs. */
@@ -68,36 +58,6 @@ async function busyShare(): Promise<number> {
 
 function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
-}
-
-export function describeSource(): Source {
-  if (!isCheckout()) return { version, commit: null };
-  const commit = git("rev-parse", "--short", "HEAD");
-  const changed = git("status", "--porcelain", "--untracked-files=no");
-  return { version, commit: commit && (changed ? `${commit}+` : commit) };
-}
-
-/**
- * What a run's numbers depend on beside its recipe: the source, and the core as it was compiled.
- */
-export interface Build extends Source {
-  /** First digits of the SHA-256 of the native addon; null where there is none. */
-  core: string | null;
-}
-
-/** The build that a training on `device` runs. */
-export function describeBuild(device: string): Build {
-  return { ...describeSource(), core: addonDigest(variantOf(device)) ?? null };
-}
-
-/** Whether nlac runs from a clone of its repository, not from a package. */
-export function isCheckout(): boolean {
-  return existsSync(join(packageRoot(), ".git"));
-}
-
-function git(...args: string[]): string | null {
-  const { status, stdout } = spawnSync("git", args, { cwd: packageRoot(), encoding: "utf8" });
-  return status === 0 ? stdout.trim() : null;
 }
 
 function gpuName(device: string): string | null {

@@ -10,8 +10,9 @@ import { finished, type Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { NlacError } from "../base/errors.ts";
 import { cacheRoot, packageRoot } from "../native/paths.ts";
+import { describeSource, type Source } from "../run/build.ts";
 import { formatFigure, isExceeded } from "./format.ts";
-import { describeMachine, describeSource, type Machine, type Source } from "./machine.ts";
+import { describeMachine, type Machine } from "./machine.ts";
 import { type Statistics, statistics } from "./statistics.ts";
 import type { Case, Figure, Job, Outcome, Row, Suite, Work } from "./suite.ts";
 

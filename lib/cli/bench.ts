@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { NlacError } from "../base/errors.ts";
 import { renderSvg } from "../bench/chart.ts";
-import { isCheckout, nameOf } from "../bench/machine.ts";
+import { nameOf } from "../bench/machine.ts";
 import { exceeded, type Report, runSuite } from "../bench/run.ts";
 import { suiteNamed, suites } from "../bench/suite-list.ts";
 import { renderCase, renderHeading, type Style } from "../bench/table.ts";
@@ -13,6 +13,7 @@ import { stderrReporter } from "../display/reporter.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { threadCount, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
+import { isCheckout } from "../run/build.ts";
 import { wholeNumber } from "./options.ts";
 import { wrap } from "./wrap.ts";
 

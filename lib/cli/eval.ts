@@ -27,13 +27,14 @@ import type { Player } from "../playing/batches.ts";
 import { noopPlayer } from "../playing/noop-player.ts";
 import { servicePlayer } from "../playing/service-player.ts";
 import type { Recipe } from "../recipe/recipe.ts";
+import { recipeIfRun } from "../recipe/run-recipe.ts";
 import { figureTable, type Measured } from "../report/figures.ts";
 import { renderEpisodes } from "../report/page.ts";
 import { type ChatService, chatService, type Price } from "../services/chat-service.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { criticLoss } from "../training/critic-loss.ts";
 import { diagnose } from "../training/diagnose.ts";
-import { type ModelFlags, openModel, recipeIfRun } from "./model.ts";
+import { type ModelFlags, openModel } from "./model.ts";
 import { jsonObject, numberFrom, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { stoppable } from "./stop.ts";
 

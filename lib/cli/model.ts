@@ -1,18 +1,15 @@
 /** Opens the model for a command: the newest checkpoint of a run, or any other model. */
 
-import { existsSync } from "node:fs";
-import { join } from "node:path";
-import type { DTypeOption } from "../base/dtype.ts";
 import { Learner } from "../learner/learner.ts";
-import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
-import { learnerDirectory, readDescription } from "../run/directory.ts";
+import type { LearnerOptions } from "../learner/options.ts";
+import type { Recipe } from "../recipe/recipe.ts";
+import { baseOf, recipeIfRun } from "../recipe/run-recipe.ts";
+import { learnerDirectory } from "../run/directory.ts";
 
-export interface ModelFlags {
-  device?: string;
-  dtype?: DTypeOption;
-  int8Generation?: boolean;
-  seed: number;
-}
+/** The options of a learner that commands have flags for. */
+export const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;
+
+export type ModelFlags = Pick<LearnerOptions, (typeof modelFlags)[number]> & { seed: number };
 
 export interface OpenedModel {
   learner: Learner;
@@ -21,31 +18,13 @@ export interface OpenedModel {
 }
 
 export async function openModel(runOrModel: string, flags: ModelFlags): Promise<OpenedModel> {
-  const { device, dtype, int8Generation, seed } = flags;
-  const given = defined({ device, dtype, int8Generation, seed });
+  // A flag that was not given must not hide what a recipe says.
+  const given = Object.fromEntries(
+    modelFlags.flatMap((name) => (flags[name] === undefined ? [] : [[name, flags[name]]])),
+  );
   const recipe = recipeIfRun(runOrModel);
   if (recipe === undefined) return { learner: await Learner.load(runOrModel, given) };
   // int8 generation is a setting of the training, not a property of the trained model.
   const options = { ...recipe.learner, int8Generation: false, ...given, base: baseOf(recipe) };
   return { learner: await Learner.resume(learnerDirectory(runOrModel), options), recipe };
-}
-
-/** Without undefined entries, which would override the recipe's settings. */
-function defined(flags: ModelFlags): Partial<ModelFlags> {
-  return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== undefined));
-}
-
-/** An alternative location of the base model, in case an adapter's base was moved. */
-export function baseOf({ model }: Recipe): string | undefined {
-  return typeof model === "string" ? model : undefined;
-}
-
-/** The recipe that a run was started with. Throws ERR_RUN, ERR_CONFIG. */
-export function recipeOf(run: string): Recipe {
-  return parseRecipe(readDescription(run).recipe, run);
-}
-
-/** The recipe if `runOrModel` is a run, else undefined. Throws ERR_RUN, ERR_CONFIG. */
-export function recipeIfRun(runOrModel: string): Recipe | undefined {
-  return existsSync(join(runOrModel, "run.json")) ? recipeOf(runOrModel) : undefined;
 }

@@ -1,43 +1,15 @@
 /** `nlac train`: trains a model with a recipe. */
 
-import { accessSync, constants, existsSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Command } from "commander";
-import { trainGrpo } from "../algorithms/grpo.ts";
-import { trainNlac } from "../algorithms/nlac.ts";
-import { trainPpo } from "../algorithms/ppo.ts";
-import { trainRft } from "../algorithms/rft.ts";
-import { trainSac } from "../algorithms/sac.ts";
 import { NlacError } from "../base/errors.ts";
-import { version } from "../base/version.ts";
-import { describeBuild } from "../bench/machine.ts";
-import type { Environment } from "../contract/environment.ts";
 import { formatFigure, formatSeconds, TerminalProgress } from "../display/progress.ts";
-import { openEnvironment } from "../environments/registry.ts";
-import { onDisk } from "../files/disk.ts";
 import { readRecords } from "../files/records.ts";
-import { Learner, type LearnerOptions, resolveDtype } from "../learner/learner.ts";
 import { loadRecipe, type Recipe } from "../recipe/recipe.ts";
-import { requireWords } from "../roles/role-writer.ts";
-import {
-  learnerDirectory,
-  lock,
-  type MetricsRow,
-  noteBuild,
-  RunDirectory,
-  requireNewRun,
-} from "../run/directory.ts";
-import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
-import { Tokenizer } from "../tokens/tokenizer.ts";
-import {
-  requireDemonstrations,
-  requireForm,
-  requireHindsight,
-  requireTasks,
-} from "../training/requirements.ts";
-import { warmUp } from "../training/warmup.ts";
+import { recipeOf } from "../recipe/run-recipe.ts";
+import { type RecipeResult, resumeRun, trainRecipe } from "../recipe/train-recipe.ts";
+import type { MetricsRow } from "../run/directory.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
-import { baseOf, recipeOf } from "./model.ts";
 import { collect } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
@@ -48,25 +20,6 @@ interface TrainFlags {
   dryRun?: boolean;
   json?: boolean;
 }
-
-interface Algorithm {
-  train(options: {
-    model: Learner;
-    environment: Environment;
-    config: never; // the algorithm's config, checked by the recipe's schema
-    run: TrainingRun;
-  }): Promise<TrainingResult>;
-  /** Extra output heads of the learner. */
-  heads?: "value" | "q";
-}
-
-const algorithms: Record<Recipe["algorithm"], Algorithm> = {
-  nlac: { train: trainNlac },
-  rft: { train: trainRft },
-  grpo: { train: trainGrpo },
-  ppo: { train: trainPpo, heads: "value" },
-  sac: { train: trainSac, heads: "q" },
-};
 
 export function registerTrain(program: Command): void {
   program
@@ -100,113 +53,30 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
     console.log(flags.json ? JSON.stringify(dry, null, 2) : renderDryRun(dry));
     return;
   }
-  const progress = new TerminalProgress();
-  await stoppable(
-    (line) => progress.note(line),
-    "at the next safe point",
-    (signal) => run(recipe, flags, progress, signal),
-  ).finally(() => progress.end());
-}
-
-async function run(
-  recipe: Recipe,
-  flags: TrainFlags,
-  progress: TerminalProgress,
-  signal: AbortSignal,
-): Promise<void> {
-  const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
-  try {
-    await requireGiven(recipe, environment, flags);
-    await trainIn(environment, recipe, flags, progress, signal);
-  } finally {
-    await environment.close();
-  }
-}
-
-/** Checks what the recipe needs before a model is loaded. Throws ERR_CONFIG, ERR_IO. */
-async function requireGiven(
-  { config, warmup }: Recipe,
-  environment: Environment,
-  { resume }: TrainFlags,
-): Promise<void> {
-  const shows = warmup.steps > 0 || ("rehearsal" in config && config.rehearsal > 0);
-  requireForm(environment, config);
-  if (shows) requireDemonstrations(environment);
-  if (shows || config.episodesPerIteration > 0) await requireTasks(environment, "train");
-  if (config.evaluation.every > 0) await requireTasks(environment, config.evaluation.split);
-  if ("imitate" in config && config.imitate !== "successes") requireHindsight(environment);
-  // A resumed run has its own copy of them.
-  for (const file of resume || !("recorded" in config) ? [] : config.recorded)
-    onDisk(file, () => accessSync(file, constants.R_OK));
-}
-
-async function trainIn(
-  environment: Environment,
-  recipe: Recipe,
-  flags: TrainFlags,
-  progress: TerminalProgress,
-  signal: AbortSignal,
-): Promise<void> {
   const started = performance.now();
-  const path = resolve(flags.run ?? `runs/${recipe.name}-${timestamp()}`);
-  const { device } = recipe.learner;
-  // A resumed run has recorded what "auto" meant.
-  const dtype = resolveDtype(recipe.learner);
-  recipe.learner.dtype = dtype;
-  // Lock before loading: it may take minutes, and another process could write the next checkpoint.
-  if (flags.resume) lock(path);
-  else requireNewRun(path);
-  const named = typeof recipe.model === "string" ? recipe.model : "a new model";
-  progress.note(`${flags.resume ? "resuming" : "loading"} ${named} (${dtype}, ${device})`);
-  const { train, heads } = algorithms[recipe.algorithm];
-  const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
-  const model = flags.resume
-    ? await Learner.resume(learnerDirectory(path), { ...learnerOptions, base: baseOf(recipe) })
-    : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
-  let directory: RunDirectory | undefined;
-  try {
-    const build = describeBuild(device);
-    const options = {
-      signal,
-      progress,
-      description: { nlac: version, builds: [build], started: new Date().toISOString(), recipe },
-      ...recipe.run,
-    };
-    directory = flags.resume ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
-    if (flags.resume) noteBuild(path, build);
-    progress.note(`run directory: ${path}`);
-    if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
-    if (!flags.resume) await warm(recipe, model, environment, progress, signal);
-    const result = await train({
-      model,
-      environment,
-      config: recipe.config as never,
-      run: directory,
-    });
-    progress.end();
-    if (flags.json) {
-      console.log(JSON.stringify({ run: path, ...result }));
-      return;
-    }
-    const { episodes, environmentSteps, updates, stopped } = result;
-    console.log(
-      [
-        `${stopped ? "Stopped" : "Done"} after ${formatSeconds((performance.now() - started) / 1000)}:`,
-        `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
-        ...successLine(path),
-        "",
-        stopped ? `Continue:  nlac train --resume --run ${path}` : `Inspect:   nlac view ${path}`,
-        ...(recipe.environment.name === "recorded"
-          ? [`Serve:     nlac serve ${path}`]
-          : [`Play:      nlac play ${path}`, `Evaluate:  nlac eval ${path}`]),
-      ].join("\n"),
-    );
-  } finally {
-    directory?.close();
-    // Stopped or failed during the warm-up: remove the directory, as there is nothing to resume.
-    if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
-    await model.dispose();
-  }
+  const progress = new TerminalProgress();
+  const log = (line: string) => progress.note(line);
+  const result = await stoppable(log, "at the next safe point", (signal) =>
+    flags.resume
+      ? resumeRun(flags.run!, { signal, progress, log })
+      : trainRecipe(recipe, { directory: flags.run, signal, progress, log }),
+  ).finally(() => progress.end());
+  if (flags.json) console.log(JSON.stringify(result));
+  else console.log(summary(recipe, result, (performance.now() - started) / 1000));
+}
+
+function summary(recipe: Recipe, result: RecipeResult, seconds: number): string {
+  const { run, episodes, environmentSteps, updates, stopped } = result;
+  return [
+    `${stopped ? "Stopped" : "Done"} after ${formatSeconds(seconds)}:`,
+    `${episodes} episodes, ${environmentSteps} environment steps, ${updates} updates.`,
+    ...successLine(run),
+    "",
+    stopped ? `Continue:  nlac train --resume --run ${run}` : `Inspect:   nlac view ${run}`,
+    ...(recipe.environment.name === "recorded"
+      ? [`Serve:     nlac serve ${run}`]
+      : [`Play:      nlac play ${run}`, `Evaluate:  nlac eval ${run}`]),
+  ].join("\n");
 }
 
 /** First and last result of `config.evaluation`, if there is any. */
@@ -216,38 +86,6 @@ function successLine(path: string): string[] {
     if (typeof values["eval/success"] === "number") measured.push(values["eval/success"]);
   if (measured.length === 0) return [];
   return [`Success: ${formatFigure(measured[0]!)} at first, ${formatFigure(measured.at(-1)!)} at last.`];
-}
-
-/** Opens the model that training starts from. */
-async function openStart(model: Recipe["model"], options: LearnerOptions): Promise<Learner> {
-  if (typeof model !== "string") {
-    return Learner.create(model.config, { ...options, tokenizer: new Tokenizer(model.tokenizer) });
-  }
-  return Learner.load(existsSync(join(model, "run.json")) ? learnerDirectory(model) : model, options);
-}
-
-/** Runs the recipe's warm-up, if any. It is short: nothing is saved if it is stopped. */
-async function warm(
-  recipe: Recipe,
-  model: Learner,
-  environment: Environment,
-  progress: TerminalProgress,
-  signal: AbortSignal,
-): Promise<void> {
-  if (recipe.warmup.steps === 0) return;
-  progress.phase("warm-up", recipe.warmup.steps);
-  await warmUp({
-    model,
-    environment,
-    config: recipe.warmup,
-    seed: recipe.config.seed,
-    signal,
-    onStep: (step, nll, tokens) => {
-      progress.show({ NLL: nll });
-      progress.advance(step, tokens);
-    },
-  });
-  progress.hide("NLL");
 }
 
 async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promise<Recipe> {
@@ -264,10 +102,4 @@ async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promi
     );
   }
   return recipeOf(resolve(flags.run));
-}
-
-/** 20261121-104500, local time. */
-function timestamp(): string {
-  const now = new Date(Date.now() - new Date().getTimezoneOffset() * 60_000);
-  return now.toISOString().slice(0, 19).replaceAll(/[-:]/g, "").replace("T", "-");
 }

@@ -1,6 +1,6 @@
 /** The results of a comparison: figures of every method after the same steps, and of every run. */
 
-import { describeSource, type Source } from "../bench/machine.ts";
+import { describeSource, type Source } from "../run/build.ts";
 import { interquartileMean, median, probabilityOfImprovement } from "../statistics/few-runs.ts";
 import type { Interval } from "../statistics/intervals.ts";
 import { mean } from "../statistics/mean.ts";

@@ -3,8 +3,8 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import type { Build } from "../bench/machine.ts";
 import { readRecords } from "../files/records.ts";
+import type { Build } from "../run/build.ts";
 import { type MetricsRow, readDescription } from "../run/directory.ts";
 import { mean } from "../statistics/mean.ts";
 

@@ -11,6 +11,8 @@ export interface Progress {
   advance(done: number, tokens?: number): void;
   /** Sets figures to show, by name. */
   show(figures: Record<string, number>): void;
+  /** Removes a figure. */
+  hide?(name: string): void;
   /** Sets the share of the whole training that is done, 0 to 1, for the remaining time. */
   overall(fraction: number): void;
 }

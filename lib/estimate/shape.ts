@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { shippedModel } from "../hub/resolve-model.ts";
-import type { AdapterOptions } from "../learner/learner.ts";
+import type { AdapterOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { learnerDirectory } from "../run/directory.ts";
 

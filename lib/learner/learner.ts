@@ -1,28 +1,12 @@
 /**
- * The learner: a language model with its moving average, gradients and optimizer, all of which live in C++ on a
- * thread of their own. A call is checked here, queued there, and runs after the calls before it; the event loop
- * is free meanwhile.
+ * The learner: a language model with its EMA, gradients and optimizer, all of which live in C++ on one thread. A call
+ * is checked here, queued there, and runs after the calls before it; the event loop is never blocked.
  */
 
-import { existsSync, mkdirSync, readFileSync } from "node:fs";
-import { join } from "node:path";
-import { type DTypeOption, dtypeOptions, fastestDtype, type LearnerDType } from "../base/dtype.ts";
-import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
-import { derivedSeed, streams } from "../base/random.ts";
-import {
-  checkBoolean,
-  checkChoice,
-  checkInteger,
-  checkKeys,
-  checkNumber,
-  checkSeed,
-  shown,
-  withDefaults,
-} from "../base/validation.ts";
+import type { LearnerDType } from "../base/dtype.ts";
+import { fromNative, NlacError } from "../base/errors.ts";
+import { checkChoice, checkNumber } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import { writeAtomically } from "../files/write-atomically.ts";
-import { resolveModel } from "../hub/resolve-model.ts";
-import { grammarText } from "../model/grammar.ts";
 import type {
   DistilledText,
   GenerateOptions,
@@ -42,158 +26,43 @@ import type {
   TokenKlOptions,
   WeightSet,
 } from "../model/language-model.ts";
-import type {
-  Addon,
-  NativeAdapterOptions,
-  NativeDistilledText,
-  NativeGenerateRequest,
-  NativeGenerateResult,
-  NativeLearner,
-  NativeLearnerOptions,
-  NativeModelInfo,
-  NativeScoredText,
-  NativeSoftQText,
-  NativeSurrogateOptions,
-  NativeSurrogateText,
-} from "../native/addon.ts";
-import { callNative } from "../native/call-native.ts";
-import { loadAddon } from "../native/load.ts";
-import { fromNativeTensor, nativeOf } from "../ops/ops.ts";
+import type { NativeLearner, NativeModelInfo } from "../native/addon.ts";
 import { checkAdamWOptions, checkDivergence, checkSupport } from "../ops/options.ts";
 import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
 import { ChatTemplate, type RenderOptions } from "../tokens/template.ts";
-import { Tokenizer } from "../tokens/tokenizer.ts";
-
-/** The projections of a layer, by their Hugging Face names, in the order in which a layer computes them. */
-export const projections = [
-  "q_proj",
-  "k_proj",
-  "v_proj",
-  "o_proj",
-  "gate_proj",
-  "up_proj",
-  "down_proj",
-] as const;
-
-/**
- * Low-rank adapters (LoRA; Hu et al., 2021): a projection's W [out, in] stays as it is and computes
- * W x + (alpha / rank) · B A x. Only A [rank, in] and B [out, rank] are trained; B begins at zero.
- */
-export interface AdapterOptions {
-  /** At least 1. */
-  rank: number;
-  /** Above 0. */
-  alpha: number;
-  /** The projections that get one. Default: all. */
-  targets?: readonly (typeof projections)[number][] | undefined;
-}
-
-export interface LearnerOptions {
-  /** "cpu", "cuda" or "cuda:N". Default "cpu". */
-  device?: string | undefined;
-  /**
-   * Type of the computation; parameters, moments and gradients are kept in float32. "auto" is the faster one on the device:
-   * bfloat16, or float32 on a CPU without AVX2. Default "auto".
-   */
-  dtype?: DTypeOption | undefined;
-  /**
-   * Generation multiplies by matrices rounded to int8, packed in half the memory: faster for one text or a few at once,
-   * slower for dozens, and a little off (docs/decisions/0014). Its texts, `logProbs` and `hidden` are the rounded model's;
-   * all other calls compute with the weights themselves. On a CPU alone. Default false.
-   */
-  int8Generation?: boolean | undefined;
-  /** Determines every text generated without a seed of its own. Default 0. */
-  seed?: number | undefined;
-  /**
-   * Trains adapters on a model that stays as it is and is kept once, in `dtype`, for θ and θ̄ together. Default
-   * undefined: all parameters are trained.
-   */
-  adapter?: AdapterOptions | undefined;
-  /** Recompute activations in the backward pass: less memory, a third more time. Default false. */
-  gradientCheckpointing?: boolean | undefined;
-  /** Packed tokens of one forward and backward pass. Default 2048. */
-  microBatchTokens?: number | undefined;
-  /**
-   * Bytes of keys and values in generation, of texts under way and of finished ones that may be continued, for θ and θ̄
-   * each. What does not fit waits; a single text may take more. Default 2 GiB.
-   */
-  cacheBytes?: number | undefined;
-  /** Requests of all `generate` calls that have not ended, beyond which one that will not wait fails. Default 1024. */
-  maxQueued?: number | undefined;
-  /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the cores there are. */
-  threads?: number | undefined;
-  /**
-   * What is trained besides the model: "value" adds a value head, zero until trained; "q" twin soft Q heads, each as
-   * large as the vocabulary matrix, that begin as the policy. Default: none, or on `resume` what was saved. `load` finds
-   * heads that `save` wrote into the directory.
-   */
-  heads?: Heads | undefined;
-}
-
-export interface CreateOptions extends LearnerOptions {
-  /** For encode, decode and chats; without one the learner takes ids only. */
-  tokenizer?: Tokenizer | undefined;
-}
-
-export interface ResumeOptions extends LearnerOptions {
-  /**
-   * Where the model of an adapter may be too, as `load` takes it: looked at where it is not under the name or path that
-   * `load` was given then.
-   */
-  base?: string | undefined;
-}
+import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { Generator, weightSets } from "./generation.ts";
+import {
+  checkArray,
+  checkIds,
+  checkTemperature,
+  distilledTexts,
+  scoredTexts,
+  softQOptions,
+  softQTexts,
+  surrogateOptions,
+  surrogateTexts,
+} from "./inputs.ts";
+import type { CreateOptions, LearnerOptions, ResumeOptions } from "./options.ts";
+import {
+  fromCheckpoint,
+  fromConfig,
+  fromModel,
+  ioError,
+  makeDirectory,
+  resolveDtype,
+  type Source,
+  writeSampling,
+} from "./sources.ts";
 
 export type ModelInfo = Readonly<NativeModelInfo>;
-export type Heads = NativeModelInfo["heads"];
 
-interface Settings {
-  device: string;
-  dtype: DTypeOption;
-  int8Generation: boolean;
-  seed: number;
-  adapter: AdapterOptions | undefined;
-  gradientCheckpointing: boolean;
-  microBatchTokens: number;
-  cacheBytes: number;
-  maxQueued: number;
-  threads: number | undefined;
-  heads: Heads | undefined;
-}
-
-const defaults: Settings = {
-  device: "cpu",
-  dtype: "auto",
-  int8Generation: false,
-  seed: 0,
-  adapter: undefined,
-  gradientCheckpointing: false,
-  microBatchTokens: 2048,
-  cacheBytes: 2 ** 31,
-  maxQueued: 1024,
-  threads: undefined,
-  heads: undefined,
-};
-
-/** What `save` keeps beside the core's own files. */
-interface SavedSampling {
-  format: 1;
-  seed: number;
-  /** Requests that were given a seed of the learner's. */
-  requests: number;
-  /** Whether tokenizer files belong to the checkpoint. */
-  tokenizer: boolean;
-  /** What `load` was given, a file or directory as an absolute path; only with an adapter. */
-  base?: string | undefined;
-}
-
-const samplingFile = "sampling.json";
-const whichs = ["online", "target"] as const;
-const scorers = [...whichs, "reference"] as const;
+const scorers = [...weightSets, "reference"] as const;
 
 /**
- * A language model that learns. Calls run one after another in the order they were made, but for neighbouring
- * `generate` calls, which run together; every promise settles. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`; arguments are
- * refused with ERR_VALUE before anything is computed.
+ * A language model that learns. Calls run one after another in the order they were made, except neighbouring
+ * `generate` calls, which run together; every promise settles. Arguments are rejected with ERR_VALUE before anything
+ * is computed. Any call may reject with ERR_OUT_OF_MEMORY, or with ERR_DISPOSED after `dispose`.
  */
 export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable {
   /** Architecture and size of the model. */
@@ -203,23 +72,18 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   readonly device: string;
   readonly dtype: LearnerDType;
   readonly seed: number;
-  /** Those that the model's configurations name, and its tokenizer's. */
+  /** The end-of-turn ids of the model's configurations and of its tokenizer. */
   readonly endOfTurnIds: readonly number[];
 
   readonly #native: NativeLearner;
+  readonly #generator: Generator;
   readonly #base: string | undefined;
   #template: ChatTemplate | undefined;
-  readonly #maxQueued: number;
-  #requests: number;
-  #underWay = 0; // requests of generate calls that have not ended
-  #tokenBytesGiven = false;
 
   private constructor(
     native: NativeLearner,
     tokenizer: Tokenizer | undefined,
-    settings: Settings,
-    requests: number,
-    base: string | undefined,
+    { settings, requests, base }: Source,
   ) {
     this.#native = native;
     this.#base = base;
@@ -228,9 +92,11 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.device = settings.device;
     this.dtype = resolveDtype(settings);
     this.seed = settings.seed;
-    this.#maxQueued = settings.maxQueued;
-    this.#requests = requests;
     this.endOfTurnIds = [...new Set([...this.info.eosTokenIds, ...(tokenizer?.eosTokenIds ?? [])])];
+    const { info, seed, endOfTurnIds } = this;
+    const render: Learner["render"] = (messages, options) => this.render(messages, options);
+    const owner = { info, seed, tokenizer, endOfTurnIds, render, needTokenizer: () => this.#needTokenizer() };
+    this.#generator = new Generator(owner, native, settings.maxQueued, requests);
   }
 
   /**
@@ -241,14 +107,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    *   ERR_DEVICE, ERR_LIBTORCH_NOT_FOUND, ERR_ADDON_NOT_FOUND, ERR_OUT_OF_MEMORY
    */
   static async load(model: string, options: LearnerOptions = {}): Promise<Learner> {
-    const settings = checkSettings(options);
-    const addon = openAddon(settings);
-    const path = await resolveModel(model);
-    const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
-    // A run's checkpoints give way to later ones; the core keeps such a base with the adapter.
-    const lasting = !existsSync(join(path, "learner.json"));
-    const base = settings.adapter && lasting ? lastingName(model, path) : undefined;
-    return Learner.#assemble(native, readTokenizer(addon, path), settings, 0, base);
+    return Learner.#open(await fromModel(model, options));
   }
 
   /**
@@ -258,14 +117,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_MODEL_FORMAT for a config that is not supported; see `load` for the others
    */
   static async create(config: object | string, options: CreateOptions = {}): Promise<Learner> {
-    const { tokenizer, ...rest } = options;
-    const settings = checkSettings(rest);
-    const addon = openAddon(settings);
-    const json = typeof config === "string" ? config : JSON.stringify(config);
-    const native = callNative(() =>
-      addon.createLearner(json, BigInt(settings.seed), nativeOptions(settings)),
-    );
-    return Learner.#assemble(native, Promise.resolve(tokenizer), settings, 0);
+    return Learner.#open(fromConfig(config, options));
   }
 
   /**
@@ -277,36 +129,17 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    *   the model that an adapter belongs to is not where it was loaded from nor at `base`, or is another; ERR_CONFIG
    */
   static async resume(directory: string, options: ResumeOptions = {}): Promise<Learner> {
-    const { base: elsewhere, ...rest } = options;
-    const settings = checkSettings(rest);
-    const saved = readSampling(directory);
-    settings.seed = options.seed ?? saved.seed;
-    const addon = openAddon(settings);
-    const base = saved.base === undefined ? undefined : await findBase(directory, saved.base, elsewhere);
-    const path = base?.path ?? "";
-    const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings), path));
-    const tokenizer = saved.tokenizer ? Tokenizer.fromDirectory(directory) : Promise.resolve(undefined);
-    const readable = tokenizer.catch((error: unknown) => {
-      throw new NlacError("ERR_CHECKPOINT", `The tokenizer of ${directory} cannot be read: ${error}`, {
-        cause: error,
-      });
-    });
-    return Learner.#assemble(native, readable, settings, saved.requests, base?.name);
+    return Learner.#open(await fromCheckpoint(directory, options));
   }
 
-  /** Joins the two halves, which load side by side; if either fails, nothing of the other is left. */
-  static async #assemble(
-    loading: Promise<NativeLearner>,
-    reading: Promise<Tokenizer | undefined>,
-    settings: Settings,
-    requests: number,
-    base?: string,
-  ): Promise<Learner> {
-    const [native, tokenizer] = await Promise.allSettled([loading, reading]);
+  /** Waits for both parts of a source. If either fails, the other is freed. */
+  static async #open(source: Source): Promise<Learner> {
+    const { settings } = source;
+    const [native, tokenizer] = await Promise.allSettled([source.native, source.tokenizer]);
     if (native.status === "rejected") throw fromNative(native.reason);
     try {
       if (tokenizer.status === "rejected") throw tokenizer.reason;
-      const learner = new Learner(native.value, tokenizer.value, settings, requests, base);
+      const learner = new Learner(native.value, tokenizer.value, source);
       const rows = learner.info.vocabSize;
       if (tokenizer.value !== undefined && tokenizer.value.vocabSize > rows) {
         throw new NlacError(
@@ -388,63 +221,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    *   ERR_ABORTED once the signal fired, within one step's time, ERR_BUSY with `wait: false`
    */
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
-    throwIfAborted(options.signal);
-    if (options.wait === false && this.#underWay + requests.length > this.#maxQueued) {
-      throw new NlacError(
-        "ERR_BUSY",
-        `${this.#underWay} texts are being written or wait; with these ${requests.length} it would be more than the ${this.#maxQueued} of maxQueued.`,
-      );
-    }
-    const prepared = this.#prepare(requests);
-    const groups = whichs
-      .map((which) => ({ which, members: prepared.filter((request) => request.which === which) }))
-      .filter(({ members }) => members.length > 0);
-
-    let failure: unknown;
-    const cancels: (() => void)[] = [];
-    const cancel = () => {
-      for (const stop of cancels) stop();
-    };
-    const { onToken } = options;
-    const running = groups.map(({ which, members }) => {
-      const forward = (member: number, token: number) => {
-        if (failure !== undefined) return;
-        try {
-          onToken!(members[member]!.index, token);
-        } catch (error) {
-          failure = error ?? new NlacError("ERR_VALUE", "onToken threw nothing that could be passed on.");
-          cancel();
-        }
-      };
-      const generation = callNative(() =>
-        this.#native.generate(
-          members.map(({ native }) => native),
-          which,
-          onToken && forward,
-        ),
-      );
-      cancels.push(generation.cancel);
-      return generation.done;
-    });
-
-    options.signal?.addEventListener("abort", cancel, { once: true });
-    this.#underWay += requests.length;
-    const settled = await Promise.allSettled(running);
-    this.#underWay -= requests.length;
-    options.signal?.removeEventListener("abort", cancel);
-    throwIfAborted(options.signal);
-    if (failure !== undefined) throw failure;
-
-    const generations = new Array<Generation>(requests.length);
-    for (const [g, { members }] of groups.entries()) {
-      const results = settled[g]!;
-      if (results.status === "rejected") throw fromNative(results.reason);
-      for (const [i, result] of results.value.entries()) {
-        const { index, native } = members[i]!;
-        generations[index] = this.#finish(result, native);
-      }
-    }
-    return generations;
+    return this.#generator.generate(requests, options);
   }
 
   /**
@@ -461,7 +238,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
   ): Promise<Float32Array[]> {
     const which = checkChoice(options.weights ?? "online", "weights", scorers);
     const temperature = checkTemperature(options.temperature ?? 1);
-    const scored = this.#scoredTexts(texts);
+    const scored = scoredTexts(texts, this.info);
     return this.#run(() => this.#native.logProbs(scored, which, temperature));
   }
 
@@ -472,7 +249,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without a value head
    */
   async values(texts: readonly ScoredText[]): Promise<Float32Array[]> {
-    const scored = this.#scoredTexts(texts);
+    const scored = scoredTexts(texts, this.info);
     return this.#run(() => this.#native.values(scored));
   }
 
@@ -487,9 +264,9 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     sequences: readonly (readonly number[])[],
     options: { weights?: WeightSet | undefined } = {},
   ): Promise<Float32Array[]> {
-    const which = checkChoice(options.weights ?? "online", "weights", whichs);
+    const which = checkChoice(options.weights ?? "online", "weights", weightSets);
     checkArray(sequences, "sequences");
-    const ids = sequences.map((sequence, i) => this.#ids(sequence, `sequences[${i}]`));
+    const ids = sequences.map((sequence, i) => checkIds(sequence, `sequences[${i}]`, this.info));
     return this.#run(() => this.#native.logits(ids, which));
   }
 
@@ -506,7 +283,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     texts: readonly ScoredText[],
     options: { withGradient?: boolean | undefined } = {},
   ): Promise<Float32Array[]> {
-    const scored = this.#scoredTexts(texts);
+    const scored = scoredTexts(texts, this.info);
     return this.#run(() => this.#native.tokenNll(scored, options.withGradient ?? true));
   }
 
@@ -521,18 +298,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_VALUE naming the text
    */
   async tokenKl(texts: readonly DistilledText[], options: TokenKlOptions = {}): Promise<Float32Array[]> {
-    checkArray(texts, "texts");
-    const distilled = texts.map((text, i): NativeDistilledText => {
-      const where = `texts[${i}]`;
-      const student = this.#ids(text.student, `${where}.student`);
-      const teacher = this.#ids(text.teacher, `${where}.teacher`);
-      const response = this.#ids(text.response, `${where}.response`);
-      this.#checkLength(student.length + response.length, `${where}.student and .response`);
-      this.#checkLength(teacher.length + response.length, `${where}.teacher and .response`);
-      const weight = checkNumber(text.weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
-      const kept = text.teacherHidden;
-      return { student, teacher, response, weight, teacherHidden: kept && nativeOf(kept) };
-    });
+    const distilled = distilledTexts(texts, this.info);
     const temperature = checkTemperature(options.temperature ?? 1);
     const support = checkSupport(options.support ?? "full");
     const divergence = checkDivergence(options.divergence ?? "forwardKl", options.support ?? "full");
@@ -554,19 +320,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     texts: readonly SurrogateText[],
     options: SurrogateOptions = {},
   ): Promise<SurrogateResult[]> {
-    const native = checkSurrogateOptions(options);
-    const scored = this.#scoredTexts(texts).map((text, i): NativeSurrogateText => {
-      const list = (name: keyof SurrogateText & keyof NativeSurrogateText, needed: boolean) =>
-        needed ? checkList(texts[i]![name], text, `texts[${i}].${name}`) : new Float32Array();
-      return {
-        ...text,
-        oldLogProbs: list("oldLogProbs", true),
-        advantages: list("advantages", true),
-        referenceLogProbs: list("referenceLogProbs", native.klCoefficient !== 0),
-        returns: list("returns", native.value !== undefined),
-        oldValues: list("oldValues", native.value !== undefined),
-      };
-    });
+    const native = surrogateOptions(options);
+    const scored = surrogateTexts(texts, native, this.info);
     return this.#run(() => this.#native.tokenSurrogate(scored, native));
   }
 
@@ -582,19 +337,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_VALUE naming the text, ERR_CONFIG for a learner without Q heads
    */
   async softQ(texts: readonly SoftQText[], options: SoftQOptions): Promise<SoftQResult[]> {
-    const episodes = this.#scoredTexts(texts).map(
-      (text, i): NativeSoftQText => ({
-        ...text,
-        rewards: checkList(texts[i]!.rewards, text, `texts[${i}].rewards`),
-      }),
-    );
-    const native = {
-      temperature: checkTemperature(options.temperature),
-      discount: checkNumber(options.discount ?? 1, "discount", 0, 1),
-      qCoefficient: checkNumber(options.qCoefficient, "qCoefficient", 0),
-      policyCoefficient: checkNumber(options.policyCoefficient, "policyCoefficient", 0),
-      withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
-    };
+    const episodes = softQTexts(texts, this.info);
+    const native = softQOptions(options);
     return this.#run(() => this.#native.softQ(episodes, native));
   }
 
@@ -669,14 +413,12 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    */
   async save(directory: string): Promise<void> {
     makeDirectory(directory);
-    const sampling: SavedSampling = {
-      format: 1,
+    writeSampling(directory, {
       seed: this.seed,
-      requests: this.#requests,
+      requests: this.#generator.requests,
       tokenizer: this.tokenizer !== undefined,
       base: this.#base,
-    };
-    writeAtomically(join(directory, samplingFile), `${JSON.stringify(sampling, null, 2)}\n`);
+    });
     await this.#write(directory, this.#native.save(directory));
   }
 
@@ -742,343 +484,4 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     this.#template ??= ChatTemplate.of(this.#needTokenizer());
     return this.#template;
   }
-
-  /** Checks all requests before any gets a seed, so that a refused call changes nothing. */
-  #prepare(requests: readonly GenerateRequest[]) {
-    checkArray(requests, "requests");
-    const prepared = requests.map((request, index) => ({
-      index,
-      which: checkChoice(request.weights ?? "online", `requests[${index}].weights`, whichs),
-      seed: request.seed === undefined ? undefined : checkSeed(request.seed, `requests[${index}].seed`),
-      native: this.#nativeRequest(request, `requests[${index}]`),
-    }));
-    if (prepared.some(({ native }) => native.stop.length > 0 || native.grammar !== ""))
-      this.#giveTokenBytes();
-    for (const { seed, native } of prepared) {
-      native.seed = seed ?? BigInt(derivedSeed(this.seed, streams.learner, this.#requests++));
-    }
-    return prepared;
-  }
-
-  #nativeRequest(request: GenerateRequest, where: string): NativeGenerateRequest {
-    const { tokens, messages, tools } = request;
-    if ((tokens === undefined) === (messages === undefined)) {
-      throw new NlacError("ERR_VALUE", `${where} needs either tokens or messages.`);
-    }
-    const prompt = tokens ?? this.render(messages!, { tools, addGenerationPrompt: true });
-    const ids = this.#ids(prompt, `${where}.tokens`);
-    const stop = [...(request.stop ?? [])];
-    for (const [i, text] of stop.entries()) {
-      if (typeof text === "string" && text !== "") continue;
-      throw new NlacError("ERR_VALUE", `${where}.stop[${i}] must be a text of at least one character.`);
-    }
-    const own = this.#idList(request.stopTokenIds, `${where}.stopTokenIds`);
-    const topP = checkNumber(request.topP ?? 1, `${where}.topP`, 0, 1);
-    if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
-    return {
-      tokens: ids,
-      maxNewTokens: checkInteger(request.maxNewTokens ?? 256, `${where}.maxNewTokens`, 1),
-      temperature: checkNumber(request.temperature ?? 1, `${where}.temperature`, 0),
-      topP,
-      topK: checkInteger(request.topK ?? 0, `${where}.topK`, 0),
-      minP: checkNumber(request.minP ?? 0, `${where}.minP`, 0, 1),
-      repetitionPenalty: checkNumber(
-        request.repetitionPenalty ?? 1,
-        `${where}.repetitionPenalty`,
-        Number.MIN_VALUE,
-      ),
-      forbidden: this.#idList(request.forbidden, `${where}.forbidden`),
-      grammar: request.grammar === undefined ? "" : grammarText(request.grammar, `${where}.grammar`),
-      forced: this.#idList(request.forced, `${where}.forced`),
-      seed: 0n,
-      stopTokenIds: Int32Array.from([...this.endOfTurnIds, ...own]),
-      stop,
-      keepHidden: checkBoolean(request.keepHidden ?? false, `${where}.keepHidden`),
-      topLogProbs: checkInteger(request.topLogProbs ?? 0, `${where}.topLogProbs`, 0, this.info.vocabSize),
-    };
-  }
-
-  #giveTokenBytes(): void {
-    if (this.#tokenBytesGiven) return;
-    const tokenizer = this.#needTokenizer();
-    const bytes = tokenizer.tokenBytes();
-    // Rows of the model that the tokenizer does not know have no text.
-    while (bytes.length < this.info.vocabSize) bytes.push(new Uint8Array());
-    // Nor control characters but line breaks, which the library would let into JSON strings that have a longest length.
-    const controls = bytes.flatMap((text, id) =>
-      tokenizer.specialIds.has(id) || text.some((byte) => byte < 32 && byte !== 10 && byte !== 13)
-        ? [id]
-        : [],
-    );
-    callNative(() => this.#native.setTokenBytes(bytes, Int32Array.from(controls)));
-    this.#tokenBytesGiven = true;
-  }
-
-  #finish(result: NativeGenerateResult, request: NativeGenerateRequest): Generation {
-    if (result.finishReason === "cancelled") {
-      throw new NlacError("ERR_ABORTED", "The generation was stopped before it was finished.");
-    }
-    const tokens = Array.from(result.tokens);
-    const stopped = tokens.length > 0 && request.stopTokenIds.includes(tokens.at(-1)!);
-    const written = stopped ? tokens.slice(0, -1) : tokens;
-    let text = this.tokenizer?.decode(written, { skipSpecial: true }) ?? "";
-    const cuts = request.stop.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
-    if (cuts.length > 0) text = text.slice(0, Math.min(...cuts));
-    return {
-      tokens,
-      logProbs: result.logProbs,
-      text,
-      finishReason: result.finishReason,
-      cachedTokens: result.cachedTokens,
-      ...(result.hidden && { hidden: fromNativeTensor(result.hidden) }),
-      ...(request.topLogProbs > 0 && { topTokens: result.topTokens, topLogProbs: result.topLogProbs }),
-    };
-  }
-
-  #scoredTexts(texts: readonly ScoredText[]): NativeScoredText[] {
-    checkArray(texts, "texts");
-    return texts.map((text, i) => {
-      const where = `texts[${i}]`;
-      const prompt = this.#ids(text.prompt, `${where}.prompt`);
-      const response = this.#ids(text.response, `${where}.response`);
-      this.#checkLength(prompt.length + response.length, `${where}.prompt and .response`);
-      return {
-        prompt,
-        response,
-        weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`),
-      };
-    });
-  }
-
-  /** Ids of the vocabulary, or none. */
-  #idList(values: readonly number[] | undefined, where: string): Int32Array {
-    return values === undefined || values.length === 0 ? new Int32Array() : this.#ids(values, where);
-  }
-
-  /** At least one id of the vocabulary, and no more than the context holds. */
-  #ids(values: readonly number[], where: string): Int32Array {
-    if (!Array.isArray(values) && !((values as unknown) instanceof Int32Array)) {
-      throw new NlacError("ERR_VALUE", `${where} must be an array of token ids; it is ${shown(values)}.`);
-    }
-    if (values.length === 0) throw new NlacError("ERR_VALUE", `${where} is empty.`);
-    this.#checkLength(values.length, where);
-    const { vocabSize } = this.info;
-    const ids = new Int32Array(values.length);
-    for (let i = 0; i < values.length; i++) {
-      const id = values[i]!;
-      if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
-        throw new NlacError(
-          "ERR_VALUE",
-          `${where}[${i}] must be a token id below ${vocabSize}; it is ${shown(id)}.`,
-        );
-      }
-      ids[i] = id;
-    }
-    return ids;
-  }
-
-  #checkLength(length: number, where: string): void {
-    if (length <= this.maxPositions) return;
-    throw new NlacError(
-      "ERR_VALUE",
-      `${where}: ${length} tokens, more than the model's context of ${this.maxPositions}.`,
-    );
-  }
-}
-
-function checkSettings(options: LearnerOptions): Settings {
-  checkKeys(options, "A learner's options", Object.keys(defaults), "ERR_CONFIG");
-  const settings = withDefaults<Settings>(defaults, options as Partial<Settings>);
-  if (settings.adapter !== undefined) {
-    if (typeof settings.adapter !== "object" || settings.adapter === null) {
-      throw new NlacError("ERR_CONFIG", `adapter must be an object; it is ${shown(settings.adapter)}.`);
-    }
-    checkKeys(settings.adapter, "adapter", ["rank", "alpha", "targets"], "ERR_CONFIG");
-  }
-  try {
-    checkChoice(settings.dtype, "dtype", dtypeOptions);
-    checkInteger(settings.seed, "seed", 0);
-    checkInteger(settings.microBatchTokens, "microBatchTokens", 1);
-    checkInteger(settings.cacheBytes, "cacheBytes", 0);
-    checkInteger(settings.maxQueued, "maxQueued", 1);
-    if (settings.heads !== undefined) checkChoice(settings.heads, "heads", ["none", "value", "q"]);
-    if (settings.threads !== undefined) checkInteger(settings.threads, "threads", 1, 4096);
-    checkBoolean(settings.int8Generation, "int8Generation");
-    const fault = int8GenerationFault(settings);
-    if (fault !== undefined) throw new NlacError("ERR_VALUE", fault);
-    if (typeof settings.gradientCheckpointing !== "boolean") {
-      throw new NlacError("ERR_VALUE", "gradientCheckpointing must be true or false.");
-    }
-    if (settings.adapter !== undefined) checkAdapter(settings.adapter);
-  } catch (error) {
-    throw new NlacError("ERR_CONFIG", (error as Error).message, { cause: error });
-  }
-  return settings;
-}
-
-/** Why a learner of such options cannot have `int8Generation`, where it asks for it. */
-export function int8GenerationFault({
-  int8Generation,
-  device,
-}: Pick<Settings, "int8Generation" | "device">): string | undefined {
-  if (!int8Generation || device === "cpu") return undefined;
-  return `int8Generation needs device "cpu"; here it is "${device}".`;
-}
-
-/** The type that a learner of such options computes in. Loads the addon where "auto" is given. */
-export function resolveDtype({ device, dtype }: Pick<Settings, "device" | "dtype">): LearnerDType {
-  return dtype === "auto" ? fastestDtype(device, loadAddon({ device }).instructionSet()) : dtype;
-}
-
-function checkAdapter({ rank, alpha, targets }: AdapterOptions): void {
-  checkInteger(rank, "adapter.rank", 1);
-  checkNumber(alpha, "adapter.alpha", Number.MIN_VALUE);
-  if (targets === undefined) return;
-  checkArray(targets, "adapter.targets");
-  if (targets.length === 0) throw new NlacError("ERR_VALUE", "adapter.targets is empty.");
-  for (const [i, target] of targets.entries()) checkChoice(target, `adapter.targets[${i}]`, projections);
-}
-
-function openAddon(settings: Settings): Addon {
-  const addon = loadAddon({ device: settings.device });
-  if (settings.threads !== undefined) addon.setThreads(settings.threads);
-  return addon;
-}
-
-function nativeOptions(settings: Settings): NativeLearnerOptions {
-  const { device, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes } = settings;
-  const dtype = resolveDtype(settings);
-  const adapter = settings.adapter && nativeAdapter(settings.adapter, settings.seed);
-  return {
-    ...{ device, dtype, int8Generation, gradientCheckpointing, microBatchTokens, cacheBytes },
-    ...{ heads: settings.heads ?? "none", adapter },
-  };
-}
-
-function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {
-  const wanted = projections.filter((name) => targets === undefined || targets.includes(name));
-  return { rank, alpha, targets: wanted, seed: BigInt(seed) };
-}
-
-/** What a model is found by again, also from another directory: its name, or the absolute path that it is at. */
-function lastingName(model: string, path: string): string {
-  return existsSync(model) ? path : model;
-}
-
-/** The model that a checkpoint's adapter belongs to, by the name it was saved with or where else it may be. */
-async function findBase(
-  directory: string,
-  saved: string,
-  elsewhere: string | undefined,
-): Promise<{ name: string; path: string }> {
-  const reasons: string[] = [];
-  for (const model of new Set([saved, elsewhere ?? saved])) {
-    try {
-      const path = await resolveModel(model);
-      return { name: lastingName(model, path), path };
-    } catch (error) {
-      reasons.push((error as Error).message);
-    }
-  }
-  throw new NlacError(
-    "ERR_CHECKPOINT",
-    `The adapter in ${directory} belongs to the model ${saved}, which is not there. Put it back, or say where it is now: ` +
-      `\`base\` of Learner.resume, the recipe's \`model\` in a run's run.json. ${reasons.join(" ")}`,
-  );
-}
-
-/** A model without a tokenizer is one that takes ids only. */
-async function readTokenizer(addon: Addon, path: string): Promise<Tokenizer | undefined> {
-  if (path.endsWith(".gguf")) return Tokenizer.fromGguf(callNative(() => addon.ggufMetadata(path)));
-  return existsSync(join(path, "tokenizer.json")) ? Tokenizer.fromDirectory(path) : undefined;
-}
-
-function readSampling(directory: string): SavedSampling {
-  const path = join(directory, samplingFile);
-  try {
-    const saved = JSON.parse(readFileSync(path, "utf8")) as SavedSampling;
-    if (saved.format !== 1) throw new Error(`format ${saved.format} is not known to this version`);
-    checkInteger(saved.seed, "seed", 0);
-    checkInteger(saved.requests, "requests", 0);
-    if (saved.base !== undefined && typeof saved.base !== "string") throw new Error("base is not a text");
-    return saved;
-  } catch (error) {
-    throw new NlacError(
-      "ERR_CHECKPOINT",
-      `${directory} is no saved learner: ${path}: ${(error as Error).message}`,
-      { cause: error },
-    );
-  }
-}
-
-function makeDirectory(directory: string): void {
-  try {
-    mkdirSync(directory, { recursive: true });
-  } catch (error) {
-    throw ioError(directory, error);
-  }
-}
-
-function ioError(directory: string, error: unknown): NlacError {
-  if (error instanceof NlacError) return error;
-  return new NlacError("ERR_IO", `${directory} cannot be written: ${(error as Error).message}`, {
-    cause: error,
-  });
-}
-
-function checkArray(value: unknown, where: string): void {
-  if (!Array.isArray(value)) {
-    throw new NlacError("ERR_VALUE", `${where} must be an array; it is ${shown(value)}.`);
-  }
-}
-
-/** One weight for all of a response, or one a token. */
-function checkWeights(weight: number | ArrayLike<number>, tokens: number, where: string): Float32Array {
-  if (typeof weight === "number") return Float32Array.of(checkFloat(weight, where));
-  checkOneEach(weight, tokens, where);
-  return Float32Array.from(weight, (value, i) => checkFloat(value, `${where}[${i}]`));
-}
-
-/** One number for each token of a response; where the weight is 0 it may be anything. */
-function checkList(list: unknown, { response, weights }: NativeScoredText, where: string): Float32Array {
-  checkOneEach(list, response.length, where);
-  const weightOf = (i: number) => (weights.length === 1 ? weights[0] : weights[i]);
-  return Float32Array.from(list, (value, i) => (weightOf(i) === 0 ? 0 : checkFloat(value, `${where}[${i}]`)));
-}
-
-function checkOneEach(list: unknown, tokens: number, where: string): asserts list is ArrayLike<number> {
-  if (!Array.isArray(list) && !(ArrayBuffer.isView(list) && "length" in list)) {
-    throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(list)}.`);
-  }
-  if ((list as ArrayLike<number>).length === tokens) return;
-  throw new NlacError(
-    "ERR_VALUE",
-    `${where} needs one number for each of ${tokens} response tokens; it has ${(list as ArrayLike<number>).length}.`,
-  );
-}
-
-/** A number that is still finite as a float32. */
-function checkFloat(value: unknown, where: string): number {
-  if (typeof value === "number" && Number.isFinite(Math.fround(value))) return value;
-  throw new NlacError("ERR_VALUE", `${where} must be a finite float32 number; it is ${shown(value)}.`);
-}
-
-function checkSurrogateOptions(options: SurrogateOptions): NativeSurrogateOptions {
-  const { value } = options;
-  return {
-    temperature: checkTemperature(options.temperature ?? 1),
-    clipLow: checkNumber(options.clipLow ?? 0.2, "clipLow", 0, 1),
-    clipHigh: checkNumber(options.clipHigh ?? 0.2, "clipHigh", 0),
-    klCoefficient: checkNumber(options.klCoefficient ?? 0, "klCoefficient", 0),
-    entropyCoefficient: checkNumber(options.entropyCoefficient ?? 0, "entropyCoefficient", -Number.MAX_VALUE),
-    value: value && {
-      coefficient: checkNumber(value.coefficient, "value.coefficient", 0),
-      clip: checkNumber(value.clip ?? 0, "value.clip", 0),
-    },
-    withGradient: options.withGradient ?? true,
-  };
-}
-
-function checkTemperature(temperature: number): number {
-  return checkNumber(temperature, "temperature", Number.MIN_VALUE);
 }

@@ -4,8 +4,8 @@
  */
 
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import type { Tensor } from "../ops/ops.ts";
 import type { AdamWOptions, Divergence, StepResult, Support } from "../ops/options.ts";
+import type { Tensor } from "../ops/tensor.ts";
 import type { Conversation, ConversationJson } from "../tokens/conversation.ts";
 import type { Grammar } from "./grammar.ts";
 

@@ -12,11 +12,10 @@ import { nlacConfig } from "../algorithms/nlac.ts";
 import { ppoConfig } from "../algorithms/ppo.ts";
 import { rftConfig } from "../algorithms/rft.ts";
 import { sacConfig } from "../algorithms/sac.ts";
-import { dtypeOptions } from "../base/dtype.ts";
 import { NlacError } from "../base/errors.ts";
 import { loadModule } from "../base/load-module.ts";
 import { environmentPath } from "../environments/registry.ts";
-import { int8GenerationFault, projections } from "../learner/learner.ts";
+import { recipeLearner } from "../learner/options.ts";
 import type { TokenizerParts } from "../tokens/tokenizer.ts";
 import { warmupConfig } from "../training/warmup.ts";
 
@@ -37,40 +36,7 @@ const common = {
       tokenizer: z.custom<TokenizerParts>((value) => typeof value === "object" && value !== null),
     }),
   ]),
-  learner: z
-    .strictObject({
-      /** "cpu", "cuda" or "cuda:N". */
-      device: z.string().default("cpu"),
-      /** "auto": the faster one on the device, which the run then records. */
-      dtype: z.enum(dtypeOptions).default("auto"),
-      /** Generate by weights rounded to int8: on a CPU, faster for a few texts at once, and a little off (docs/decisions/0014). */
-      int8Generation: z.boolean().default(false),
-      /** Recompute activations in the backward pass: less memory, a third more time. */
-      gradientCheckpointing: z.boolean().default(false),
-      /** Packed tokens of one forward and backward pass. */
-      microBatchTokens: z.int().min(1).default(2048),
-      /** Bytes of keys and values in generation, for θ and θ̄ each; texts that do not fit wait. */
-      cacheBytes: z
-        .int()
-        .min(0)
-        .default(2 ** 31),
-      /** Train low-rank adapters (LoRA) instead of all parameters: a fraction of the memory. */
-      adapter: z
-        .strictObject({
-          /** Rows of A and columns of B. */
-          rank: z.int().min(1),
-          /** The adapter's part of a projection is scaled by alpha / rank. */
-          alpha: z.number().positive(),
-          /** The projections that get one; all by default. */
-          targets: z.array(z.enum(projections)).min(1).optional(),
-        })
-        .optional(),
-    })
-    .superRefine((learner, { addIssue }) => {
-      const message = int8GenerationFault(learner);
-      if (message !== undefined) addIssue({ code: "custom", path: ["int8Generation"], message });
-    })
-    .prefault({}),
+  learner: recipeLearner.prefault({}),
   environment: z.strictObject({
     /** A key of `environments`, or the file of one's own: relative to the recipe, or with --set to where one is. */
     name: z.string().min(1),

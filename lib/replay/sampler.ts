@@ -67,7 +67,7 @@ export class PrioritizedSampler implements Disposable {
   /** Throws ERR_VALUE for an option out of range, ERR_DEVICE for a device that does not exist. */
   constructor(options: SamplerOptions) {
     this.#device = options.device ?? "cpu";
-    this.#native = options instanceof Loaded ? options.native : create(options);
+    this.#native = create(options);
   }
 
   /**
@@ -76,7 +76,11 @@ export class PrioritizedSampler implements Disposable {
    */
   static load(path: string, options: Pick<SamplerOptions, "device"> = {}): PrioritizedSampler {
     checkKeys(options, "The options of load", ["device"], "ERR_VALUE");
-    return new PrioritizedSampler(new Loaded(path, options.device ?? "cpu"));
+    const { device = "cpu" } = options;
+    const native = load(path, device);
+    const sampler = new PrioritizedSampler({ capacity: 1, device });
+    sampler.#replace(native);
+    return sampler;
   }
 
   get capacity(): number {
@@ -182,7 +186,7 @@ export class PrioritizedSampler implements Disposable {
    *   sampler is then unchanged
    */
   load(path: string): void {
-    const { native } = new Loaded(path, this.#device);
+    const native = load(path, this.#device);
     if (native.capacity !== this.capacity) {
       const saved = native.capacity;
       native.dispose();
@@ -191,6 +195,10 @@ export class PrioritizedSampler implements Disposable {
         `${path} holds a sampler of capacity ${saved}, but this one has ${this.capacity}.`,
       );
     }
+    this.#replace(native);
+  }
+
+  #replace(native: NativeSampler): void {
     this.#native.dispose();
     this.#native = native;
   }
@@ -205,16 +213,8 @@ export class PrioritizedSampler implements Disposable {
   }
 }
 
-/** Lets `load` construct a sampler from a native handle through the public constructor. */
-class Loaded implements SamplerOptions {
-  readonly native: NativeSampler;
-  readonly capacity: number;
-  readonly device: string;
-  constructor(path: string, device: string) {
-    this.native = callNative(() => loadAddon({ device }).loadSampler(path, device));
-    this.capacity = this.native.capacity;
-    this.device = device;
-  }
+function load(path: string, device: string): NativeSampler {
+  return callNative(() => loadAddon({ device }).loadSampler(path, device));
 }
 
 function create(options: SamplerOptions): NativeSampler {

@@ -9,11 +9,11 @@ import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { z } from "zod";
-import { dtypeOptions } from "../base/dtype.ts";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkConfig } from "../base/validation.ts";
 import { nothingUsed } from "../contract/environment.ts";
-import type { Learner, LearnerOptions } from "../learner/learner.ts";
+import type { Learner } from "../learner/learner.ts";
+import { type LearnerOptions, recipeFields } from "../learner/options.ts";
 import type { Generation } from "../model/language-model.ts";
 import { asHeard, type ChatService, replyOf } from "./chat-service.ts";
 
@@ -43,12 +43,13 @@ const optionsSchema = z.strictObject({
     z.string().min(1),
     z.custom<LocalModel>((value) => typeof value === "object" && value !== null && "generate" in value),
   ]),
-  device: z.string().optional(),
-  dtype: z.enum(dtypeOptions).optional(),
-  int8Generation: z.boolean().optional(),
+  // Without their defaults: what is not given is the learner's to choose.
+  device: recipeFields.device.unwrap().optional(),
+  dtype: recipeFields.dtype.unwrap().optional(),
+  int8Generation: recipeFields.int8Generation.unwrap().optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.int().positive().default(512),
-  cacheBytes: z.int().nonnegative().optional(),
+  cacheBytes: recipeFields.cacheBytes.unwrap().optional(),
 });
 
 /** Creates a service without loading the model. Throws ERR_CONFIG for invalid options. */

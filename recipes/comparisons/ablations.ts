@@ -2,7 +2,7 @@
  * Ablations of NLAC on eight errands: the full method, and the method with one part removed or
  * changed. docs/algorithms/nlac.md explains the options.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { oneWorld } from "./_notes.ts";
 
 export default defineComparison({

@@ -10,7 +10,7 @@
  *   including the dead end named at the end.
  * - `…-unnamed`: the end of a lost errand does not name the dead end.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { cost } from "./_notes.ts";
 
 const unnamed = { options: { namesDeadEnd: false } };

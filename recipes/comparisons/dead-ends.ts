@@ -4,7 +4,7 @@
  * paper's equation 1, with d' as its prompts ask for it, and without d'. The baseline imitates the
  * desk's replies, and so also clones items that were accepted by mistake.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { besideTheReward, cost, lostOver, oneWorld } from "./_notes.ts";
 
 export default defineComparison({

@@ -2,7 +2,7 @@
  * Settings of the baselines of errands.ts, tried on seeds that errands.ts does not use. Each
  * method's first row is its recipe before any tuning; every other row changes one setting.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { oneWorld } from "./_notes.ts";
 
 export default defineComparison({

@@ -3,7 +3,7 @@
  * environment steps: the paper's baselines, and imitation of the actions that the desk's replies
  * name.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { besideTheReward, cost, oneWorld } from "./_notes.ts";
 
 export default defineComparison({

@@ -3,7 +3,7 @@
  * or never, in five worlds. The methods that learn from the reward alone get more environment
  * steps, so that they find enough successes: 12,000 for RFT, 50,000 for GRPO and PPO.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { cost } from "./_notes.ts";
 
 const regimes = [

@@ -3,7 +3,7 @@
  * from the parts of their names. Success is measured on 30 kinds that no method trains on. Needs a
  * GPU, or many hours on a CPU.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 import { cost } from "./_notes.ts";
 
 export default defineComparison({

@@ -1,5 +1,5 @@
 /** The quickstart with three seeds, so that a check of learning does not depend on one. */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 
 export default defineComparison({
   name: "quickstart",

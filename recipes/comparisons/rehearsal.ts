@@ -4,7 +4,7 @@
  * assumption tested: the more updates between two rounds of episodes, the further the critic and
  * the refiner drift from their tasks.
  */
-import { defineComparison } from "nlac";
+import { defineComparison } from "nlac/compare";
 
 const few = { updatesPerIteration: 8, batchSize: 32, schedule: { shape: "constant" } };
 

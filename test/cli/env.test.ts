@@ -29,7 +29,8 @@ function written(name: string, text: string): string {
 
 /** A desk whose only tool does what `handler` says. */
 const desk = (handler: string, more = "") => `
-  import { defineEnvironment, NlacError, tool, ToolError } from "nlac";
+  import { NlacError } from "nlac";
+  import { defineEnvironment, tool, ToolError } from "nlac/environments";
   export default (options) => defineEnvironment({
     name: "desk",
     tasks: { train: ["a"], test: ["b"] },

@@ -63,7 +63,7 @@ describe("a comparison file", () => {
       const methods = [method, { name: "own", recipe: "./own.ts" }];
       writeFileSync(
         path,
-        `import { defineComparison } from "nlac";
+        `import { defineComparison } from "nlac/compare";
 export default defineComparison(${JSON.stringify({ ...given, methods })});`,
       );
       const loaded = await loadComparison(path, [

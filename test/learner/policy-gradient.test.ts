@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
-import { Learner, type LearnerOptions } from "../../lib/learner/learner.ts";
+import { Learner } from "../../lib/learner/learner.ts";
+import type { LearnerOptions } from "../../lib/learner/options.ts";
 import type { ScoredText, SurrogateOptions, SurrogateText } from "../../lib/model/language-model.ts";
 import { inDirectory, logSoftmax, tinyConfig, tinyLearner } from "../support/tiny.ts";
 

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
-import { ops, Tensor } from "../../lib/ops/ops.ts";
+import { ops, Tensor } from "../../lib/ops/index.ts";
 
 function codeOf(call: () => unknown): string {
   try {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
-import { type AdamWInputs, ops, Tensor } from "../../lib/ops/ops.ts";
+import { type AdamWInputs, ops, Tensor } from "../../lib/ops/index.ts";
 
 function codeOf(call: () => unknown): string {
   try {

@@ -3,7 +3,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type CreateOptions, Learner } from "../../lib/learner/learner.ts";
+import { Learner } from "../../lib/learner/learner.ts";
+import type { CreateOptions } from "../../lib/learner/options.ts";
 import { byteTokenizer } from "./scripted-model.ts";
 
 /** 258 ids have text; the rows after them are padding, as many models have. */

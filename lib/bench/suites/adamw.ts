@@ -3,7 +3,7 @@
  * the masters, gradients set to 0. They are filled again before every call, untimed.
  */
 
-import { ops, Tensor } from "../../ops/ops.ts";
+import { ops, Tensor } from "../../ops/index.ts";
 import { spreadTensor } from "../inputs.ts";
 import { countElements, type ModelName, modelShapes } from "../model-shapes.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";

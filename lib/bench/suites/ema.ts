@@ -1,6 +1,6 @@
 /** The moving average over all parameters of a model, at the paper's tau. */
 
-import { ops, type Tensor } from "../../ops/ops.ts";
+import { ops, type Tensor } from "../../ops/index.ts";
 import { spreadTensor } from "../inputs.ts";
 import { countElements, type ModelName, modelShapes } from "../model-shapes.ts";
 import type { Case, CaseOptions, Job, Subject, Suite } from "../suite.ts";

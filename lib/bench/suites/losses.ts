@@ -3,7 +3,7 @@
  * rows, forward and backward, in one call. Weights are scaled so that logits have a standard deviation of about 2.5.
  */
 
-import { type LossTensors, ops, Tensor } from "../../ops/ops.ts";
+import { type LossTensors, ops, Tensor } from "../../ops/index.ts";
 import { randomBits, spreadTensor } from "../inputs.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 

@@ -84,7 +84,9 @@ export function budgetText(buyer: Buyer): string {
 /** Whether the buyer would go over the budget; the dealer is not told how far. */
 function leeway({ maxBudgets }: Buyer): string {
   if (maxBudgets === 1) return ", and I cannot pay a dollar more.";
-  return maxBudgets <= slightlyOverBudget ? "; I could go slightly over it." : ", but I am flexible about it.";
+  return maxBudgets <= slightlyOverBudget
+    ? "; I could go slightly over it."
+    : ", but I am flexible about it.";
 }
 
 // ---------------------------------------------------------------------------------------- by rules

@@ -1,0 +1,208 @@
+/** `Learner.generate`: checks requests, hands them to the core, and turns its results into completions. */
+
+import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
+import { derivedSeed, streams } from "../base/random.ts";
+import { checkBoolean, checkChoice, checkInteger, checkNumber, checkSeed } from "../base/validation.ts";
+import type { Message, ToolSchema } from "../contract/environment.ts";
+import { grammarText } from "../model/grammar.ts";
+import type { GenerateOptions, GenerateRequest, Generation } from "../model/language-model.ts";
+import type { NativeGenerateRequest, NativeGenerateResult, NativeLearner } from "../native/addon.ts";
+import { callNative } from "../native/call-native.ts";
+import { fromNativeTensor } from "../ops/tensor.ts";
+import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { checkArray, checkIdList, checkIds, type Limits } from "./inputs.ts";
+
+export const weightSets = ["online", "target"] as const;
+
+/** What generation needs of the learner. */
+interface Owner {
+  readonly seed: number;
+  readonly info: Limits;
+  readonly tokenizer: Tokenizer | undefined;
+  readonly endOfTurnIds: readonly number[];
+  render(
+    messages: readonly Message[],
+    options: { tools?: readonly ToolSchema[] | undefined; addGenerationPrompt: true },
+  ): number[];
+  /** Throws ERR_TOKENIZER without one. */
+  needTokenizer(): Tokenizer;
+}
+
+export class Generator {
+  readonly #owner: Owner;
+  readonly #native: NativeLearner;
+  readonly #maxQueued: number;
+  #requests: number;
+  #unfinished = 0; // requests of `generate` calls
+  #tokenBytesGiven = false;
+
+  constructor(owner: Owner, native: NativeLearner, maxQueued: number, requests: number) {
+    this.#owner = owner;
+    this.#native = native;
+    this.#maxQueued = maxQueued;
+    this.#requests = requests;
+  }
+
+  /** Requests that were given a seed of the learner's. */
+  get requests(): number {
+    return this.#requests;
+  }
+
+  async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
+    throwIfAborted(options.signal);
+    if (options.wait === false && this.#unfinished + requests.length > this.#maxQueued) {
+      throw new NlacError(
+        "ERR_BUSY",
+        `${this.#unfinished} requests are unfinished; ${requests.length} more exceed maxQueued, ${this.#maxQueued}.`,
+      );
+    }
+    const prepared = this.#prepare(requests);
+    const groups = weightSets
+      .map((which) => ({ which, members: prepared.filter((request) => request.which === which) }))
+      .filter(({ members }) => members.length > 0);
+
+    let failure: unknown;
+    const cancels: (() => void)[] = [];
+    const cancel = () => {
+      for (const stop of cancels) stop();
+    };
+    const { onToken } = options;
+    const running = groups.map(({ which, members }) => {
+      const forward = (member: number, token: number) => {
+        if (failure !== undefined) return;
+        try {
+          onToken!(members[member]!.index, token);
+        } catch (error) {
+          failure = error ?? new NlacError("ERR_VALUE", "onToken threw nothing that could be passed on.");
+          cancel();
+        }
+      };
+      const generation = callNative(() =>
+        this.#native.generate(
+          members.map(({ native }) => native),
+          which,
+          onToken && forward,
+        ),
+      );
+      cancels.push(generation.cancel);
+      return generation.done;
+    });
+
+    options.signal?.addEventListener("abort", cancel, { once: true });
+    this.#unfinished += requests.length;
+    const settled = await Promise.allSettled(running);
+    this.#unfinished -= requests.length;
+    options.signal?.removeEventListener("abort", cancel);
+    throwIfAborted(options.signal);
+    if (failure !== undefined) throw failure;
+
+    const generations = new Array<Generation>(requests.length);
+    for (const [g, { members }] of groups.entries()) {
+      const results = settled[g]!;
+      if (results.status === "rejected") throw fromNative(results.reason);
+      for (const [i, result] of results.value.entries()) {
+        const { index, native } = members[i]!;
+        generations[index] = this.#finish(result, native);
+      }
+    }
+    return generations;
+  }
+
+  /** Checks all requests before any gets a seed, so that a refused call changes nothing. */
+  #prepare(requests: readonly GenerateRequest[]) {
+    checkArray(requests, "requests");
+    const prepared = requests.map((request, index) => ({
+      index,
+      which: checkChoice(request.weights ?? "online", `requests[${index}].weights`, weightSets),
+      seed: request.seed === undefined ? undefined : checkSeed(request.seed, `requests[${index}].seed`),
+      native: this.#nativeRequest(request, `requests[${index}]`),
+    }));
+    if (prepared.some(({ native }) => native.stop.length > 0 || native.grammar !== ""))
+      this.#giveTokenBytes();
+    for (const { seed, native } of prepared) {
+      native.seed = seed ?? BigInt(derivedSeed(this.#owner.seed, streams.learner, this.#requests++));
+    }
+    return prepared;
+  }
+
+  #nativeRequest(request: GenerateRequest, where: string): NativeGenerateRequest {
+    const { tokens, messages, tools } = request;
+    if ((tokens === undefined) === (messages === undefined)) {
+      throw new NlacError("ERR_VALUE", `${where} needs either tokens or messages.`);
+    }
+    const prompt = tokens ?? this.#owner.render(messages!, { tools, addGenerationPrompt: true });
+    const ids = checkIds(prompt, `${where}.tokens`, this.#owner.info);
+    const stop = [...(request.stop ?? [])];
+    for (const [i, text] of stop.entries()) {
+      if (typeof text === "string" && text !== "") continue;
+      throw new NlacError("ERR_VALUE", `${where}.stop[${i}] must be a text of at least one character.`);
+    }
+    const own = checkIdList(request.stopTokenIds, `${where}.stopTokenIds`, this.#owner.info);
+    const topP = checkNumber(request.topP ?? 1, `${where}.topP`, 0, 1);
+    if (topP === 0) throw new NlacError("ERR_VALUE", `${where}.topP must be above 0.`);
+    return {
+      tokens: ids,
+      maxNewTokens: checkInteger(request.maxNewTokens ?? 256, `${where}.maxNewTokens`, 1),
+      temperature: checkNumber(request.temperature ?? 1, `${where}.temperature`, 0),
+      topP,
+      topK: checkInteger(request.topK ?? 0, `${where}.topK`, 0),
+      minP: checkNumber(request.minP ?? 0, `${where}.minP`, 0, 1),
+      repetitionPenalty: checkNumber(
+        request.repetitionPenalty ?? 1,
+        `${where}.repetitionPenalty`,
+        Number.MIN_VALUE,
+      ),
+      forbidden: checkIdList(request.forbidden, `${where}.forbidden`, this.#owner.info),
+      grammar: request.grammar === undefined ? "" : grammarText(request.grammar, `${where}.grammar`),
+      forced: checkIdList(request.forced, `${where}.forced`, this.#owner.info),
+      seed: 0n,
+      stopTokenIds: Int32Array.from([...this.#owner.endOfTurnIds, ...own]),
+      stop,
+      keepHidden: checkBoolean(request.keepHidden ?? false, `${where}.keepHidden`),
+      topLogProbs: checkInteger(
+        request.topLogProbs ?? 0,
+        `${where}.topLogProbs`,
+        0,
+        this.#owner.info.vocabSize,
+      ),
+    };
+  }
+
+  #giveTokenBytes(): void {
+    if (this.#tokenBytesGiven) return;
+    const tokenizer = this.#owner.needTokenizer();
+    const bytes = tokenizer.tokenBytes();
+    // The model may have more rows than the tokenizer has tokens: those have no text.
+    while (bytes.length < this.#owner.info.vocabSize) bytes.push(new Uint8Array());
+    // Control characters other than line breaks get no text either: the grammar library would allow them in JSON
+    // strings with a maxLength.
+    const controls = bytes.flatMap((text, id) =>
+      tokenizer.specialIds.has(id) || text.some((byte) => byte < 32 && byte !== 10 && byte !== 13)
+        ? [id]
+        : [],
+    );
+    callNative(() => this.#native.setTokenBytes(bytes, Int32Array.from(controls)));
+    this.#tokenBytesGiven = true;
+  }
+
+  #finish(result: NativeGenerateResult, request: NativeGenerateRequest): Generation {
+    if (result.finishReason === "cancelled") {
+      throw new NlacError("ERR_ABORTED", "The generation was stopped before it was finished.");
+    }
+    const tokens = Array.from(result.tokens);
+    const stopped = tokens.length > 0 && request.stopTokenIds.includes(tokens.at(-1)!);
+    const written = stopped ? tokens.slice(0, -1) : tokens;
+    let text = this.#owner.tokenizer?.decode(written, { skipSpecial: true }) ?? "";
+    const cuts = request.stop.map((stop) => text.indexOf(stop)).filter((at) => at >= 0);
+    if (cuts.length > 0) text = text.slice(0, Math.min(...cuts));
+    return {
+      tokens,
+      logProbs: result.logProbs,
+      text,
+      finishReason: result.finishReason,
+      cachedTokens: result.cachedTokens,
+      ...(result.hidden && { hidden: fromNativeTensor(result.hidden) }),
+      ...(request.topLogProbs > 0 && { topTokens: result.topTokens, topLogProbs: result.topLogProbs }),
+    };
+  }
+}

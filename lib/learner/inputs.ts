@@ -1,0 +1,191 @@
+/** Checks of the texts that a learner's calls take, and their form for the addon. `where` names one in errors. */
+
+import { NlacError } from "../base/errors.ts";
+import { checkBoolean, checkNumber, shown } from "../base/validation.ts";
+import type {
+  DistilledText,
+  ScoredText,
+  SoftQOptions,
+  SoftQText,
+  SurrogateOptions,
+  SurrogateText,
+} from "../model/language-model.ts";
+import type {
+  NativeDistilledText,
+  NativeScoredText,
+  NativeSoftQOptions,
+  NativeSoftQText,
+  NativeSurrogateOptions,
+  NativeSurrogateText,
+} from "../native/addon.ts";
+import { nativeOf } from "../ops/tensor.ts";
+
+/** What bounds a learner's inputs. */
+export interface Limits {
+  readonly vocabSize: number;
+  readonly maxPositions: number;
+}
+
+export function scoredTexts(texts: readonly ScoredText[], limits: Limits): NativeScoredText[] {
+  checkArray(texts, "texts");
+  return texts.map((text, i) => {
+    const where = `texts[${i}]`;
+    const prompt = checkIds(text.prompt, `${where}.prompt`, limits);
+    const response = checkIds(text.response, `${where}.response`, limits);
+    checkLength(prompt.length + response.length, `${where}.prompt and .response`, limits);
+    return {
+      prompt,
+      response,
+      weights: checkWeights(text.weight ?? 1, response.length, `${where}.weight`),
+    };
+  });
+}
+
+export function distilledTexts(texts: readonly DistilledText[], limits: Limits): NativeDistilledText[] {
+  checkArray(texts, "texts");
+  return texts.map((text, i): NativeDistilledText => {
+    const where = `texts[${i}]`;
+    const student = checkIds(text.student, `${where}.student`, limits);
+    const teacher = checkIds(text.teacher, `${where}.teacher`, limits);
+    const response = checkIds(text.response, `${where}.response`, limits);
+    checkLength(student.length + response.length, `${where}.student and .response`, limits);
+    checkLength(teacher.length + response.length, `${where}.teacher and .response`, limits);
+    const weight = checkNumber(text.weight ?? 1, `${where}.weight`, -Number.MAX_VALUE);
+    const kept = text.teacherHidden;
+    return { student, teacher, response, weight, teacherHidden: kept && nativeOf(kept) };
+  });
+}
+
+export function surrogateTexts(
+  texts: readonly SurrogateText[],
+  { klCoefficient, value }: NativeSurrogateOptions,
+  limits: Limits,
+): NativeSurrogateText[] {
+  return scoredTexts(texts, limits).map((text, i): NativeSurrogateText => {
+    const list = (name: keyof SurrogateText & keyof NativeSurrogateText, needed: boolean) =>
+      needed ? checkList(texts[i]![name], text, `texts[${i}].${name}`) : new Float32Array();
+    return {
+      ...text,
+      oldLogProbs: list("oldLogProbs", true),
+      advantages: list("advantages", true),
+      referenceLogProbs: list("referenceLogProbs", klCoefficient !== 0),
+      returns: list("returns", value !== undefined),
+      oldValues: list("oldValues", value !== undefined),
+    };
+  });
+}
+
+export function softQTexts(texts: readonly SoftQText[], limits: Limits): NativeSoftQText[] {
+  return scoredTexts(texts, limits).map(
+    (text, i): NativeSoftQText => ({
+      ...text,
+      rewards: checkList(texts[i]!.rewards, text, `texts[${i}].rewards`),
+    }),
+  );
+}
+
+export function surrogateOptions(options: SurrogateOptions): NativeSurrogateOptions {
+  const { value } = options;
+  return {
+    temperature: checkTemperature(options.temperature ?? 1),
+    clipLow: checkNumber(options.clipLow ?? 0.2, "clipLow", 0, 1),
+    clipHigh: checkNumber(options.clipHigh ?? 0.2, "clipHigh", 0),
+    klCoefficient: checkNumber(options.klCoefficient ?? 0, "klCoefficient", 0),
+    entropyCoefficient: checkNumber(options.entropyCoefficient ?? 0, "entropyCoefficient", -Number.MAX_VALUE),
+    value: value && {
+      coefficient: checkNumber(value.coefficient, "value.coefficient", 0),
+      clip: checkNumber(value.clip ?? 0, "value.clip", 0),
+    },
+    withGradient: options.withGradient ?? true,
+  };
+}
+
+export function checkTemperature(temperature: number): number {
+  return checkNumber(temperature, "temperature", Number.MIN_VALUE);
+}
+
+export function softQOptions(options: SoftQOptions): NativeSoftQOptions {
+  return {
+    temperature: checkTemperature(options.temperature),
+    discount: checkNumber(options.discount ?? 1, "discount", 0, 1),
+    qCoefficient: checkNumber(options.qCoefficient, "qCoefficient", 0),
+    policyCoefficient: checkNumber(options.policyCoefficient, "policyCoefficient", 0),
+    withGradient: checkBoolean(options.withGradient ?? true, "withGradient"),
+  };
+}
+
+/** Ids of the vocabulary, or none. */
+export function checkIdList(
+  values: readonly number[] | undefined,
+  where: string,
+  limits: Limits,
+): Int32Array {
+  return values === undefined || values.length === 0 ? new Int32Array() : checkIds(values, where, limits);
+}
+
+/** At least one id of the vocabulary, and no more than the context holds. */
+export function checkIds(values: readonly number[], where: string, limits: Limits): Int32Array {
+  if (!Array.isArray(values) && !((values as unknown) instanceof Int32Array)) {
+    throw new NlacError("ERR_VALUE", `${where} must be an array of token ids; it is ${shown(values)}.`);
+  }
+  if (values.length === 0) throw new NlacError("ERR_VALUE", `${where} is empty.`);
+  checkLength(values.length, where, limits);
+  const { vocabSize } = limits;
+  const ids = new Int32Array(values.length);
+  for (let i = 0; i < values.length; i++) {
+    const id = values[i]!;
+    if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
+      throw new NlacError(
+        "ERR_VALUE",
+        `${where}[${i}] must be a token id below ${vocabSize}; it is ${shown(id)}.`,
+      );
+    }
+    ids[i] = id;
+  }
+  return ids;
+}
+
+function checkLength(length: number, where: string, { maxPositions }: Limits): void {
+  if (length <= maxPositions) return;
+  throw new NlacError(
+    "ERR_VALUE",
+    `${where}: ${length} tokens, more than the model's context of ${maxPositions}.`,
+  );
+}
+
+export function checkArray(value: unknown, where: string): void {
+  if (!Array.isArray(value)) {
+    throw new NlacError("ERR_VALUE", `${where} must be an array; it is ${shown(value)}.`);
+  }
+}
+
+/** One weight for the whole response, or one per token. */
+function checkWeights(weight: number | ArrayLike<number>, tokens: number, where: string): Float32Array {
+  if (typeof weight === "number") return Float32Array.of(checkFloat(weight, where));
+  checkOneEach(weight, tokens, where);
+  return Float32Array.from(weight, (value, i) => checkFloat(value, `${where}[${i}]`));
+}
+
+/** One number per token of a response. Numbers of tokens whose weight is 0 are not checked. */
+function checkList(list: unknown, { response, weights }: NativeScoredText, where: string): Float32Array {
+  checkOneEach(list, response.length, where);
+  const weightOf = (i: number) => (weights.length === 1 ? weights[0] : weights[i]);
+  return Float32Array.from(list, (value, i) => (weightOf(i) === 0 ? 0 : checkFloat(value, `${where}[${i}]`)));
+}
+
+function checkOneEach(list: unknown, tokens: number, where: string): asserts list is ArrayLike<number> {
+  if (!Array.isArray(list) && !(ArrayBuffer.isView(list) && "length" in list)) {
+    throw new NlacError("ERR_VALUE", `${where} must be an array of numbers; it is ${shown(list)}.`);
+  }
+  if ((list as ArrayLike<number>).length === tokens) return;
+  throw new NlacError(
+    "ERR_VALUE",
+    `${where} needs one number for each of ${tokens} response tokens; it has ${(list as ArrayLike<number>).length}.`,
+  );
+}
+
+/** A number that is still finite as a float32. */
+function checkFloat(value: unknown, where: string): number {
+  if (typeof value === "number" && Number.isFinite(Math.fround(value))) return value;
+  throw new NlacError("ERR_VALUE", `${where} must be a finite float32 number; it is ${shown(value)}.`);
+}

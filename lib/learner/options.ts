@@ -1,0 +1,120 @@
+/**
+ * The options of a learner. Everything that takes or checks them reads these schemas: `Learner`, a recipe's
+ * `learner`, local services and the command line.
+ */
+
+import { z } from "zod";
+import { dtypeOptions } from "../base/dtype.ts";
+import { checkConfig } from "../base/validation.ts";
+import type { Tokenizer } from "../tokens/tokenizer.ts";
+
+/** The projections of a layer, by their Hugging Face names, in the order in which a layer computes them. */
+export const projections = [
+  "q_proj",
+  "k_proj",
+  "v_proj",
+  "o_proj",
+  "gate_proj",
+  "up_proj",
+  "down_proj",
+] as const;
+
+const adapterOptions = z.strictObject({
+  /** Rows of A and columns of B; at least 1. */
+  rank: z.int().min(1),
+  /** The adapter's part of a projection is scaled by alpha / rank; above 0. */
+  alpha: z.number().positive(),
+  /** The projections that get an adapter. Default: all. */
+  targets: z.array(z.enum(projections)).min(1).readonly().optional(),
+});
+
+/**
+ * Low-rank adapters (LoRA; Hu et al., 2021): a projection's W [out, in] is frozen and computes
+ * W x + (alpha / rank) · B A x. Only A [rank, in] and B [out, rank] are trained; B is initialized with zeros.
+ */
+export type AdapterOptions = z.input<typeof adapterOptions>;
+
+/** The options that a recipe has too. */
+export const recipeFields = {
+  /** "cpu", "cuda" or "cuda:N". Default "cpu". */
+  device: z.string().default("cpu"),
+  /**
+   * Type of the computation; parameters, moments and gradients are float32. "auto" is the faster type on the device:
+   * bfloat16, or float32 on a CPU without AVX2. A run records what "auto" was. Default "auto".
+   */
+  dtype: z.enum(dtypeOptions).default("auto"),
+  /**
+   * Generates with weights rounded to int8: faster for a few requests at once, slower for dozens, and slightly less
+   * accurate (docs/decisions/0014). Completions, `logProbs` and `hidden` are the rounded model's; all other calls use
+   * the exact weights. CPU only. Default false.
+   */
+  int8Generation: z.boolean().default(false),
+  /** Recomputes activations in the backward pass: less memory, a third more time. Default false. */
+  gradientCheckpointing: z.boolean().default(false),
+  /** Packed tokens of one forward and backward pass. Default 2048. */
+  microBatchTokens: z.int().min(1).default(2048),
+  /**
+   * Bytes of the KV cache in generation, for running requests and for finished ones that may be continued, for θ and θ̄
+   * each. Requests that do not fit wait; a single request may take more. Default 2 GiB.
+   */
+  cacheBytes: z
+    .int()
+    .min(0)
+    .default(2 ** 31),
+  /**
+   * Trains low-rank adapters (LoRA) on a frozen model, which is held once, in `dtype`, for θ and θ̄ together. Default:
+   * all parameters are trained.
+   */
+  adapter: adapterOptions.optional(),
+};
+
+const learnerOptions = withChecks(
+  z.strictObject({
+    ...recipeFields,
+    /** Seeds every completion that is generated without a seed. Default 0. */
+    seed: z.int().min(0).default(0),
+    /** Unfinished requests of all `generate` calls; with `wait: false` a call that exceeds it fails. Default 1024. */
+    maxQueued: z.int().min(1).default(1024),
+    /** Threads of one operation, for the whole process. Default: NLAC_THREADS, or the number of cores. */
+    threads: z.int().min(1).max(4096).optional(),
+    /**
+     * What is trained besides the model: "value" adds a value head, initialized with zeros; "q" adds twin soft Q heads,
+     * each as large as the vocabulary matrix, initialized from the policy. Default: none, or on `resume` what was
+     * saved. `load` finds heads that `save` wrote into the directory.
+     */
+    heads: z.enum(["none", "value", "q"]).optional(),
+  }),
+);
+
+/** `learner` of a recipe. */
+export const recipeLearner = withChecks(z.strictObject(recipeFields));
+
+export type LearnerOptions = z.input<typeof learnerOptions>;
+/** The options with their defaults. */
+export type Settings = z.output<typeof learnerOptions>;
+export type Heads = NonNullable<Settings["heads"]>;
+
+export interface CreateOptions extends LearnerOptions {
+  /** For encode, decode and chats; without one the learner takes ids only. */
+  tokenizer?: Tokenizer | undefined;
+}
+
+export interface ResumeOptions extends LearnerOptions {
+  /** A second place, as `load` takes it, to look for an adapter's model if it is not where `load` found it. */
+  base?: string | undefined;
+}
+
+/** Throws ERR_CONFIG that names every bad option. */
+export function checkOptions(options: LearnerOptions): Settings {
+  return checkConfig(learnerOptions, options);
+}
+
+/** Adds the checks that concern several options. */
+function withChecks<Shape extends typeof recipeFields>(schema: z.ZodObject<Shape, z.core.$strict>) {
+  return schema.superRefine((options, { addIssue }) => {
+    const { int8Generation, device } = options as Pick<Settings, "int8Generation" | "device">;
+    if (!int8Generation || device === "cpu") return;
+    const message = `int8Generation needs device "cpu"; here it is "${device}".`;
+    addIssue({ code: "custom", path: ["int8Generation"], message });
+  });
+}

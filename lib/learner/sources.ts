@@ -1,0 +1,179 @@
+/** Where a learner comes from: a model's files, a configuration, or a checkpoint; and where it is saved. */
+
+import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fastestDtype, type LearnerDType } from "../base/dtype.ts";
+import { NlacError } from "../base/errors.ts";
+import { checkInteger } from "../base/validation.ts";
+import { writeAtomically } from "../files/write-atomically.ts";
+import { resolveModel } from "../hub/resolve-model.ts";
+import type { Addon, NativeAdapterOptions, NativeLearner, NativeLearnerOptions } from "../native/addon.ts";
+import { callNative } from "../native/call-native.ts";
+import { loadAddon } from "../native/load.ts";
+import { Tokenizer } from "../tokens/tokenizer.ts";
+import {
+  type AdapterOptions,
+  type CreateOptions,
+  checkOptions,
+  type LearnerOptions,
+  projections,
+  type ResumeOptions,
+  type Settings,
+} from "./options.ts";
+
+/** A learner that is being opened: the core's part and the tokenizer load at the same time. */
+export interface Source {
+  native: Promise<NativeLearner>;
+  tokenizer: Promise<Tokenizer | undefined>;
+  settings: Settings;
+  /** Requests that have already been given a seed of the learner's. */
+  requests: number;
+  /** The adapter's model, if it must be found again by its name or path. */
+  base?: string | undefined;
+}
+
+/** What `save` writes beside the core's own files. */
+interface SavedSampling {
+  format: 1;
+  seed: number;
+  /** Requests that were given a seed of the learner's. */
+  requests: number;
+  /** Whether tokenizer files belong to the checkpoint. */
+  tokenizer: boolean;
+  /** What `load` was given, a file or directory as an absolute path; only with an adapter. */
+  base?: string | undefined;
+}
+
+const samplingFile = "sampling.json";
+
+export async function fromModel(model: string, options: LearnerOptions): Promise<Source> {
+  const settings = checkOptions(options);
+  const addon = openAddon(settings);
+  const path = await resolveModel(model);
+  const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
+  // A run deletes its older checkpoints; for an adapter on one of them the core saves the base too.
+  const lasting = !existsSync(join(path, "learner.json"));
+  const base = settings.adapter && lasting ? lastingName(model, path) : undefined;
+  return { native, tokenizer: readTokenizer(addon, path), settings, requests: 0, base };
+}
+
+export function fromConfig(config: object | string, options: CreateOptions): Source {
+  const { tokenizer, ...rest } = options;
+  const settings = checkOptions(rest);
+  const addon = openAddon(settings);
+  const json = typeof config === "string" ? config : JSON.stringify(config);
+  const native = callNative(() => addon.createLearner(json, BigInt(settings.seed), nativeOptions(settings)));
+  return { native, tokenizer: Promise.resolve(tokenizer), settings, requests: 0 };
+}
+
+export async function fromCheckpoint(directory: string, options: ResumeOptions): Promise<Source> {
+  const { base: elsewhere, ...rest } = options;
+  const settings = checkOptions(rest);
+  const saved = readSampling(directory);
+  settings.seed = options.seed ?? saved.seed;
+  const addon = openAddon(settings);
+  const base = saved.base === undefined ? undefined : await findBase(directory, saved.base, elsewhere);
+  const path = base?.path ?? "";
+  const native = callNative(() => addon.resumeLearner(directory, nativeOptions(settings), path));
+  const tokenizer = saved.tokenizer ? Tokenizer.fromDirectory(directory) : Promise.resolve(undefined);
+  const readable = tokenizer.catch((error: unknown) => {
+    throw new NlacError("ERR_CHECKPOINT", `The tokenizer of ${directory} cannot be read: ${error}`, {
+      cause: error,
+    });
+  });
+  return { native, tokenizer: readable, settings, requests: saved.requests, base: base?.name };
+}
+
+/** The type that a learner with such options computes in. Loads the addon for "auto". */
+export function resolveDtype({ device, dtype }: Pick<Settings, "device" | "dtype">): LearnerDType {
+  return dtype === "auto" ? fastestDtype(device, loadAddon({ device }).instructionSet()) : dtype;
+}
+
+function openAddon(settings: Settings): Addon {
+  const addon = loadAddon({ device: settings.device });
+  if (settings.threads !== undefined) addon.setThreads(settings.threads);
+  return addon;
+}
+
+function nativeOptions(settings: Settings): NativeLearnerOptions {
+  // The core knows nothing of these three.
+  const { seed, maxQueued: _queued, threads: _threads, ...rest } = settings;
+  const adapter = settings.adapter && nativeAdapter(settings.adapter, seed);
+  return { ...rest, dtype: resolveDtype(settings), heads: settings.heads ?? "none", adapter };
+}
+
+function nativeAdapter({ rank, alpha, targets }: AdapterOptions, seed: number): NativeAdapterOptions {
+  const wanted = projections.filter((name) => targets === undefined || targets.includes(name));
+  return { rank, alpha, targets: wanted, seed: BigInt(seed) };
+}
+
+/** What a model is found by again, also from another directory: its name, or the absolute path that it is at. */
+function lastingName(model: string, path: string): string {
+  return existsSync(model) ? path : model;
+}
+
+/** The model that a checkpoint's adapter belongs to, by the name it was saved with or where else it may be. */
+async function findBase(
+  directory: string,
+  saved: string,
+  elsewhere: string | undefined,
+): Promise<{ name: string; path: string }> {
+  const reasons: string[] = [];
+  for (const model of new Set([saved, elsewhere ?? saved])) {
+    try {
+      const path = await resolveModel(model);
+      return { name: lastingName(model, path), path };
+    } catch (error) {
+      reasons.push((error as Error).message);
+    }
+  }
+  throw new NlacError(
+    "ERR_CHECKPOINT",
+    `The adapter in ${directory} belongs to the model ${saved}, which is not there. Put it back, or say where it is now: ` +
+      `\`base\` of Learner.resume, the recipe's \`model\` in a run's run.json. ${reasons.join(" ")}`,
+  );
+}
+
+/** A model without a tokenizer is one that takes ids only. */
+async function readTokenizer(addon: Addon, path: string): Promise<Tokenizer | undefined> {
+  if (path.endsWith(".gguf")) return Tokenizer.fromGguf(callNative(() => addon.ggufMetadata(path)));
+  return existsSync(join(path, "tokenizer.json")) ? Tokenizer.fromDirectory(path) : undefined;
+}
+
+/** Writes what `fromCheckpoint` needs beside the core's own files. Throws ERR_IO. */
+export function writeSampling(directory: string, sampling: Omit<SavedSampling, "format">): void {
+  writeAtomically(join(directory, samplingFile), `${JSON.stringify({ format: 1, ...sampling }, null, 2)}\n`);
+}
+
+function readSampling(directory: string): SavedSampling {
+  const path = join(directory, samplingFile);
+  try {
+    const saved = JSON.parse(readFileSync(path, "utf8")) as SavedSampling;
+    if (saved.format !== 1) throw new Error(`format ${saved.format} is not known to this version`);
+    checkInteger(saved.seed, "seed", 0);
+    checkInteger(saved.requests, "requests", 0);
+    if (saved.base !== undefined && typeof saved.base !== "string") throw new Error("base is not a text");
+    return saved;
+  } catch (error) {
+    throw new NlacError(
+      "ERR_CHECKPOINT",
+      `${directory} is no saved learner: ${path}: ${(error as Error).message}`,
+      { cause: error },
+    );
+  }
+}
+
+export function makeDirectory(directory: string): void {
+  try {
+    mkdirSync(directory, { recursive: true });
+  } catch (error) {
+    throw ioError(directory, error);
+  }
+}
+
+export function ioError(directory: string, error: unknown): NlacError {
+  if (error instanceof NlacError) return error;
+  return new NlacError("ERR_IO", `${directory} cannot be written: ${(error as Error).message}`, {
+    cause: error,
+  });
+}

@@ -1,0 +1,28 @@
+/**
+ * `nlac/ops`: native tensors, and the core's losses, AdamW and EMA without a model, for tests, benchmarks and custom
+ * training loops. All calls are synchronous.
+ */
+
+import { linearTokenKl, linearTokenLogProbs, linearTokenNll, linearTokenSurrogate } from "./losses.ts";
+import { adamw, ema } from "./optimizer.ts";
+
+// Tensors are Disposable, a type that a project's own target may lack.
+/// <reference lib="esnext.disposable" preserve="true" />
+
+export const ops = { linearTokenKl, linearTokenNll, linearTokenLogProbs, linearTokenSurrogate, ema, adamw };
+
+export type {
+  LinearTokenKlInputs,
+  LinearTokenLogProbsInputs,
+  LinearTokenNllInputs,
+  LinearTokenSurrogateInputs,
+  Losses,
+  LossGradients,
+  LossOptions,
+  LossTensors,
+  SurrogateDetails,
+  TokenLogProbs,
+} from "./losses.ts";
+export type { AdamWInputs, EmaOptions } from "./optimizer.ts";
+export type { AdamWOptions, Divergence, StepResult, Support } from "./options.ts";
+export { type DType, Tensor, type TensorData, type TensorOptions } from "./tensor.ts";

@@ -1,0 +1,210 @@
+/** Runs a recipe: opens the environment and the model, warms up, trains, and writes the run directory. */
+
+import { accessSync, constants, existsSync, rmSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { trainGrpo } from "../algorithms/grpo.ts";
+import { trainNlac } from "../algorithms/nlac.ts";
+import { trainPpo } from "../algorithms/ppo.ts";
+import { trainRft } from "../algorithms/rft.ts";
+import { trainSac } from "../algorithms/sac.ts";
+import { version } from "../base/version.ts";
+import type { Environment } from "../contract/environment.ts";
+import { type Progress, silentProgress } from "../display/progress.ts";
+import { openEnvironment } from "../environments/registry.ts";
+import { onDisk } from "../files/disk.ts";
+import { Learner } from "../learner/learner.ts";
+import type { LearnerOptions } from "../learner/options.ts";
+import { resolveDtype } from "../learner/sources.ts";
+import { requireWords } from "../roles/role-writer.ts";
+import { describeBuild } from "../run/build.ts";
+import { learnerDirectory, lock, noteBuild, RunDirectory, requireNewRun } from "../run/directory.ts";
+import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
+import { Tokenizer } from "../tokens/tokenizer.ts";
+import {
+  requireDemonstrations,
+  requireForm,
+  requireHindsight,
+  requireTasks,
+} from "../training/requirements.ts";
+import { warmUp } from "../training/warmup.ts";
+import { parseRecipe, type Recipe, type RecipeInput } from "./recipe.ts";
+import { baseOf, recipeOf } from "./run-recipe.ts";
+
+export interface TrainRecipeOptions {
+  /** Where the run is written. Default: runs/<recipe>-<date>. */
+  directory?: string | undefined;
+  /**
+   * Stops the run at the next safe point, with a checkpoint. During the warm-up nothing has been saved yet: the call
+   * then rejects with ERR_ABORTED and the directory is removed.
+   */
+  signal?: AbortSignal | undefined;
+  progress?: Progress | undefined;
+  /** Called with what is being loaded, and with the run directory. */
+  log?: ((line: string) => void) | undefined;
+}
+
+export interface RecipeResult extends TrainingResult {
+  /** The run directory. */
+  run: string;
+}
+
+interface Algorithm {
+  train(options: {
+    model: Learner;
+    environment: Environment;
+    config: never; // the recipe's own, which its schema has checked
+    run: TrainingRun;
+  }): Promise<TrainingResult>;
+  /** What the learner predicts besides tokens. */
+  heads?: "value" | "q";
+}
+
+const algorithms: Record<Recipe["algorithm"], Algorithm> = {
+  nlac: { train: trainNlac },
+  rft: { train: trainRft },
+  grpo: { train: trainGrpo },
+  ppo: { train: trainPpo, heads: "value" },
+  sac: { train: trainSac, heads: "q" },
+};
+
+/**
+ * Trains as `nlac train` does. `loadRecipe` gives the recipes that come with nlac.
+ *
+ * @throws NlacError ERR_CONFIG for a bad recipe, ERR_RUN for a directory that already has a run, ERR_ABORTED; see
+ *   `Learner.load` for errors of the model
+ */
+export async function trainRecipe(
+  recipe: RecipeInput,
+  options: TrainRecipeOptions = {},
+): Promise<RecipeResult> {
+  const parsed = parseRecipe(recipe, "trainRecipe");
+  const path = resolve(options.directory ?? `runs/${parsed.name}-${timestamp()}`);
+  return run(parsed, path, false, options);
+}
+
+/**
+ * Continues a run from its newest checkpoint, with the recipe that it was started with.
+ *
+ * @throws NlacError ERR_RUN, ERR_CHECKPOINT
+ */
+export async function resumeRun(
+  directory: string,
+  options: Omit<TrainRecipeOptions, "directory"> = {},
+): Promise<RecipeResult> {
+  const path = resolve(directory);
+  return run(recipeOf(path), path, true, options);
+}
+
+async function run(
+  recipe: Recipe,
+  path: string,
+  resume: boolean,
+  options: TrainRecipeOptions,
+): Promise<RecipeResult> {
+  const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
+  try {
+    await requireGiven(recipe, environment, resume);
+    return { run: path, ...(await trainIn(environment, recipe, path, resume, options)) };
+  } finally {
+    await environment.close();
+  }
+}
+
+/** Refuses missing inputs before a model is loaded and warmed up. Throws ERR_CONFIG, ERR_IO. */
+async function requireGiven(
+  { config, warmup }: Recipe,
+  environment: Environment,
+  resume: boolean,
+): Promise<void> {
+  const shows = warmup.steps > 0 || ("rehearsal" in config && config.rehearsal > 0);
+  requireForm(environment, config);
+  if (shows) requireDemonstrations(environment);
+  if (shows || config.episodesPerIteration > 0) await requireTasks(environment, "train");
+  if (config.evaluation.every > 0) await requireTasks(environment, config.evaluation.split);
+  if ("imitate" in config && config.imitate !== "successes") requireHindsight(environment);
+  // A run that was started has its own copy of the recorded episodes.
+  for (const file of resume || !("recorded" in config) ? [] : config.recorded)
+    onDisk(file, () => accessSync(file, constants.R_OK));
+}
+
+async function trainIn(
+  environment: Environment,
+  recipe: Recipe,
+  path: string,
+  resume: boolean,
+  { signal = new AbortController().signal, progress = silentProgress, log }: TrainRecipeOptions,
+): Promise<TrainingResult> {
+  const { device } = recipe.learner;
+  // A run records what "auto" was; a resumed run finds that in its recipe.
+  const dtype = resolveDtype(recipe.learner);
+  recipe.learner.dtype = dtype;
+  // First of all: a model may take minutes to load, and another process could write the next checkpoint meanwhile.
+  if (resume) lock(path);
+  else requireNewRun(path);
+  const named = typeof recipe.model === "string" ? recipe.model : "a new model";
+  log?.(`${resume ? "resuming" : "loading"} ${named} (${dtype}, ${device})`);
+  const { train, heads } = algorithms[recipe.algorithm];
+  const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
+  const model = resume
+    ? await Learner.resume(learnerDirectory(path), { ...learnerOptions, base: baseOf(recipe) })
+    : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
+  let directory: RunDirectory | undefined;
+  try {
+    const build = describeBuild(device);
+    const runOptions = {
+      signal,
+      progress,
+      description: { nlac: version, builds: [build], started: new Date().toISOString(), recipe },
+      ...recipe.run,
+    };
+    directory = resume ? RunDirectory.resume(path, model, runOptions) : RunDirectory.create(path, runOptions);
+    if (resume) noteBuild(path, build);
+    log?.(`run directory: ${path}`);
+    if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
+    if (!resume) await warm(recipe, model, environment, progress, signal);
+    return await train({ model, environment, config: recipe.config as never, run: directory });
+  } finally {
+    directory?.close();
+    // Stopped or failed during the warm-up: nothing can be resumed, and a second attempt needs the directory.
+    if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
+    await model.dispose();
+  }
+}
+
+/** The model that a training starts from. */
+async function openStart(model: Recipe["model"], options: LearnerOptions): Promise<Learner> {
+  if (typeof model !== "string") {
+    return Learner.create(model.config, { ...options, tokenizer: new Tokenizer(model.tokenizer) });
+  }
+  return Learner.load(existsSync(join(model, "run.json")) ? learnerDirectory(model) : model, options);
+}
+
+/** The recipe's warm-up, if it has one. It is short: a stop abandons it, and nothing has been saved yet. */
+async function warm(
+  recipe: Recipe,
+  model: Learner,
+  environment: Environment,
+  progress: Progress,
+  signal: AbortSignal,
+): Promise<void> {
+  if (recipe.warmup.steps === 0) return;
+  progress.phase("warm-up", recipe.warmup.steps);
+  await warmUp({
+    model,
+    environment,
+    config: recipe.warmup,
+    seed: recipe.config.seed,
+    signal,
+    onStep: (step, nll, tokens) => {
+      progress.show({ NLL: nll });
+      progress.advance(step, tokens);
+    },
+  });
+  progress.hide?.("NLL");
+}
+
+/** 20261121-104500, local time. */
+function timestamp(): string {
+  const now = new Date(Date.now() - new Date().getTimezoneOffset() * 60_000);
+  return now.toISOString().slice(0, 19).replaceAll(/[-:]/g, "").replace("T", "-");
+}

@@ -1,0 +1,49 @@
+/** POST /v1/completions. */
+
+import type { Context } from "hono";
+import type { Generation } from "../model/language-model.ts";
+import { completionChoice, usage } from "./answers.ts";
+import type { CompletionRequest } from "./protocol.ts";
+import type { RequestQueue } from "./queue.ts";
+import { type OnToken, streamTexts } from "./text-stream.ts";
+
+export async function answerCompletion(
+  queue: RequestQueue,
+  c: Context,
+  request: CompletionRequest,
+): Promise<Response> {
+  queue.checkModel(request.model);
+  const { learner } = queue;
+  const { tokenizer } = learner;
+  const prompts = request.prompt.map((prompt) =>
+    typeof prompt === "string" ? learner.encode(prompt) : prompt,
+  );
+  for (const prompt of prompts) queue.checkLength(prompt, "prompt");
+  const n = request.n ?? 1;
+  // OpenAI's default of 16 tokens.
+  const requests = prompts.flatMap((prompt, i) =>
+    queue.requests(request, prompt, request.max_tokens ?? 16, request.logprobs, i * n),
+  );
+  const head = queue.head("cmpl", "text_completion");
+  const read = prompts.reduce((sum, prompt) => sum + prompt.length, 0);
+  const write = (onToken?: OnToken) => queue.generate(c, requests, onToken);
+  if (!request.stream) {
+    const generations = await write();
+    const choices = generations.map((generation, i) =>
+      completionChoice(learner, request, i, generation.text, generation),
+    );
+    return c.json({ ...head, choices, usage: usage(read, generations) });
+  }
+  const part = (index: number, text: string, generation?: Generation) => ({
+    ...head,
+    choices: [completionChoice(learner, request, index, text, generation)],
+    ...(request.stream_options?.include_usage ? { usage: null } : {}),
+  });
+  return streamTexts(c, tokenizer!, request, requests.length, write, {
+    begin: () => [],
+    piece: part,
+    end: (generations, sent) =>
+      generations.map((generation, i) => part(i, generation.text.slice(sent[i]!.length), generation)),
+    usage: (generations) => ({ ...head, choices: [], usage: usage(read, generations) }),
+  });
+}

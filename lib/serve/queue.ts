@@ -1,0 +1,151 @@
+/** Generation for the endpoints: how many requests may wait, how they are cancelled, and their options. */
+
+import type { Context } from "hono";
+import type { GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
+import type { ServedModel } from "./conversation-cache.ts";
+import {
+  badRequest,
+  type ChatRequest,
+  type CompletionRequest,
+  RequestError,
+  samplingOf,
+} from "./protocol.ts";
+import type { OnToken } from "./text-stream.ts";
+
+/** Seconds after which a client that was refused should retry. */
+const retryAfter = 1;
+
+interface QueueOptions {
+  learner: ServedModel;
+  name: string;
+  weights?: WeightSet;
+  maxWaiting?: number;
+}
+
+export class RequestQueue {
+  readonly learner: ServedModel;
+  readonly #options: QueueOptions;
+  /**
+   * Running generations, each with the controller that cancels it. One controller for the server, joined to each
+   * request's signal by AbortSignal.any, would hold a trace of every request for as long as it lives.
+   */
+  readonly #answering = new Map<Promise<unknown>, AbortController>();
+  #draining = false;
+  /** Requests that run or wait. */
+  #texts = 0;
+  #numbers = 0;
+
+  constructor(options: QueueOptions) {
+    this.#options = options;
+    this.learner = options.learner;
+  }
+
+  get draining(): boolean {
+    return this.#draining;
+  }
+
+  /** Refuses new requests, and cancels after `graceMs` those that are still running. */
+  async drain(graceMs: number): Promise<void> {
+    this.#draining = true;
+    const late = setTimeout(() => {
+      for (const stop of this.#answering.values()) stop.abort();
+    }, graceMs);
+    await Promise.allSettled(this.#answering.keys());
+    clearTimeout(late);
+  }
+
+  /** Throws a RequestError of status 404 for any name but the served one. */
+  checkModel(name: string): void {
+    if (name === this.#options.name) return;
+    throw new RequestError(
+      404,
+      "invalid_request_error",
+      `There is no model ${JSON.stringify(name)} here, but ${JSON.stringify(this.#options.name)}.`,
+      "model_not_found",
+      "model",
+    );
+  }
+
+  /**
+   * Generates all requests at once. Throws a RequestError immediately: status 429 if too many are waiting, 400 if there
+   * could never be room for them, 503 if the server is stopping.
+   */
+  generate(c: Context, requests: readonly GenerateRequest[], onToken?: OnToken): Promise<Generation[]> {
+    const { learner, weights = "online", maxWaiting = 256 } = this.#options;
+    if (this.#draining)
+      throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
+    if (requests.length > maxWaiting)
+      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`);
+    if (this.#texts + requests.length > maxWaiting) {
+      c.header("retry-after", String(retryAfter));
+      const message = `${this.#texts} texts are being written or waiting; come back later.`;
+      throw new RequestError(429, "rate_limit_error", message, "queue_full");
+    }
+    this.#texts += requests.length;
+    const stop = new AbortController();
+    const client = c.req.raw.signal;
+    const leave = () => stop.abort();
+    if (client.aborted) leave();
+    client.addEventListener("abort", leave, { once: true });
+    const generation = learner
+      .generate(
+        requests.map((request) => ({ ...request, weights })),
+        { signal: stop.signal, ...(onToken && { onToken }) },
+      )
+      .finally(() => {
+        client.removeEventListener("abort", leave);
+        this.#answering.delete(generation);
+        this.#texts -= requests.length;
+      });
+    this.#answering.set(generation, stop);
+    return generation;
+  }
+
+  /** Throws a RequestError of status 400 unless the context has room after the prompt. */
+  checkLength(prompt: readonly number[], parameter: string): void {
+    const { maxPositions } = this.#options.learner;
+    if (prompt.length >= maxPositions)
+      throw badRequest(
+        `The prompt has ${prompt.length} tokens, and the model's context ${maxPositions}.`,
+        parameter,
+        "context_length_exceeded",
+      );
+  }
+
+  /** n requests for one prompt, each with its own random stream. */
+  requests(
+    request: ChatRequest | CompletionRequest,
+    tokens: number[],
+    longest: number | null | undefined,
+    topLogProbs: number | null | undefined,
+    first = 0,
+  ) {
+    const { maxPositions } = this.#options.learner;
+    const room = maxPositions - tokens.length;
+    return Array.from(
+      { length: request.n ?? 1 },
+      (_, i): GenerateRequest => ({
+        tokens,
+        ...samplingOf(request, Math.min(longest ?? room, room)),
+        topLogProbs: topLogProbs ?? 0,
+        ...(request.seed == null ? {} : { seed: seedOf(request.seed, first + i) }),
+      }),
+    );
+  }
+
+  /** The fields that every answer begins with. */
+  head(prefix: string, object: string) {
+    const number = String(this.#numbers++).padStart(8, "0");
+    return {
+      id: `${prefix}-${number}`,
+      object,
+      created: Math.floor(Date.now() / 1000),
+      model: this.#options.name,
+    };
+  }
+}
+
+/** The seed of completion i of a request with a seed; the first one's is the request's own. */
+function seedOf(seed: number, i: number): bigint {
+  return BigInt.asUintN(64, BigInt(seed) + BigInt(i) * 0x9e3779b97f4a7c15n);
+}

@@ -24,7 +24,7 @@ export function requireForm(
   if (!constrainActions || actionFormat === "tool") return;
   throw new NlacError(
     "ERR_CONFIG",
-    `constrainActions needs the action format "tool"; the actions of ${name} have the format "${actionFormat}".`,
+    `constrainActions: only the action format "tool" can be constrained; ${name} has the format "${actionFormat}".`,
   );
 }
 

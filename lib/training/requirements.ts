@@ -1,5 +1,5 @@
 /**
- * Checks that an environment offers what a training needs. They run before a model is loaded and
+ * Checks that an environment offers what a training needs. The checks run before a model is loaded and
  * warmed up, and again when a method starts.
  */
 

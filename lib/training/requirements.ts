@@ -1,6 +1,6 @@
 /**
- * Checks that an environment offers what a training needs. The checks run before a model is loaded and
- * warmed up, and again when a method starts.
+ * Checks that an environment offers what a training needs. The checks run before a model is loaded
+ * and warmed up, and again when a method starts.
  */
 
 import { NlacError } from "../base/errors.ts";

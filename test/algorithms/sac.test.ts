@@ -286,7 +286,7 @@ test("a stop rolls back to the last boundary, forgets gradients, and checkpoints
   expect(run.checkpoints.at(-1)).toMatchObject({ updates: 2, updatesDone: 2, collected: true });
 });
 
-// ------------------------------------------------------------------------------------- a real learner
+// ---------------------------------------------------------------------------------- a real learner
 
 const open: Learner[] = [];
 afterEach(() => Promise.all(open.splice(0).map((learner) => learner.dispose())));

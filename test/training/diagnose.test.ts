@@ -67,7 +67,8 @@ async function measure(config: NlacConfigInput, number = 0, world = environment(
 describe("a diagnosis of two episodes, by hand", () => {
   test("calibration: the critic's forecasts against the ends of the episodes", async () => {
     const { figures } = await measure({});
-    // Critiques of the key: No and maybe, Yes and win; of the lamp: No and maybe, nothing readable, No and win.
+    // Critiques of the key: No and maybe, Yes and win; of the lamp: No and maybe, nothing readable,
+    // No and win.
     expect(figures["calibration/yes"]).toBeCloseTo(1 / 4, 12);
     expect(figures["calibration/success"]).toBeCloseTo(2 / 5, 12);
     expect(figures["calibration/success_after_yes"]).toBe(1);
@@ -79,7 +80,8 @@ describe("a diagnosis of two episodes, by hand", () => {
 
   test("the futures that θ̄ generates at s' against the next answers", async () => {
     const { figures, model } = await measure({});
-    // Of "observed thanks win" two words of three and two follow; of the lamp's four words, three of four and three.
+    // Of "observed thanks win" two words of three and two follow; of the lamp's four words, three
+    // of four and three.
     expect(figures["future/agreement"]).toBeCloseTo((4 / 5 + 6 / 7 + 6 / 7) / 3, 12);
     expect(figures["future/agreement_chance"]).toBeCloseTo((2 / 6 + 6 / 7 + 2 / 6) / 3, 12);
     expect(figures["future/brier"]).toBeCloseTo((0 + 0.25 + 0.25) / 3, 12);
@@ -115,7 +117,8 @@ describe("a diagnosis of two episodes, by hand", () => {
   test("k > 1: the forecast is the mean of the k futures that the evaluator read", async () => {
     const { figures } = await measure({ futures: 2 });
     expect(figures["calibration/yes"]).toBe(1);
-    // Maybe before anything was answered (once for each word), else win: the key's 1, 1 / 2 and the lamp's 1 / 2, 1, 1.
+    // Maybe before anything was answered (once for each word), else win: the key's 1, 1 / 2 and the
+    // lamp's 1 / 2, 1, 1.
     expect(figures["calibration/foretold"]).toBeCloseTo((0.5 + 1 + 0.5 + 1 + 1) / 5, 12);
     expect(figures["calibration/brier"]).toBeCloseTo((0.25 + 0 + 0.25 + 1 + 1) / 5, 12);
   });

@@ -109,13 +109,13 @@ export const grpoConfig = z
     clipHigh: z.number().min(0).default(0.2),
     /**
      * β: weight of the KL to the reference model, θ at the start of training. 0 needs no reference.
-     * Shao et al.: 0.04.
+     * Default and Shao et al.: 0.04.
      */
     klCoefficient: z.number().min(0).default(0.04),
     /** Weight of the entropy bonus in the objective. Default and Shao et al.: 0. */
     entropyCoefficient: z.number().min(0).default(0),
     ...optimizerConfig.shape,
-    /** Peak learning rate. Shao et al.: 1e-6; paper: 5e-6. */
+    /** Peak learning rate. Default and paper: 5e-6; Shao et al.: 1e-6. */
     learningRate: optimizerConfig.shape.learningRate,
     ...sampledConfig.shape,
     /** Softmax temperature at which actions are sampled and scored. Default 1. Paper: not given. */

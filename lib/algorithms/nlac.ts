@@ -16,8 +16,8 @@
  * probability as the teacher, which saw s'.
  *
  * Departures from the paper, on points that it leaves open or that batching requires:
- * - All completions of a batch are generated before the batch's two steps. So a^r is one step older
- *   than if samples were processed one by one.
+ * - All completions of a batch are generated before the batch's two steps. So the θ of a^r is one
+ *   step older than if samples were processed one by one.
  * - The losses are averaged over the tokens of a completion and then over the batch: short and long
  *   completions have equal weight.
  * - With k > 1, L1 trains only the futures; the evaluator only reads them (the paper: evaluation
@@ -228,7 +228,7 @@ interface Training<Task> {
 
 /**
  * Trains `model` in place. Returns after `iterations`, or when the run's signal fires: the state
- * after the last complete collection or update is then checkpointed and `stopped` is true.
+ * after the last complete collection or step is then checkpointed and `stopped` is true.
  * @throws NlacError ERR_CONFIG for an invalid configuration, or one that needs requests which the
  *   model cannot read; ERR_NOT_FINITE after `maxSkippedSteps` skipped steps.
  */

@@ -13,7 +13,8 @@ import type { GenerateRequest, Generation, LanguageModel } from "../model/langua
  */
 export interface Player extends Pick<LanguageModel, "conversation" | "maxPositions"> {
   /**
-   * Batching does not help here (a remote service batches by itself): each request is sent at once.
+   * Batching does not help here (a remote service batches requests itself), so each request is
+   * sent at once.
    */
   readonly unbatched?: boolean;
   generate(

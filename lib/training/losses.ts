@@ -17,7 +17,7 @@ const groupTokens = 2048;
 /**
  * Returns `compute` of each of `texts`, computed in small groups so that a stop takes effect within
  * seconds. Gradients accumulate over the calls; the grouping affects only their rounding. The
- * learner bounds memory by itself: it splits a call into passes of `microBatchTokens`. Throws
+ * learner bounds memory: it splits a call into passes of `microBatchTokens`. Throws
  * ERR_ABORTED.
  */
 export async function inGroups<T extends ScoredText | DistilledText, Result>(

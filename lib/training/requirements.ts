@@ -1,6 +1,6 @@
 /**
- * Checks that an environment offers what a training needs. They run before a model is loaded and
- * warmed up, and again when a method starts.
+ * Checks that an environment offers what a training needs. The checks run before a model is loaded
+ * and warmed up, and again when a method starts.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -24,7 +24,7 @@ export function requireForm(
   if (!constrainActions || actionFormat === "tool") return;
   throw new NlacError(
     "ERR_CONFIG",
-    `constrainActions needs the action format "tool"; the actions of ${name} have the format "${actionFormat}".`,
+    `constrainActions: only the action format "tool" can be constrained; ${name} has the format "${actionFormat}".`,
   );
 }
 

@@ -1,4 +1,4 @@
-/** Actions held to their form while a policy is trained. */
+/** Constrained actions while a policy is trained. */
 
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -19,7 +19,7 @@ import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory, tinyConfig, tinyLearner } from "../support/tiny.ts";
 
-/** Two turns of opening doors; whoever opened the right one has found the key. */
+/** Two turns of opening doors; whoever opens the right one finds the key. */
 function doors() {
   return defineEnvironment<string, { right: number }>({
     name: "doors",
@@ -55,7 +55,7 @@ const config: RftConfigInput = {
   seed: 5,
 };
 
-test("a policy of random weights writes only actions that can be read, in a run that was stopped and resumed too", async () => {
+test("a policy of random weights generates only readable actions, also in a run that is stopped and resumed", async () => {
   await inDirectory(async (directory) => {
     const train = async (path: string, constrainActions: boolean, stopAfter?: number) => {
       const resuming = stopAfter === undefined && path.endsWith("cut");
@@ -110,7 +110,7 @@ test("a policy of random weights writes only actions that can be read, in a run 
   });
 });
 
-test("NLAC holds what is played, also in its measurements and diagnoses, and leaves its roles free", async () => {
+test("NLAC constrains rollouts, including its evaluations and diagnostics, and leaves its roles unconstrained", async () => {
   const action = 'Thought:\nhm\nAction:\n{"name": "open", "arguments": {"door": "red"}}';
   const model = new ScriptedModel((prompt) =>
     /Optimality/.test(prompt.slice(prompt.lastIndexOf("<|im_start|>user")))
@@ -136,17 +136,17 @@ test("NLAC holds what is played, also in its measurements and diagnoses, and lea
   const atState = /(Open the \w+ door|It is open)\.<\|im_end\|>\n<\|im_start\|>assistant\n$/;
   const held = model.calls.filter(({ request }) => request.grammar !== undefined);
   for (const { prompt } of held) expect(prompt).toMatch(atState);
-  // Four episodes, two of each of two measurements, and the branches that were not over at once.
+  // Four episodes, two in each of two evaluations, and the branches that did not end at once.
   expect(held.length).toBeGreaterThan(4 * 2 + 2 * 2 * 2);
   const free = model.calls.filter(({ request }) => request.grammar === undefined);
   expect(free.filter(({ prompt }) => atState.test(prompt))).toHaveLength(4); // the attempts of the update
 });
 
-describe("actions cannot be held", () => {
+describe("constrained actions are rejected", () => {
   const model = new ScriptedModel(() => "Hi") as never;
   const held = { constrainActions: true };
 
-  test("where the loss takes every token for the policy's own choice", async () => {
+  test("where the loss treats every token as the policy's choice", async () => {
     for (const train of [trainGrpo, trainPpo, trainSac])
       await expect(train({ model, environment: doors(), config: held })).rejects.toMatchObject({
         code: "ERR_CONFIG",
@@ -154,7 +154,7 @@ describe("actions cannot be held", () => {
       });
   });
 
-  test("to a form that they do not have", async () => {
+  test("for a format that cannot be constrained", async () => {
     for (const train of [trainNlac, trainRft])
       await expect(
         train({ model, environment: errandEnvironment() as never, config: held }),
@@ -171,7 +171,7 @@ describe("actions cannot be held", () => {
   });
 });
 
-test("a recipe says so, and a dry run shows it", async () => {
+test("a recipe sets constrainActions, and a dry run shows it", async () => {
   const { output } = await nlac("train", "errands-rft", "--dry-run", "--set", "config.constrainActions=true");
   expect(output).toMatch(/constrainActions true/);
   const refused = await nlac("train", "errands-ppo", "--dry-run", "--set", "config.constrainActions=true");

@@ -49,7 +49,7 @@ describe("the configuration", () => {
     });
   });
 
-  test("what does not fit is an error that names the field", async () => {
+  test("an invalid field is an error that names it", async () => {
     await expect(train({ episodesPerIteration: 6 })).rejects.toThrow(
       expect.objectContaining({
         code: "ERR_CONFIG",
@@ -64,31 +64,34 @@ describe("the configuration", () => {
 describe("advantages of a group", () => {
   const rewards = [1, 0, 0.5, 0];
 
-  test("std: in deviations of the sample from the mean", () => {
+  test("std: deviation from the mean in units of the sample's standard deviation", () => {
     const deviation = Math.sqrt((0.625 ** 2 + 2 * 0.375 ** 2 + 0.125 ** 2) / 3);
     const expected = [0.625, -0.375, 0.125, -0.375].map((away) => away / (deviation + 1e-4));
     for (const [i, advantage] of groupAdvantages(rewards, "std").entries())
       expect(advantage).toBeCloseTo(expected[i]!, 12);
   });
 
-  test("mean-only: from the mean", () => {
+  test("mean-only: difference from the mean", () => {
     expect(groupAdvantages(rewards, "mean-only")).toEqual([0.625, -0.375, 0.125, -0.375]);
   });
 
-  test("leave-one-out: from the mean of the others", () => {
+  test("leave-one-out: difference from the mean of the others", () => {
     const expected = rewards.map((reward, i) => reward - sum(rewards.filter((_, j) => j !== i)) / 3);
     for (const [i, advantage] of groupAdvantages(rewards, "leave-one-out").entries())
       expect(advantage).toBeCloseTo(expected[i]!, 12);
   });
 
-  test.each(["std", "mean-only", "leave-one-out"] as const)("%s: nothing to compare with is 0", (kind) => {
-    expect(groupAdvantages([1, 1, 1], kind)).toEqual([0, 0, 0]);
-    expect(groupAdvantages([1], kind)).toEqual([0]);
-    expect(groupAdvantages([], kind)).toEqual([]);
-  });
+  test.each(["std", "mean-only", "leave-one-out"] as const)(
+    "%s: 0 without another episode to compare with",
+    (kind) => {
+      expect(groupAdvantages([1, 1, 1], kind)).toEqual([0, 0, 0]);
+      expect(groupAdvantages([1], kind)).toEqual([0]);
+      expect(groupAdvantages([], kind)).toEqual([]);
+    },
+  );
 });
 
-test("token weights: each episode alike, each token alike, or by the most there may be", () => {
+test("token weights: equal per episode, equal per token, or by the most tokens possible", () => {
   const masks = [
     [1, 0, 1, 1],
     [1, 0, 0],
@@ -121,7 +124,7 @@ describe("an iteration", () => {
       );
     });
     expect(new Set(expected).size).toBeGreaterThan(2);
-    // One advantage for all tokens of an episode, whatever order the batch has.
+    // One advantage for all tokens of an episode, in any order of the batch.
     const texts = model.surrogates.flatMap((call) => call.texts);
     expect(texts).toHaveLength(8);
     for (const { advantages, response } of texts) {
@@ -138,7 +141,7 @@ describe("an iteration", () => {
     expect(rounds[0]).toMatchObject({ episodes: 8, environment_steps: 16, "completions/clipped_ratio": 0 });
   });
 
-  test("its rows say how groups differ", async () => {
+  test("logs how groups differ", async () => {
     const { rounds, run } = await train();
     expect(rounds).toHaveLength(2);
     for (const [i, values] of rounds.entries()) {
@@ -153,7 +156,7 @@ describe("an iteration", () => {
     }
   });
 
-  test("groups that all end alike give no gradient", async () => {
+  test("groups of equal rewards give no gradient", async () => {
     const { rounds, updates, model } = await train(
       { klCoefficient: 0 },
       undefined,
@@ -164,7 +167,7 @@ describe("an iteration", () => {
     expect(model.theta).toBe(0);
   });
 
-  test("an episode that the environment broke is left out of its group", async () => {
+  test("an episode that a fault of the environment ended is left out of its group", async () => {
     const environment = errandEnvironment({ turns: 2 });
     const start = environment.start;
     let episodes = 0;
@@ -179,7 +182,7 @@ describe("an iteration", () => {
     expect(texts).toHaveLength(6);
     expect(sum(texts.map(({ advantages }) => advantages[0]!))).toBeCloseTo(0, 9);
     expect(updates).toHaveLength(1);
-    // Where all are broken there is nothing to step on, and the run goes on.
+    // If all episodes fail there is no step, and the run goes on.
     environment.start = () => Promise.reject(new Error("closed"));
     const { result, model: untouched } = await train({}, environment);
     expect(result).toMatchObject({ updates: 2, episodes: 16, environmentSteps: 0 });
@@ -188,7 +191,7 @@ describe("an iteration", () => {
 });
 
 describe("a step", () => {
-  test("scores what the policy wrote, by the policy that wrote it", async () => {
+  test("scores the policy's tokens under the policy that generated them", async () => {
     const { model, updates } = await train({ iterations: 1, epochs: 3, learningRate: 10 });
     const texts = model.surrogates.flatMap((call) => call.texts);
     expect(texts).toHaveLength(24);
@@ -200,14 +203,14 @@ describe("a step", () => {
     }
     for (const call of [texts.slice(0, 8), texts.slice(8, 16)])
       expect(sum(call.map(({ weight }) => sum(weight as number[])))).toBeCloseTo(1, 12);
-    // Before the first step the policy is the one that wrote.
+    // Before the first step the policy is the one that generated the tokens.
     expect(updates[0]!.approx_kl).toBeCloseTo(0, 9);
     expect(updates[0]!["clip_ratio/region_mean"]).toBe(0);
     expect(updates[2]!.approx_kl).toBeGreaterThan(1e-6);
     for (const { grad_norm } of updates) expect(grad_norm).toBeGreaterThan(0);
   });
 
-  test("what is logged is what a second count of the tokens gives", async () => {
+  test("metrics agree with an independent count of the tokens", async () => {
     const { model, updates } = await train({
       iterations: 1,
       epochs: 4,
@@ -251,7 +254,7 @@ describe("a step", () => {
     expect(again.theta).toBe(model.theta);
   });
 
-  test("the reference is θ as training began, and is asked for only where it counts", async () => {
+  test("the reference is θ at the start of training, and is computed only if needed", async () => {
     const without = await train();
     expect(without.model.reference).toBeUndefined();
     expect(without.updates[0]).not.toHaveProperty("kl");
@@ -284,7 +287,7 @@ describe("a step", () => {
     expect(model.calls[0]!.request.temperature).toBe(0.7);
   });
 
-  test("the rate follows the schedule over all steps of the run", async () => {
+  test("the learning rate follows the schedule over all steps of the run", async () => {
     const { updates } = await train({
       epochs: 2,
       batchSize: 4,
@@ -292,12 +295,12 @@ describe("a step", () => {
       schedule: { shape: "linear", warmupSteps: 2 },
     });
     expect(updates.map(({ learning_rate }) => learning_rate)).toEqual([
-      1, // half of it, on the way up
+      1, // half of it, during the warm-up
       ...[1, 2, 3, 4, 5, 6, 7].map((step) => 2 * (1 - step / 8)),
     ]);
   });
 
-  test("too many skipped steps in a row stop the run", async () => {
+  test("too many consecutive skipped steps stop the run", async () => {
     const model = new ScriptedPolicy(luckyReply(() => 0.5));
     model.skip = () => true;
     await expect(train({ epochs: 4, maxSkippedSteps: 3 }, undefined, model)).rejects.toMatchObject({
@@ -318,7 +321,7 @@ test("the samples of an update are whole episodes", async () => {
   }
 });
 
-test("the policy is measured on held-out tasks when it is time", async () => {
+test("the policy is evaluated on held-out tasks at the configured intervals", async () => {
   const { run } = await train({ iterations: 3, evaluation: { every: 2, episodes: 3 } });
   const rows = run.rows.filter(({ values }) => "eval/success" in values);
   expect(rows.map(({ values }) => values["eval/environment_steps"])).toEqual([0, 32, 48]);

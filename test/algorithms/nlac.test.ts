@@ -17,7 +17,7 @@ const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
 const critique = "Future:\nforeseen\nOptimality:\nNo, bring the key.";
 const target = "Future:\njoined\nOptimality:\nNo, bring what was asked for.";
 
-/** Which role a prompt asks for, by the last request in it. */
+/** The role that a prompt addresses, by the last request in it. */
 function roleOf(prompt: string): string {
   const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
   if (last.includes("corrected_think")) return "correction";
@@ -82,7 +82,7 @@ describe("the configuration", () => {
     });
   });
 
-  test("unknown keys and bad values are errors that name the field", () => {
+  test("unknown keys and invalid values are errors that name the field", () => {
     expect(() => parseConfig({ tau: 0.1 } as never)).toThrow(
       expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringContaining("tau") }),
     );
@@ -90,7 +90,7 @@ describe("the configuration", () => {
     expect(() => parseConfig({ batchSize: 0 })).toThrow(/batchSize/);
   });
 
-  test("what cannot go together is refused, and says why", () => {
+  test("incompatible options are rejected with a reason", () => {
     expect(() => parseConfig({ refinements: 0, attempt: "stored" })).toThrow(/must be fresh/);
     for (const config of [
       { episodesPerIteration: 0 },
@@ -120,7 +120,7 @@ describe("acting (lines 3 to 6)", () => {
     });
   });
 
-  test("an unreadable action is told why, counts as a turn, and three in a row end the episode", async () => {
+  test("an unreadable action gets a reason, counts as a turn, and three in a row end the episode", async () => {
     const { run } = await train(script({ policy: "soap please" }), {}, errandEnvironment({ turns: 10 }));
     const [trajectory] = run.trajectories;
     expect(trajectory!.outcome).toBe("malformed");
@@ -130,7 +130,7 @@ describe("acting (lines 3 to 6)", () => {
     expect(run.rows[0]!.values["parse/action"]).toBe(0);
   });
 
-  test("an environment that throws makes an episode that says so, not a dead run", async () => {
+  test("an exception in the environment ends only its episode, with a reason", async () => {
     const environment = errandEnvironment();
     const start = environment.start;
     environment.start = async (task, options) => {
@@ -143,7 +143,7 @@ describe("acting (lines 3 to 6)", () => {
       "environment-fault",
     ]);
     expect(run.trajectories[0]!.fault).toEqual({ code: "ERR_ENVIRONMENT", message: "the desk is closed" });
-    expect(result.updates).toBe(0); // nothing was learned from turns without an outcome
+    expect(result.updates).toBe(0); // nothing is learned from turns without an outcome
   });
 });
 
@@ -157,7 +157,7 @@ describe("the critic's step (line 8)", () => {
       const [s, t] = [model.decode(student), model.decode(teacher)];
       expect(roleOf(s)).toBe("critic");
       expect(roleOf(t)).toBe("backup");
-      // Both hold the same state and action; what came of this action is in the teacher's alone.
+      // Both contain the same state and action; only the teacher's contains the observation.
       const shared = s.slice(0, s.lastIndexOf("<|im_start|>user"));
       expect(t.startsWith(shared)).toBe(true);
       const count = (text: string) => text.split("OBSERVED").length - 1;
@@ -166,7 +166,7 @@ describe("the critic's step (line 8)", () => {
     }
   });
 
-  test("futures and targets are written under θ̄, in one append-only chain", async () => {
+  test("futures and targets are generated under θ̄, in one append-only conversation", async () => {
     const model = script();
     await train(model);
     const chain = model.calls.filter(({ prompt }) => ["future", "backup"].includes(roleOf(prompt)));
@@ -181,7 +181,7 @@ describe("the critic's step (line 8)", () => {
     }
   });
 
-  test("a terminal transition carries the final reward and no bootstrapped future", async () => {
+  test("a terminal transition has the final reward and no bootstrapped future", async () => {
     const model = script({ policy: act("key") });
     await train(model, {}, errandEnvironment({ words: ["key"] }));
     expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
@@ -191,7 +191,7 @@ describe("the critic's step (line 8)", () => {
     }
   });
 
-  test("an episode that a limit cut has no outcome: its last transition is bootstrapped like the others", async () => {
+  test("a truncated episode has no outcome: its last transition is bootstrapped like the others", async () => {
     for (const bootstrap of ["request", "successor", "none"] as const) {
       const model = script();
       const { run } = await train(model, { bootstrap }, errandEnvironment({ turnLimitEnds: false }));
@@ -212,7 +212,7 @@ describe("the critic's step (line 8)", () => {
     }
   });
 
-  test("rewards before the last turn are told, and the final score is the whole episode's", async () => {
+  test("rewards before the last turn are reported, and the final score is that of the whole episode", async () => {
     const model = script();
     const environment = errandEnvironment();
     const start = environment.start;
@@ -231,7 +231,7 @@ describe("the critic's step (line 8)", () => {
     for (const text of before) expect(text).toContain("It was rewarded with 0.25.");
   });
 
-  test("without bootstrap the target rests on what was observed, and no future is written", async () => {
+  test("without bootstrap the target depends on the observation only, and no future is generated", async () => {
     const model = script();
     await train(model, { bootstrap: "none" });
     expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
@@ -244,7 +244,7 @@ describe("the critic's step (line 8)", () => {
     expect(k3.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
   });
 
-  test("as eq. 1 has it, d' is foretold under θ̄ at s', after an action of the target policy", async () => {
+  test("as in eq. 1, d' is predicted under θ̄ at s', after an action of the target policy", async () => {
     const model = script();
     await train(model, { bootstrap: "successor" });
     const written = model.calls.filter(({ weights }) => weights === "target");
@@ -256,7 +256,7 @@ describe("the critic's step (line 8)", () => {
     );
     expect(backups.length).toBeGreaterThan(0);
     for (const { prompt } of backups) {
-      // The transition's own text up to the observation, which s' holds as the environment said it.
+      // The transition's own text up to the observation, which s' has in the environment's words.
       const acted = prompt.slice(0, prompt.lastIndexOf("<|im_start|>user", prompt.lastIndexOf("OBSERVED")));
       const next = written.find((call) => roleOf(call.prompt) === "policy" && call.prompt.startsWith(acted));
       expect(next).toBeDefined();
@@ -264,7 +264,7 @@ describe("the critic's step (line 8)", () => {
         (call) => roleOf(call.prompt) === "critic" && call.prompt.startsWith(next!.prompt),
       );
       expect(foretold).toBeDefined();
-      // What stands in the backup is the future that the critic's reply foretold, without its verdict.
+      // The backup contains the future of the critic's reply, without its verdict.
       const bootstrapped = prompt.slice(acted.length).split("<|im_start|>assistant\n")[1]!;
       expect(bootstrapped.startsWith("foreseen<|im_end|>")).toBe(true);
     }
@@ -275,7 +275,7 @@ describe("the critic's step (line 8)", () => {
     ).toBe(true);
   });
 
-  test("a foretold future that cannot be read leaves its transition without a target", async () => {
+  test("if a predicted future cannot be parsed, its transition has no target", async () => {
     const model = script({ critic: "no form at all" });
     const { run } = await train(model, { bootstrap: "successor" });
     const dropped = run.rows.flatMap(({ values }) => values["targets/dropped"] ?? []);
@@ -283,14 +283,14 @@ describe("the critic's step (line 8)", () => {
     for (const { teacher } of kls(model)) expect(model.decode(teacher)).toContain("Final score");
   });
 
-  test("a transition with nothing to teach does not end the run", async () => {
+  test("a transition without a target does not end the run", async () => {
     const model = script();
     model.kl = () => 0;
     const { result } = await train(model, { updatesPerIteration: 4, priorityExponent: 1 });
     expect(result.updates).toBe(4);
   });
 
-  test("y is scored with the ids that were sampled, its stop id included, averaged over tokens and batch", async () => {
+  test("y is scored with the sampled ids including the stop id, averaged over tokens and batch", async () => {
     const model = script();
     await train(model);
     for (const { response, weight } of kls(model)) {
@@ -319,7 +319,7 @@ describe("the critic's step (line 8)", () => {
 });
 
 describe("the policy's step (line 9)", () => {
-  test("the refined action is scored after s alone, token for token", async () => {
+  test("the refined action is scored after s only, token for token", async () => {
     const model = script();
     await train(model);
     const texts = model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
@@ -333,7 +333,7 @@ describe("the policy's step (line 9)", () => {
     }
   });
 
-  test("attempt, critique and refinement are one append-only chain under θ", async () => {
+  test("attempt, critique and refinement are one append-only conversation under θ", async () => {
     const model = script();
     await train(model);
     const refiner = model.calls.filter(({ prompt }) => roleOf(prompt) === "refiner");
@@ -349,13 +349,13 @@ describe("the policy's step (line 9)", () => {
     }
   });
 
-  test("the stored action can stand in for a fresh attempt", async () => {
+  test("the stored action can replace a fresh attempt", async () => {
     const model = script();
     await train(model, { attempt: "stored" });
     expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "policy")).toHaveLength(3); // the episode's own
   });
 
-  test("unreadable and unfinished refinements are dropped and counted", async () => {
+  test("unreadable and truncated refinements are dropped and counted", async () => {
     for (const refiner of ["just bring the key", `${act("key")}…`]) {
       const model = script({ refiner });
       const { run } = await train(model);
@@ -366,7 +366,7 @@ describe("the policy's step (line 9)", () => {
     }
   });
 
-  test("with refinementsKept approved, only a critique of Yes counts", async () => {
+  test("with refinementsKept approved, only refinements with a critique of Yes are trained on", async () => {
     const no = await train(script(), { refinementsKept: "approved" });
     expect(no.run.rows[1]!.values["refinements/kept"]).toBe(0);
     const yes = await train(script({ critic: "Future:\nfine\nOptimality:\nYes" }), {
@@ -375,7 +375,7 @@ describe("the policy's step (line 9)", () => {
     expect(yes.run.rows[1]!.values).toMatchObject({ "refinements/kept": 8, "yes/critique": 1 });
   });
 
-  test("without refinements L2 is that of the attempt, unasked, or asked for where approval decides", async () => {
+  test("without refinements L2 is that of the attempt, without a critique unless approval is required", async () => {
     const learned = (model: ScriptedModel) =>
       model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
     const asked = (model: ScriptedModel, role: string) =>
@@ -401,7 +401,7 @@ describe("the policy's step (line 9)", () => {
     expect(learned(approved)).toHaveLength(8);
   });
 
-  test("m rounds keep the history of attempts in sight", async () => {
+  test("with m rounds the prompts contain the history of attempts", async () => {
     const model = script();
     await train(model, { refinements: 2 });
     const refiner = model.calls.filter(({ prompt }) => roleOf(prompt) === "refiner");
@@ -411,12 +411,12 @@ describe("the policy's step (line 9)", () => {
   });
 
   test.each([1, 2])(
-    "m rounds: each critique, of k = %i, reads s and its own attempt alone (eq. 3)",
+    "m rounds: each critique, of k = %i, reads only s and its own attempt (eq. 3)",
     async (k) => {
       let round = 0;
       const model = script();
       const { reply } = model;
-      // Attempts that tell which one they are: "soap", then "key 1", "key 2", …
+      // Numbered attempts: "soap", then "key 1", "key 2", …
       model.reply = (prompt, ...rest) => {
         if (roleOf(prompt) !== "refiner") return reply(prompt, ...rest);
         const before = prompt.split("Action:\nkey").length - 1;
@@ -435,7 +435,7 @@ describe("the policy's step (line 9)", () => {
           .filter((text) => prompt.startsWith(text))
           .sort((a, b) => b.length - a.length)[0]!;
         const turn = prompt.slice(state.length).split("<|im_end|>")[0]!;
-        // Nothing stands between the attempt and the request, and no critique before it.
+        // Nothing is between the attempt and the request, and no critique before it.
         expect(prompt.slice(state.length).split("<|im_start|>assistant")).toHaveLength(2);
         expect(prompt).not.toContain("bring the key");
         return turn;
@@ -468,7 +468,7 @@ describe("k futures", () => {
 });
 
 describe("single-step tasks", () => {
-  test("the critic judges correctness, the target has seen the score, nothing is bootstrapped", async () => {
+  test("the critic judges correctness, the target has read the score, nothing is bootstrapped", async () => {
     const solved = "Correctness:\nNo. The box is empty.";
     const model = script({ policy: "\\boxed{1}", critic: solved, backup: solved, refiner: "\\boxed{2}" });
     const { run } = await train(model, {}, errandEnvironment({ turns: 1 }));
@@ -486,7 +486,7 @@ describe("single-step tasks", () => {
   });
 });
 
-test("an environment may say that its one action is a solution; what answered it is shown with the score", async () => {
+test("an environment may declare its one action a solution; its answer is shown with the score", async () => {
   const solved = "Correctness:\nNo. It brings the wrong thing.";
   const model = script({ critic: solved, backup: solved });
   const { run } = await train(model, {}, errandEnvironment({ turns: 1, singleStep: true }));
@@ -497,7 +497,7 @@ test("an environment may say that its one action is a solution; what answered it
     expect(model.decode(teacher)).toMatch(/OBSERVED wants .*Final score: 0/s);
   }
   expect(run.rows[1]!.values).toMatchObject({ "parse/critique": 1, "refinements/kept": 8 });
-  // And one with a single turn may say that it is none.
+  // And one with a single turn may declare that it is not.
   const foreseeing = script();
   await train(foreseeing, {}, errandEnvironment({ turns: 1, singleStep: false }));
   for (const { student } of kls(foreseeing)) expect(foreseeing.decode(student)).toContain("Optimality:");
@@ -506,7 +506,7 @@ test("an environment may say that its one action is a solution; what answered it
 describe("reasoning models", () => {
   const corrected = "<corrected_think>I believe so.</corrected_think>";
 
-  test("a rewritten thought takes the old one's place; L1 is the sampled token's cross entropy", async () => {
+  test("a rewritten thought replaces the original; L1 is the sampled token's cross entropy", async () => {
     const model = script({
       backup: `<think>It said so.</think>${target}`,
       refiner: `<think>The critique says key.</think>${act("key")}`,
@@ -525,7 +525,7 @@ describe("reasoning models", () => {
     }
   });
 
-  test("a rewritten thought that its reader has no room for is no text to learn from", async () => {
+  test("a completion whose rewritten thought does not fit its reader's context is dropped", async () => {
     const learn = async (letters: number) => {
       const model = script({
         backup: `<think>It said so.</think>${target}`,
@@ -540,13 +540,13 @@ describe("reasoning models", () => {
     const { texts, most } = await learn(1);
     const { student, teacher, response } = texts[0]!;
     expect(teacher.length).toBeGreaterThan(student.length);
-    const letters = most + 1 - response.length - teacher.length; // as many as there is room for
+    const letters = most + 1 - response.length - teacher.length; // as many as fit
     expect((await learn(letters)).dropped).toEqual([0, 0]);
     expect((await learn(letters + 1)).dropped).toEqual([8, 0]);
     expect((await learn(most)).dropped).toEqual([8, 8]);
   });
 
-  test("a thought that was cut off, or never closed, is no text to learn from", async () => {
+  test("a completion with a truncated or unclosed thought is dropped", async () => {
     for (const [backup, refiner] of [
       ["<think>It said that key is what …", "<think>The critique says …"],
       ["It said that key is what …", "The critique says …"], // where the template has opened the thought
@@ -557,7 +557,7 @@ describe("reasoning models", () => {
     }
   });
 
-  test("a thought that could not be corrected is dropped: it would teach what its reader cannot know", async () => {
+  test("a completion whose thought could not be corrected is dropped: its reader cannot know what it knows", async () => {
     const model = script({
       backup: `<think>It said so.</think>${target}`,
       refiner: `<think>The critique says key.</think>${act("key")}`,
@@ -574,7 +574,7 @@ describe("reasoning models", () => {
 
 describe("a transition without a target", () => {
   test("gets the least priority and is counted; its refinement is trained on all the same", async () => {
-    // The target of one of three transitions can never be read: the one at which the episode ends.
+    // The target of one of three transitions can never be parsed: that of the last turn.
     const model = script();
     const { reply } = model;
     model.reply = (prompt, ...rest) =>
@@ -590,7 +590,7 @@ describe("a transition without a target", () => {
     expect(rows).toHaveLength(updates);
     const first = rows.findIndex((row) => row["targets/dropped"]! > 0);
     expect(first).toBeGreaterThanOrEqual(0);
-    // With α = 1 its share of the draws is 1e-6 from then on, where it was a third.
+    // With α = 1 its share of the draws is 1e-6 from then on, down from a third.
     const later = rows.slice(first + 1);
     expect(later.length).toBeGreaterThan(updates / 2);
     for (const row of later) expect([row["targets/dropped"], row["replay/untaught"]]).toEqual([0, 0]);
@@ -601,17 +601,15 @@ describe("a transition without a target", () => {
   });
 });
 
-describe("long texts", () => {
-  /**
-   * As the paper's limits stand to each other: an action may be three times as long as a prompt.
-   */
+describe("long completions", () => {
+  /** In the proportions of the paper's limits: an action may be three times as long as a prompt. */
   const limits = { maxPromptTokens: 1000, maxActionTokens: 3000, maxCriticTokens: 3000 };
   const long = act("soap ".repeat(400));
   const solving = () => errandEnvironment({ turns: 1, singleStep: false });
   const lost = ({ run }: Awaited<ReturnType<typeof train>>) =>
     Object.fromEntries(Object.entries(run.rows[1]!.values).filter(([name]) => name.includes("dropped")));
 
-  test("an action longer than a prompt may be is judged, refined and learned from like a short one", async () => {
+  test("an action longer than the prompt limit is judged, refined and learned from like a short one", async () => {
     for (const more of [{}, { futures: 2 }, { attempt: "stored" }, { refinements: 2 }] as const) {
       const model = script({ policy: long, refiner: act("key ".repeat(400)) });
       const trained = await train(model, { ...limits, ...more }, solving());
@@ -620,7 +618,7 @@ describe("long texts", () => {
     }
   });
 
-  test("a correction may be as long as what it corrects", async () => {
+  test("a correction may be as long as the original", async () => {
     const model = script({
       refiner: `<think>${"why ".repeat(400)}</think>${act("key")}`,
       correction: "<corrected_think>so</corrected_think>",
@@ -631,7 +629,7 @@ describe("long texts", () => {
     for (const { request } of asked) expect(request.maxNewTokens).toBe(3000);
   });
 
-  test("what is lost is counted by its cause", async () => {
+  test("dropped completions are counted by cause", async () => {
     const causes = async (
       replies: Partial<Record<string, string>>,
       config: NlacConfigInput = {},
@@ -641,7 +639,7 @@ describe("long texts", () => {
       Object.assign(model, { maxPositions });
       return lost(await train(model, { ...limits, ...config }, solving()));
     };
-    // The model's context ends behind the action: nobody can judge it.
+    // The model's context ends after the action: nothing can judge it.
     expect(await causes({ policy: long }, {}, 2600)).toEqual({
       "targets/dropped": 8,
       "targets/dropped_context": 8,
@@ -678,7 +676,7 @@ describe("long texts", () => {
 });
 
 describe("the order of an update", () => {
-  test("θ̄ begins at θ; L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
+  test("θ̄ starts as θ; L1, its step, L2, its step, then θ̄ by τ; each with its own rate", async () => {
     const model = script();
     await train(model, {
       updatesPerIteration: 2,
@@ -707,7 +705,7 @@ describe("the order of an update", () => {
     expect(together).toEqual([undefined, 0.25, undefined, 0.25]); // θ̄ moves with the second step of an update
   });
 
-  test("θ̄ moves every so many updates: with τ = 1 a copy that stays fixed between them", async () => {
+  test("θ̄ moves at the configured interval: with τ = 1 it is a copy that is fixed in between", async () => {
     const model = script();
     await train(model, { iterations: 2, updatesPerIteration: 5, targetRate: 1, targetEvery: 3 });
     const moves: number[] = [];
@@ -720,10 +718,10 @@ describe("the order of an update", () => {
       }
     }
     expect(steps).toBe(20);
-    expect(moves).toEqual([0, 3, 6, 9]); // after the beginning, counted over the run, not over an iteration
+    expect(moves).toEqual([0, 3, 6, 9]); // after the start, counted over the run, not per iteration
   });
 
-  test("both rates follow the schedule over the updates of the run", async () => {
+  test("both learning rates follow the schedule over the updates of the run", async () => {
     const model = script();
     const { run } = await train(model, {
       iterations: 2,
@@ -742,7 +740,7 @@ describe("the order of an update", () => {
     });
   });
 
-  test("moments are shared, or kept apart on request", async () => {
+  test("moments are shared, or separate on request", async () => {
     const states = async (optimizerState: "shared" | "separate") => {
       const model = script();
       await train(model, { optimizerState });
@@ -753,7 +751,8 @@ describe("the order of an update", () => {
   });
 
   test("a transition's priority becomes its L1, and sampling follows its power α", async () => {
-    // Turn 1's target is as good as known, turn 2's and 3's are not: with α = 1 they are drawn in proportion.
+    // Turn 1's target is almost certain, turn 2's and 3's are not: with α = 1 draws are
+    // proportional.
     const model = script();
     const turnOf = (text: DistilledText) => model.decode(text.student).split("OBSERVED").length - 1;
     model.kl = (text) => [0.01, 1, 3][turnOf(text)]!;
@@ -773,7 +772,7 @@ describe("the order of an update", () => {
     }
   });
 
-  test("importance weights undo what prioritizing does to the mean, as far as β says", async () => {
+  test("importance weights correct the bias of prioritized sampling, to the degree of β", async () => {
     const model = script();
     const turnOf = (text: DistilledText) => model.decode(text.student).split("OBSERVED").length - 1;
     model.kl = (text) => [0.5, 1, 2][turnOf(text)]!;
@@ -786,12 +785,12 @@ describe("the order of an update", () => {
     }
   });
 
-  test("ten skipped steps in a row on one of the losses stop the run; fewer do not", async () => {
+  test("ten consecutive skipped steps on one of the losses stop the run; fewer do not", async () => {
     const model = script();
     model.skip = () => true;
     await expect(train(model, { updatesPerIteration: 20 })).rejects.toMatchObject({ code: "ERR_NOT_FINITE" });
     expect(model.events.filter(({ kind }) => kind === "step")).toHaveLength(19); // ten of them the critic's
-    // Good steps of the policy do not make up for those.
+    // Good steps of the policy do not reset the critic's count.
     const halved = script();
     let taken = 0;
     halved.skip = () => ++taken % 2 === 1;
@@ -806,13 +805,13 @@ describe("the order of an update", () => {
   });
 });
 
-test("rehearsed examples join the critic's step on request, and change nothing else", async () => {
+test("rehearsed examples are added to the critic's step on request, and change nothing else", async () => {
   const environment = twentyQuestions({ turns: 3 });
   const play = async (rehearsal?: number) => {
     const model = script();
     const run = memoryRun();
     await trainNlac({ model, environment, config: { ...small, batchSize: 2, rehearsal }, run });
-    // Long batches go to the model in several calls.
+    // Long batches are passed to the model in several calls.
     const steps = model.events.flatMap((event, i) => (event.kind === "step" ? [i] : []));
     const nll = (from: number, to: number) =>
       model.events.slice(from, to).flatMap((event) => (event.kind === "nll" ? event.texts : []));
@@ -834,7 +833,7 @@ test("rehearsed examples join the critic's step on request, and change nothing e
   expect(without.policy).toHaveLength(2);
 });
 
-test("without a weight L1 trains nothing: the critic's step is rehearsal's alone", async () => {
+test("with weight 0 L1 trains nothing: the critic's step is rehearsal only", async () => {
   const [model, whole] = [script(), script()];
   await train(model, { criticWeight: 0 });
   await train(whole);
@@ -844,7 +843,7 @@ test("without a weight L1 trains nothing: the critic's step is rehearsal's alone
   expect(unweighted(kls(model))).toEqual(unweighted(kls(whole)));
 });
 
-test("shuffled outcomes: every target is written from another transition's, the student's text stays", async () => {
+test("shuffled outcomes: every target uses another transition's outcome, the student's prompt is unchanged", async () => {
   const config = { episodesPerIteration: 2, batchSize: 6 };
   const [model, whole] = [script(), script()];
   await train(model, { ...config, shuffleOutcomes: true });
@@ -859,7 +858,7 @@ test("shuffled outcomes: every target is written from another transition's, the 
   expect(observed(shuffled)).not.toEqual(observed(own));
 });
 
-test("rehearsed examples have their step where no target could be used", async () => {
+test("rehearsed examples are stepped on even if no target is usable", async () => {
   const model = script({ backup: "whatever" });
   const config = { ...small, batchSize: 2, rehearsal: 2, targets: "parsed" as const };
   await trainNlac({ model, environment: twentyQuestions({ turns: 3 }), config });
@@ -875,7 +874,7 @@ describe("what replay draws from", () => {
     batchSize: 4,
   };
 
-  /** The episodes that the updates of each iteration learned from. */
+  /** The episodes that the updates of each iteration train on. */
   async function drawn(config: NlacConfigInput) {
     const { run } = await train(script(), { ...many, ...config });
     const all = [0, 1, 2].map(() => new Set<number>());
@@ -883,7 +882,7 @@ describe("what replay draws from", () => {
     return all.map((episodes) => [...episodes].sort());
   }
 
-  test("all episodes, the latest iterations', or the last one's alone", async () => {
+  test("all episodes, those of the latest iterations, or only of the last one", async () => {
     expect(await drawn({})).toEqual([
       [0, 1],
       [0, 1, 2, 3],
@@ -901,7 +900,7 @@ describe("what replay draws from", () => {
     ]);
   });
 
-  test("an iteration that left nothing to draw has no updates", async () => {
+  test("an iteration without drawable transitions has no updates", async () => {
     const environment = errandEnvironment();
     const start = environment.start;
     let started = 0;
@@ -924,7 +923,7 @@ describe("recorded episodes", () => {
     return path;
   }
 
-  test("alone, they are learned from and nothing is played", async () => {
+  test("on their own, they are learned from and nothing is played", async () => {
     await inDirectory(async (directory) => {
       const path = await record(directory);
       const model = script();
@@ -952,7 +951,7 @@ describe("recorded episodes", () => {
     });
   });
 
-  test("a run holds them itself: it goes on where their file is gone", async () => {
+  test("a run stores them itself: it resumes without their file", async () => {
     await inDirectory(async (directory) => {
       const path = await record(directory);
       const config: NlacConfigInput = { ...small, recorded: [path], updatesPerIteration: 4 };
@@ -982,13 +981,13 @@ describe("recorded episodes", () => {
     });
   });
 
-  test("a control token amid an action is no sign of another tokenizer", async () => {
+  test("a control token within an action is not mistaken for another tokenizer", async () => {
     await inDirectory(async (directory) => {
       const model = script({ policy: act("lamp") });
       const generate = model.generate.bind(model);
       model.generate = async (...given) =>
         (await generate(...given)).map(({ tokens, logProbs, ...rest }) => {
-          const opening = model.tokenizer.idOf("<|im_start|>")!; // which the text does not tell
+          const opening = model.tokenizer.idOf("<|im_start|>")!; // which the text does not show
           return {
             ...rest,
             tokens: tokens.toSpliced(3, 0, opening),
@@ -1005,7 +1004,7 @@ describe("recorded episodes", () => {
     });
   });
 
-  test("ids of another tokenizer are refused", async () => {
+  test("ids of another tokenizer are rejected", async () => {
     await inDirectory(async (directory) => {
       const path = await record(directory);
       const model = script();
@@ -1020,8 +1019,8 @@ describe("recorded episodes", () => {
 });
 
 describe("metrics that explain", () => {
-  test("entropy and share of each role's tokens, readable attempts, changed refinements", async () => {
-    // Half of the attempts cannot be read, and half of the others are refined into what they were.
+  test("entropy and truncation share of each role's tokens, readable attempts, changed refinements", async () => {
+    // Half of the attempts cannot be parsed, and half of the others are refined into themselves.
     let attempts = 0;
     const model = script();
     const speak = model.reply;
@@ -1056,7 +1055,7 @@ describe("metrics that explain", () => {
     expect(shares.reduce((sum, share) => sum + share, 0)).toBeCloseTo(1, 12);
   });
 
-  test("what was drawn: how many, how old, how weighted", async () => {
+  test("draws: number, age and weights", async () => {
     const { run } = await train(script(), {
       iterations: 2,
       episodesPerIteration: 2,
@@ -1072,7 +1071,7 @@ describe("metrics that explain", () => {
     expect(run.rows.at(-1)!.values["replay/size"]).toBe(12);
   });
 
-  test("held-out success and diagnoses when they are asked for, and training goes on as without them", async () => {
+  test("held-out success and diagnostics are logged on request, and do not affect training", async () => {
     const long: NlacConfigInput = { iterations: 3, updatesPerIteration: 2, episodesPerIteration: 2 };
     const plain = script();
     const { run: without } = await train(plain, long);
@@ -1095,14 +1094,14 @@ describe("metrics that explain", () => {
     expect(run.trajectories.map(({ seed }) => seed)).toEqual(without.trajectories.map(({ seed }) => seed));
   });
 
-  test("a diagnosis draws random numbers of its own", async () => {
+  test("a diagnosis has its own random streams", async () => {
     const model = script();
     await train(model, { iterations: 2, diagnostics: { every: 1, transitions: 3 } });
     const seeds = model.calls.map(({ request }) => request.seed);
     expect(new Set(seeds).size).toBe(seeds.length);
   });
 
-  test("a stop during a diagnosis gives up the episodes too", async () => {
+  test("a stop during a diagnosis discards the episodes too", async () => {
     const model = script();
     const controller = new AbortController();
     const run = memoryRun({ signal: controller.signal });
@@ -1119,7 +1118,7 @@ describe("metrics that explain", () => {
   });
 });
 
-test("no further round begins once the environment steps are reached", async () => {
+test("no further iteration begins once the environment steps are reached", async () => {
   const { result, run } = await train(script(), {
     iterations: 30,
     environmentSteps: 7, // an episode takes three
@@ -1130,7 +1129,7 @@ test("no further round begins once the environment steps are reached", async () 
   expect(measured).toEqual([0, 6, 9]);
 });
 
-test("no iterations: nothing is played, and what came before is kept", async () => {
+test("no iterations: nothing is played, and earlier results stay", async () => {
   const model = script();
   const { result, run } = await train(model, { iterations: 0 });
   expect(result).toMatchObject({ updates: 0, episodes: 0, stopped: false });
@@ -1166,7 +1165,7 @@ describe("interruption", () => {
     });
   });
 
-  test("a budget that is spent is told, and nothing of what it paid for is lost", async () => {
+  test("a spent budget is reported, and everything it paid for is stored", async () => {
     const run = memoryRun();
     const environment = errandEnvironment();
     const { start } = environment;
@@ -1178,7 +1177,7 @@ describe("interruption", () => {
     expect(run.checkpoints.at(-1)).toMatchObject({ iteration: 1, episodes: 2, updates: 3, collected: false });
   });
 
-  test("a stop between the two steps keeps the texts of the second", async () => {
+  test("a stop between the two steps preserves the generations of the second", async () => {
     const model = script();
     const controller = new AbortController();
     const run = memoryRun({ signal: controller.signal });

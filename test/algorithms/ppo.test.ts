@@ -32,7 +32,7 @@ async function train(
   return { model, run, result, updates, texts };
 }
 
-/** The values of a list at the tokens that the policy wrote. */
+/** The values of a list at the policy's tokens. */
 const own = ({ weight }: SurrogateText, list: ArrayLike<number>) =>
   Array.from(list).filter((_, t) => (weight as number[])[t]! > 0);
 
@@ -78,19 +78,19 @@ describe("generalized advantages", () => {
     }
   });
 
-  test("with γ = λ = 1 the returns are what is still received, whatever the values say", () => {
+  test("with γ = λ = 1 the returns are the rewards still to come, whatever the values are", () => {
     const { returns } = generalizedAdvantages([0, 1, 0, 0.5], [9, -3, 2, 7], 1, 1);
     for (const [t, expected] of [1.5, 1.5, 0.5, 0.5].entries()) expect(returns[t]).toBeCloseTo(expected, 12);
   });
 });
 
-describe("an episode that a limit cut", () => {
-  /** The last state's value, of which the scripted policy knows the place in the text alone. */
+describe("a truncated episode", () => {
+  /** The last state's value, which the scripted policy computes from the position only. */
   const bootstrapped = (model: ScriptedPolicy) => Math.fround(model.phi * 0.1);
   const soap = () => new ScriptedPolicy(() => "Thought:\nhm\nAction:\nsoap");
   const cut = () => errandEnvironment({ turns: 2, turnLimitEnds: false });
 
-  test("is bootstrapped from the state at which it was cut; one that terminated is not", async () => {
+  test("is bootstrapped from its final state; a terminated one is not", async () => {
     for (const environment of [cut(), errandEnvironment({ turns: 2 })]) {
       const model = soap();
       const read: number[][] = [];
@@ -110,7 +110,7 @@ describe("an episode that a limit cut", () => {
     }
   });
 
-  test("has Monte-Carlo returns of that value, where nothing was rewarded", async () => {
+  test("has Monte-Carlo returns of that value if there are no rewards", async () => {
     const model = soap();
     const before = bootstrapped(model);
     const { texts } = await train({}, cut(), model);
@@ -118,7 +118,7 @@ describe("an episode that a limit cut", () => {
       for (const value of own(text, text.returns!)) expect(value).toBeCloseTo(before, 6);
   });
 
-  test("at a state that the model has no room for is learned from up to the turn before", async () => {
+  test("whose final state does not fit into the context is learned from up to the turn before", async () => {
     const long = await train({}, cut(), soap());
     const { conversation, turns } = long.run.trajectories[0]!;
     const model = soap();
@@ -130,7 +130,7 @@ describe("an episode that a limit cut", () => {
 });
 
 describe("the chain of an episode's tokens", () => {
-  test("Monte-Carlo: every token's return is the episode's reward, its advantage what that exceeds the value by", async () => {
+  test("Monte-Carlo: every token's return is the episode's reward, and its advantage is that minus the value", async () => {
     const { texts, run } = await train();
     expect(texts).toHaveLength(8);
     const rewards = new Set<number>();
@@ -147,16 +147,16 @@ describe("the chain of an episode's tokens", () => {
     expect(rewards).toEqual(new Set([0, 1]));
   });
 
-  test("across turns a token's next one is the next turn's first: observations are passed over", async () => {
+  test("across turns the next token is the first of the next turn: observations are skipped", async () => {
     const { texts } = await train({ lambda: 0, discount: 0.9 });
     for (const text of texts) {
       const values = own(text, text.oldValues!);
       const returns = own(text, text.returns!);
-      // λ = 0: what one step brings, and the next action token's value.
+      // λ = 0: the reward of one step, and the next action token's value.
       for (const [t, value] of returns.slice(0, -1).entries())
         expect(value).toBeCloseTo(0.9 * values[t + 1]!, 6);
-      expect([0, 1]).toContain(Math.round(returns.at(-1)! * 1e6) / 1e6); // terminal: the reward alone
-      // What the environment said has no part in it.
+      expect([0, 1]).toContain(Math.round(returns.at(-1)! * 1e6) / 1e6); // terminal: only the reward
+      // Observation tokens do not contribute.
       const masked = (list: ArrayLike<number>) =>
         Array.from(list).filter((_, t) => (text.weight as number[])[t] === 0);
       for (const list of [text.advantages, text.returns!, text.oldValues!, text.oldLogProbs])
@@ -204,17 +204,17 @@ describe("the chain of an episode's tokens", () => {
     }
     expect(far).toBeGreaterThan(1e-5);
     expect(updates[1]!.kl).toBeGreaterThan(0);
-    // It is in the rewards, so not in the loss as well.
+    // The KL is part of the rewards, so it must not be in the loss too.
     expect(model.surrogates[0]!.options.klCoefficient ?? 0).toBe(0);
   });
 
-  test("whitened advantages have mean 0 and deviation 1 over the round's tokens, also in several batches", async () => {
+  test("whitened advantages have mean 0 and deviation 1 over the iteration's tokens, also in several batches", async () => {
     const plain = await train({ batchSize: 3 });
     const { texts } = await train({ batchSize: 3, whiten: true });
     const advantages = texts.flatMap((text) => own(text, text.advantages));
     expect(mean(advantages)).toBeCloseTo(0, 9);
     expect(deviation(advantages)).toBeCloseTo(1, 6);
-    // An affine change: the order stays, and the returns are what they were.
+    // An affine map: the order and the returns stay the same.
     const before = plain.texts.flatMap((text) => own(text, text.advantages));
     const scale = deviation(before);
     for (const [t, advantage] of advantages.entries())
@@ -222,7 +222,7 @@ describe("the chain of an episode's tokens", () => {
     expect(texts.map(({ returns }) => returns)).toEqual(plain.texts.map(({ returns }) => returns));
   });
 
-  test("a round of one token is not whitened: there is no deviation of one", async () => {
+  test("an iteration of one token is not whitened: a single value has no deviation", async () => {
     const config = { episodesPerIteration: 1, batchSize: 1, whiten: true };
     const { texts } = await train(config, errandEnvironment({ turns: 1 }), new ScriptedPolicy(() => ""));
     const [text] = texts as [SurrogateText];
@@ -232,7 +232,7 @@ describe("the chain of an episode's tokens", () => {
     expect(advantage).toBeCloseTo(value! - predicted!, 6);
   });
 
-  test("an episode that a fault ended is left out", async () => {
+  test("an episode that ended in a fault is left out", async () => {
     const environment = errandEnvironment({ turns: 2 });
     const start = environment.start;
     let episodes = 0;
@@ -252,7 +252,7 @@ describe("the chain of an episode's tokens", () => {
 });
 
 describe("a step", () => {
-  test("every token of a batch weighs the same", async () => {
+  test("every token of a batch has the same weight", async () => {
     const { texts } = await train({ batchSize: 4 });
     for (const batch of [texts.slice(0, 4), texts.slice(4)]) {
       const weights = batch.flatMap(({ weight }) => (weight as number[]).filter((one) => one > 0));
@@ -267,14 +267,14 @@ describe("a step", () => {
       undefined,
       new ScriptedPolicy(luckyReply(() => 1)),
     );
-    expect(model.phi).toBeGreaterThan(1); // every episode is solved: from 0.5 towards 1 over the mean feature
+    expect(model.phi).toBeGreaterThan(1); // every episode succeeds: from 0.5 towards 1 over the mean feature
     const losses = updates.map((values) => values["loss/value"]!);
     expect(losses.at(-1)!).toBeLessThan(losses[0]! / 2);
     expect(updates[0]!["value/return"]).toBeCloseTo(1, 6);
     expect(updates.at(-1)!["value/mean"]).toBeGreaterThan(updates[0]!["value/mean"]!);
   });
 
-  test("value metrics are what a second count gives", async () => {
+  test("value metrics agree with an independent computation", async () => {
     const { updates, texts } = await train();
     const targets = texts.flatMap((text) => own(text, text.returns!));
     const values = texts.flatMap((text) => own(text, text.oldValues!)); // as it was before the first step
@@ -303,7 +303,7 @@ describe("a step", () => {
     });
   });
 
-  test("old values and log probabilities stay those of the round's beginning through all epochs", async () => {
+  test("old values and log probabilities stay those of the iteration's start in all epochs", async () => {
     const { model, texts, updates } = await train({ epochs: 3, learningRate: 10 });
     expect(model.theta).not.toBe(0);
     for (const { response, weight, oldLogProbs } of texts)

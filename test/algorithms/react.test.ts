@@ -15,10 +15,10 @@ afterEach(async () => {
 });
 
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
-/** Brings what it was told to. */
+/** Brings what the desk asks for. */
 const obey = (text: string) => act(/OBSERVED wants (\w+)/.exec(text)?.[1] ?? "soap");
 
-/** Plays with a service that `handler` is; returns what was asked of it too. */
+/** Plays with `handler` as the service; returns its requests too. */
 async function play(
   handler: (body: ChatRequest) => Answer,
   config: ReactConfigInput = {},
@@ -35,7 +35,7 @@ async function play(
 }
 
 describe("a service that plays", () => {
-  test("reads the episode as messages, and its figures are an evaluation's", async () => {
+  test("reads the episode as messages and has an evaluation's statistics", async () => {
     const { evaluation, asked } = await play(({ messages }) => ({ text: obey(messages.at(-1)!.content) }), {
       temperature: 0.5,
       maxActionTokens: 40,
@@ -60,7 +60,7 @@ describe("a service that plays", () => {
     expect(last.messages[3]!.content).toMatch(/^OBSERVED wants \w+$/);
   });
 
-  test("its texts come back as they were written, control tokens' names and other alphabets included", async () => {
+  test("replies are returned unchanged, including names of control tokens and other alphabets", async () => {
     const said = "Thought:\n<|end|><|assistant|> ключ 鍵 🗝\nAction:\nsoap";
     const { asked, evaluation } = await play(() => ({ text: said }), { episodes: 1 });
     expect(asked.at(-1)!.messages.filter(({ role }) => role === "assistant")).toEqual([
@@ -83,7 +83,7 @@ describe("a service that plays", () => {
     expect(asked[0]!.messages.slice(1)).toEqual([{ role: "user", content: "What do you bring?" }]);
   });
 
-  test("what fails, fails its own episode", async () => {
+  test("a failure ends only its own episode", async () => {
     let first: string | undefined;
     const { evaluation } = await play(({ messages }) => {
       const text = messages.at(-1)!.content;
@@ -101,7 +101,7 @@ describe("a service that plays", () => {
     expect(broken.turns).toHaveLength(1);
   });
 
-  test("stops when it is told to", async () => {
+  test("stops when the signal fires", async () => {
     server = await chatServer(() => ({ text: act("soap"), delay: 5000 }));
     const controller = new AbortController();
     const model = servicePlayer(chatService({ model: "m", baseURL: server.baseURL }));
@@ -128,7 +128,7 @@ describe("a service that plays", () => {
   });
 });
 
-test("a model plays the same way; tasks are spread evenly, and no more often than trials", async () => {
+test("a model plays the same way; tasks are spread evenly, at most trials times each", async () => {
   const model = new ScriptedModel(obey);
   const environment = errandEnvironment();
   const evaluation = await evaluateReact({

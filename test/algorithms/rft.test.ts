@@ -43,7 +43,7 @@ test("defaults are the paper's, and unknown keys are errors", async () => {
 });
 
 describe("the buffer", () => {
-  test("holds the actions of successful episodes alone, and each is trained on after its own state", async () => {
+  test("holds only the actions of successful episodes, each trained on after its own state", async () => {
     const { texts, run, rounds } = await train({ batchSize: 200 });
     const solved = run.trajectories.filter(({ reward }) => reward === 1);
     expect(solved.length).toBeGreaterThan(2);
@@ -61,10 +61,11 @@ describe("the buffer", () => {
     });
   });
 
-  test("in hindsight: every action that its observation tells of, as it should have been", async () => {
+  test("in hindsight: for every action that an observation judges, the action that should have been taken", async () => {
     const environment = {
       ...errandEnvironment({ turns: 2 }),
-      // The desk's answer to anything but the right word tells it; to the second action nothing is told.
+      // The desk's answer to a wrong word names the right one; after the second action it is
+      // silent.
       hindsight: (action: Action, observation: readonly Message[]) => {
         const wanted = /wants (?:the )?(\w+)/.exec(observation[0]?.content ?? "")?.[1];
         return wanted === undefined ? undefined : { ...action, text: wanted };
@@ -88,7 +89,7 @@ describe("the buffer", () => {
       expect(from.map(({ better }) => better.text)).toContain(action.ok && action.action.text);
       expect(response.at(-1)).toBe(model.endOfTurn);
     }
-    // One that its state has no room for is left out.
+    // An action that does not fit after its state is left out.
     const long = { ...environment, hindsight: () => ({ text: "x".repeat(model.maxPositions) }) };
     const none = await train({ batchSize: 300, imitate: "hindsight" }, long);
     expect(none.rounds[0]).toMatchObject({ "buffer/actions": 0 });
@@ -119,7 +120,7 @@ describe("the buffer", () => {
     expect(new Set(read.map(([, later]) => later))).toEqual(new Set([0]));
   });
 
-  test("rehearsed texts join every step on request", async () => {
+  test("rehearsed examples are added to every step on request", async () => {
     const environment = twentyQuestions({ turns: 3 });
     const config = { rehearsal: 6, successReward: -100, batchSize: 4 };
     const { texts, updates } = await train(config, environment as never);
@@ -144,7 +145,7 @@ describe("the buffer", () => {
     for (const { response } of texts) expect(model.decode(response)).not.toContain("no form at all");
   });
 
-  test("what success is, the environment may say", async () => {
+  test("the environment may define success", async () => {
     const plain = errandEnvironment({ turns: 2 });
     const costly: typeof plain = {
       ...plain,
@@ -167,12 +168,12 @@ describe("the buffer", () => {
     expect(rounds[0]!["buffer/kept"]).toBe(solved.length);
   });
 
-  test("successReward draws the line", async () => {
+  test("successReward sets the threshold", async () => {
     const { run, rounds } = await train({ successReward: 0 });
     expect(rounds[0]!["buffer/kept"]).toBe(run.trajectories.length);
   });
 
-  test("as long as nothing succeeds, nothing is stepped on", async () => {
+  test("takes no steps until an episode succeeds", async () => {
     const { model, result, run } = await train(
       { iterations: 2 },
       undefined,
@@ -183,7 +184,7 @@ describe("the buffer", () => {
     expect(run.rows.map(({ values }) => values["rollout/success"])).toEqual([0, 0]);
   });
 
-  test("a fault is no success, whatever was received before it", async () => {
+  test("a fault is not a success, whatever rewards came before it", async () => {
     const environment = errandEnvironment({ turns: 2 });
     const start = environment.start;
     environment.start = async (task, options) => {
@@ -206,7 +207,7 @@ describe("the buffer", () => {
     expect(rounds[0]!["buffer/kept"]).toBe(0);
   });
 
-  test("keeps the newest actions within its capacity", async () => {
+  test("stores only the newest actions within its capacity", async () => {
     const { run, texts, rounds } = await train({ capacity: 3, batchSize: 200 });
     expect(rounds[0]!["buffer/actions"]).toBe(3);
     const newest = run.trajectories
@@ -218,8 +219,8 @@ describe("the buffer", () => {
     );
   });
 
-  test("balanced over tasks, a task that is seldom solved is drawn as often as one that always is", async () => {
-    // The key is always brought, the lamp once, the map never.
+  test("balanced over tasks, a rarely solved task is drawn as often as one that is always solved", async () => {
+    // The key always succeeds, the lamp once, the map never.
     let lamps = 0;
     const reply = (prompt: string) => {
       const asked = /OBSERVED wants (\w+)/.exec(prompt)?.[1];
@@ -249,7 +250,7 @@ describe("the buffer", () => {
 });
 
 describe("a step", () => {
-  test("the loss is averaged over a text's tokens and then over the batch", async () => {
+  test("the loss is averaged over the tokens of an action and then over the batch", async () => {
     const { texts, updates, model } = await train({ updatesPerIteration: 1 });
     expect(texts).toHaveLength(16);
     for (const { response, weight } of texts) expect(weight).toBeCloseTo(1 / (response.length * 16), 12);
@@ -261,12 +262,12 @@ describe("a step", () => {
     expect(updates[0]!["tokens/nll"]).toBe(texts.reduce((sum, { response }) => sum + response.length, 0));
   });
 
-  test("makes what succeeded more likely", async () => {
+  test("makes successful actions more likely", async () => {
     const { updates } = await train({ updatesPerIteration: 30, learningRate: 20 });
     expect(updates.at(-1)!["loss/nll"]!).toBeLessThan(updates[0]!["loss/nll"]!);
   });
 
-  test("the rate follows the schedule over all steps of the run, also where iterations had none", async () => {
+  test("the learning rate follows the schedule over all steps of the run, even if iterations had none", async () => {
     // Nothing succeeds in the first of three iterations.
     let solving = false;
     const model = new ScriptedPolicy(luckyReply(() => (solving ? 1 : 0)));
@@ -283,7 +284,7 @@ describe("a step", () => {
     );
   });
 
-  test("too many skipped steps in a row stop the run", async () => {
+  test("too many consecutive skipped steps stop the run", async () => {
     const model = new ScriptedPolicy(luckyReply(() => 1));
     model.skip = () => true;
     await expect(

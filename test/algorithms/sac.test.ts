@@ -22,14 +22,14 @@ const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
 interface Call {
   texts: (SoftQText & { weight: number[]; rewards: number[] })[];
   options: SoftQOptions;
-  /** Steps taken before it. */
+  /** Number of steps taken before the call. */
   steps: number;
 }
 
-/** Says what a test tells it to; its results are a function of the place in the text, its entropies are 0.5. */
+/** A scripted model whose results are a function of the position; its entropies are 0.5. */
 class ScriptedQ extends ScriptedModel implements SoftQModel {
   readonly softQCalls: Call[] = [];
-  /** Texts written before each reset of the heads. */
+  /** Number of generations before each reset of the heads. */
   readonly resets: number[] = [];
   steps = 0;
 
@@ -81,7 +81,7 @@ async function train(
   return { model, run, result, updates, calls: model.softQCalls };
 }
 
-/** The texts of each update: one batch may go to the model in several calls. */
+/** The sequences of each update: one batch may be passed to the model in several calls. */
 function batches(calls: readonly Call[]): Call["texts"][] {
   const bySteps = new Map<number, Call["texts"]>();
   for (const { texts, steps } of calls) bySteps.set(steps, [...(bySteps.get(steps) ?? []), ...texts]);
@@ -91,7 +91,7 @@ function batches(calls: readonly Call[]): Call["texts"][] {
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
 describe("the configuration", () => {
-  test("defaults are the papers' where they give them", () => {
+  test("defaults are those of the papers, where given", () => {
     expect(sacConfig.parse({})).toMatchObject({
       iterations: 30,
       updatesPerIteration: 1024,
@@ -103,7 +103,7 @@ describe("the configuration", () => {
     });
   });
 
-  test("unknown keys and bad values are errors that name the field", async () => {
+  test("unknown keys and invalid values are errors that name the field", async () => {
     await expect(train({ alpha: 1 } as never)).rejects.toMatchObject({
       code: "ERR_CONFIG",
       message: expect.stringContaining("alpha"),
@@ -114,7 +114,7 @@ describe("the configuration", () => {
 });
 
 describe("an episode", () => {
-  test("is one text: what the policy wrote are its actions, rewards stand at the ends of turns", async () => {
+  test("is one sequence: the policy's tokens are its actions, rewards are at the ends of turns", async () => {
     const replies = ["soap", "soap", "key"];
     const model = new ScriptedQ((prompt) => act(replies[prompt.split("OBSERVED").length - 1]!));
     const { calls, run } = await train({}, { model, environment: errandEnvironment({ words: ["key"] }) });
@@ -127,14 +127,14 @@ describe("an episode", () => {
     );
     const written = response.filter((_, t) => weight[t] !== 0);
     expect(written).toEqual(replies.flatMap((word) => [...model.encode(act(word)), endOfTurn]));
-    expect(weight.at(-1)).not.toBe(0); // nothing after the last action is read
+    expect(weight.at(-1)).not.toBe(0); // nothing after the last action is scored
     const received = rewards.flatMap((reward, t) => (reward === 0 ? [] : [{ reward, t }]));
     expect(received).toEqual([{ reward: 1, t: response.length - 1 }]);
     expect(model.decode(response)).toContain("OBSERVED wants key");
   });
 
-  test("every action of a batch weighs the same, all of them together 1", async () => {
-    // Episodes of different lengths: the lucky one ends after a turn.
+  test("every action of a batch has the same weight, 1 in total", async () => {
+    // Episodes of different lengths: a lucky one ends after one turn.
     const model = new ScriptedQ(() => act("key"));
     const { calls, updates } = await train({ episodesPerIteration: 3, batchSize: 6 }, { model });
     const [batch] = batches(calls);
@@ -152,7 +152,7 @@ describe("an episode", () => {
     expect(updates[0]!.entropy).toBeCloseTo(0.5, 6);
   });
 
-  test("that an environment broke is not replayed", async () => {
+  test("that ended in a fault of the environment is not replayed", async () => {
     const environment = errandEnvironment({ words: ["key"] });
     const start = environment.start;
     let episodes = 0;
@@ -160,7 +160,7 @@ describe("an episode", () => {
       const episode = await start(task, options);
       const breaks = episodes++ === 0;
       let turns = 0;
-      // The first turn has an outcome: what is left of such an episode would look like a whole one.
+      // The first turn has an outcome: the rest of such an episode would look complete.
       const step: typeof episode.step = (action) =>
         breaks && ++turns === 2 ? Promise.reject(new Error("shut")) : episode.step(action);
       return { ...episode, step };
@@ -176,13 +176,13 @@ describe("an episode", () => {
   });
 });
 
-test("Q begins as the policy that training begins with", async () => {
+test("Q starts as the policy at the start of training", async () => {
   const { model } = await train({ iterations: 2 });
   expect(model.resets).toEqual([0]);
 });
 
 describe("an update", () => {
-  test("takes one step on both losses, then moves θ̄; the first ones move Q alone", async () => {
+  test("takes one step on both losses, then moves θ̄; the first ones train only Q", async () => {
     const { model, calls } = await train({
       updatesPerIteration: 3,
       criticUpdatesFirst: 2,
@@ -195,7 +195,7 @@ describe("an update", () => {
       betas: [0.9, 0.98],
     });
     expect(model.events).toMatchObject([
-      { kind: "target", targetRate: 1 }, // θ̄ begins at θ
+      { kind: "target", targetRate: 1 }, // θ̄ starts as θ
       ...[1, 2, 3].flatMap(() => [
         { kind: "step", options: { learningRate: 1e-3, betas: [0.9, 0.98] } },
         { kind: "target", targetRate: 0.25 },
@@ -207,7 +207,7 @@ describe("an update", () => {
     expect(first(2).policyCoefficient).toBe(1.3);
   });
 
-  test("replays old episodes too, but no more of them than the capacity", async () => {
+  test("replays old episodes too, up to the capacity", async () => {
     const played = async (replayCapacity: number) => {
       let episode = 0;
       const model = new ScriptedQ(() => act(`word${episode++}`));
@@ -222,7 +222,7 @@ describe("an update", () => {
     expect(await played(2)).toEqual(new Set(["word1", "word2"]));
   });
 
-  test("draws by seed and number alone", async () => {
+  test("draws by seed and update number only", async () => {
     const drawn = async (seed: number) => {
       let episode = 0;
       const model = new ScriptedQ(() => act(`word${episode++}`));
@@ -253,7 +253,7 @@ describe("an update", () => {
     expect(fixed.updates.map(({ temperature }) => temperature)).toEqual([0.1, 0.1, 0.1]);
   });
 
-  test("that was skipped leaves α alone, and too many in a row stop the run", async () => {
+  test("that was skipped does not change α, and too many in a row stop the run", async () => {
     const model = new ScriptedQ(() => act("soap"));
     model.skip = () => true;
     const run = memoryRun();
@@ -264,7 +264,7 @@ describe("an update", () => {
   });
 });
 
-test("no iterations: nothing is played, and what came before is kept", async () => {
+test("no iterations: nothing is played, and earlier results stay", async () => {
   const { result, run } = await train({ iterations: 0 });
   expect(result).toMatchObject({ updates: 0, episodes: 0, stopped: false });
   expect(run.checkpoints.length).toBeGreaterThan(0);
@@ -286,7 +286,7 @@ test("a stop rolls back to the last boundary, forgets gradients, and checkpoints
   expect(run.checkpoints.at(-1)).toMatchObject({ updates: 2, updatesDone: 2, collected: true });
 });
 
-// ------------------------------------------------------------------------------------- a real learner
+// ---------------------------------------------------------------------------------- a real learner
 
 const open: Learner[] = [];
 afterEach(() => Promise.all(open.splice(0).map((learner) => learner.dispose())));
@@ -296,7 +296,7 @@ function keep(learner: Learner): Learner {
   return learner;
 }
 
-/** One turn; the answer is right when it begins with a letter or a digit: 62 of 264 ids. */
+/** One turn; an answer is right if it begins with a letter or a digit: 62 of 264 ids. */
 function bandit(): Environment<Errand> {
   const environment = errandEnvironment({ turns: 1, words: ["go"] });
   environment.start = async () => ({
@@ -326,7 +326,7 @@ const learning: SacConfigInput = {
 
 test.each([
   { maxActionTokens: 1, iterations: 5, least: 0.75 },
-  // The first token of two decides: what it brings reaches it through the second one's value.
+  // The first of two tokens decides: its reward reaches it through the second one's value.
   { maxActionTokens: 2, iterations: 8, least: 0.75 },
 ])(
   "a tiny model learns which answers of $maxActionTokens tokens are rewarded",
@@ -339,13 +339,13 @@ test.each([
     expect(success[0]).toBeLessThan(0.4);
     expect((success.at(-1)! + success.at(-2)!) / 2).toBeGreaterThan(least);
     const updates = run.rows.filter(({ values }) => "loss/q" in values);
-    expect(updates[0]!.values["loss/policy"]).toBeLessThan(1e-5); // the heads began as the policy
+    expect(updates[0]!.values["loss/policy"]).toBeLessThan(1e-5); // the heads started as the policy
     expect(updates.every(({ values }) => values.skipped === 0)).toBe(true);
   },
 );
 
-describe("what follows the last action of a text", () => {
-  test("has the value that it has where one text holds it all", async () => {
+describe("the value after the last action of a sequence", () => {
+  test("equals the value in a single sequence that contains all turns", async () => {
     const model = keep(await tinyLearner({ heads: "q", seed: 4, threads: 1 }));
     const ids = (length: number, from: number) => Array.from({ length }, (_, t) => (from + 37 * t) % 256);
     const [prompt, first, answer, second] = [ids(9, 1), ids(5, 2), ids(7, 3), ids(4, 5)];
@@ -371,7 +371,7 @@ describe("what follows the last action of a text", () => {
     expect(going).toBeCloseTo(whole!.targets[first.length - 1]!, 5);
   });
 
-  test("is added to what the last turn received, where a limit cut the episode", async () => {
+  test("is added to the last turn's reward if a limit truncated the episode", async () => {
     const environment = errandEnvironment({ turnLimitEnds: false });
     const { calls, run } = await train({ batchSize: 1 }, { environment });
     const [values, losses] = [false, undefined].map((gradient) =>
@@ -385,7 +385,7 @@ describe("what follows the last action of a text", () => {
     expect(ended.calls.flatMap(({ texts }) => texts).map(({ rewards }) => sum(rewards))).toEqual([0]);
   });
 
-  test("is added to what the turn received, where reasoning makes a text of every turn", async () => {
+  test("is added to the turn's reward if reasoning makes each turn a sequence of its own", async () => {
     const model = new ScriptedQ(() => `why\n</think>\n\n${act("soap")}`, likeQwq);
     const { calls, updates } = await train({ batchSize: 1 }, { model, environment: errandEnvironment() });
     const [values, losses] = [false, undefined].map((gradient) =>
@@ -399,7 +399,9 @@ describe("what follows the last action of a text", () => {
   });
 });
 
-test("a run that was stopped ends as an uncut one, bit for bit", { timeout: 120_000 }, async () => {
+test("a stopped and resumed run ends like an uninterrupted one, bit for bit", {
+  timeout: 120_000,
+}, async () => {
   const config = {
     ...learning,
     episodesPerIteration: 6,

@@ -32,7 +32,7 @@ const environment = (tools: readonly Tool<object>[], dispose?: () => Promise<voi
     ...(dispose && { dispose }),
   });
 
-/** What each call is answered, in one episode. */
+/** The answers to calls within one episode. */
 async function answers(tools: readonly Tool<object>[], ...calls: [name: string, args: object][]) {
   const episode = await environment(tools).start("a", { seed: 0 });
   const results = [];
@@ -91,7 +91,7 @@ describe.each([
   ["a program", async () => program],
   ["an address", overHttp],
 ] as [string, () => Promise<McpSource>][])("mcpTools of %s", (_, source) => {
-  it("are described and called as the server says", async () => {
+  it("are described and called as the server specifies", async () => {
     const { tools } = await open(await source());
     expect(tools.map(({ schema }) => schema.name)).toEqual([
       "find",
@@ -125,7 +125,7 @@ describe.each([
 });
 
 describe("mcpTools", () => {
-  it("make an environment that keeps to the contract, and a server that was closed is started again", async () => {
+  it("make an environment that satisfies the contract, and a closed server is started again", async () => {
     const server = await open(program);
     const harmless = server.tools.filter(({ schema }) => ["find", "picture", "count"].includes(schema.name));
     expect(await checkEnvironment(environment(harmless, server.close))).toEqual([]);
@@ -134,7 +134,7 @@ describe("mcpTools", () => {
     expect(await answers(server.tools, ["note", { text: "a" }])).toEqual(["1 notes"]);
   });
 
-  it("a server that is gone, or does not answer, is a fault of the environment", async () => {
+  it("a server that disconnects or times out is a fault of the environment", async () => {
     const { tools } = await open(program, { timeout: 300 });
     await expect(answers(tools, ["leave", {}])).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
     const slow = await open(program, { timeout: 50 });
@@ -148,14 +148,14 @@ describe("mcpTools", () => {
     ["no such program", { command: "/no/such/program" }],
     ["a program that speaks otherwise", { command: process.execPath, args: ["-e", "process.exit(3)"] }],
     ["nobody there", { url: "http://127.0.0.1:9/mcp" }],
-  ])("%s: says which server", async (_, source) => {
+  ])("%s: the message names the server", async (_, source) => {
     await expect(mcpTools(source)).rejects.toMatchObject({
       code: "ERR_ENVIRONMENT",
       message: expect.stringMatching(/The MCP server ".*(program|process|127|node).*" cannot be used/),
     });
   });
 
-  it("a server that cannot be trusted is not believed", async () => {
+  it("a misbehaving server is not trusted", async () => {
     const offering = (tool: object, nextCursor?: string) =>
       ({
         listTools: async () => ({ tools: [tool], nextCursor }),
@@ -171,7 +171,7 @@ describe("mcpTools", () => {
     expect(await answers(tools, ["a", {}])).toEqual(["(empty)"]);
   });
 
-  it("says what to install where the package is not there", async () => {
+  it("says what to install if the package is missing", async () => {
     vi.doMock("@modelcontextprotocol/sdk/client/index.js", () => ({
       get Client() {
         throw Object.assign(new Error("not found"), { code: "ERR_MODULE_NOT_FOUND" });
@@ -236,7 +236,7 @@ describe("aiTools", () => {
     }),
   };
 
-  it("are described and called as that package does", async () => {
+  it("are described and called as by that package", async () => {
     const made = await aiTools(tools);
     expect(made.map(({ schema }) => schema.name)).toEqual(["find", "add", "parts", "state"]);
     expect(made[1]!.schema.parameters).toMatchObject({ type: "object", required: ["a", "b"] });
@@ -262,12 +262,12 @@ describe("aiTools", () => {
     ]);
   });
 
-  it("make an environment that keeps to the contract", async () => {
+  it("make an environment that satisfies the contract", async () => {
     const { find, add, parts } = tools;
     expect(await checkEnvironment(environment(await aiTools({ find, add, parts })))).toEqual([]);
   });
 
-  it("cannot be called without execute, or without a schema that can be read", async () => {
+  it("are rejected without execute, or without a readable schema", async () => {
     const { find } = tools;
     for (const broken of [{ inputSchema: find.inputSchema }, { ...find, inputSchema: "text" }])
       await expect(aiTools({ broken })).rejects.toMatchObject({

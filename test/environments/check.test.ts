@@ -5,7 +5,7 @@ import { checkEnvironment } from "../../lib/environments/check.ts";
 import { environmentNames, makeEnvironment } from "../../lib/environments/registry.ts";
 import { singleEpisode } from "../../lib/environments/single-episode.ts";
 
-/** A two-turn environment; `fault` breaks one rule of it. */
+/** A two-turn environment; `fault` violates one rule of the contract. */
 function sample(fault?: string): Environment<string> {
   let shared = 0;
   const start = async (task: string, { signal }: { signal?: AbortSignal }): Promise<Episode> => {
@@ -45,7 +45,7 @@ function sample(fault?: string): Environment<string> {
 }
 
 describe("checkEnvironment", () => {
-  it("has nothing against a sound environment", async () => {
+  it("reports nothing for a valid environment", async () => {
     expect(await checkEnvironment(sample(), () => ({ text: "go" }))).toEqual([]);
   });
 
@@ -65,12 +65,12 @@ describe("checkEnvironment", () => {
     ["splits overlap", /in both splits/],
     ["no tasks", /no tasks/],
     ["ids clash", /same id/],
-  ])("notices: %s", async (fault, complaint) => {
+  ])("reports: %s", async (fault, complaint) => {
     expect((await checkEnvironment(sample(fault), () => ({ text: "go" }))).join("\n")).toMatch(complaint);
   });
 });
 
-/** An environment of one tool; `fault` breaks one rule of it. */
+/** An environment of one tool; `fault` violates one rule of the contract. */
 function withTool(fault?: string): Environment<string> {
   const observation = { messages: [{ role: "user" as const, content: "Go." }] };
   const start = async (_: string, { signal }: { signal?: AbortSignal }): Promise<Episode> => {
@@ -127,7 +127,7 @@ function withTool(fault?: string): Environment<string> {
 }
 
 describe("checkEnvironment without a policy", () => {
-  it("asks for the demonstrations that a warm-up would", async () => {
+  it("requests the demonstrations that a warm-up would", async () => {
     const broken = { ...sample(), demonstrate: () => Promise.reject(new Error("no such room")) };
     expect(await checkEnvironment(broken)).toContain("train train a, demonstrate: failed with no such room");
     const observation = { messages: [] };
@@ -135,7 +135,7 @@ describe("checkEnvironment without a policy", () => {
     expect(await checkEnvironment(silent)).toContain("train train a, demonstrate: no turns");
   });
 
-  it("has nothing against a sound environment, whatever its rewards", async () => {
+  it("reports nothing for a valid environment, whatever its rewards", async () => {
     expect(await checkEnvironment(withTool())).toEqual([]);
     expect(await checkEnvironment({ ...withTool("reward of -1"), rewardRange: [-1, 0] })).toEqual([]);
   });
@@ -151,11 +151,11 @@ describe("checkEnvironment without a policy", () => {
     ["no mark", /an unknown tool, .*no_such_tool.*: info.toolError does not mark it/],
     ["reward of -1", /reward is -1, outside of \[0, 1\]/],
     ["range", /rewardRange is \[1, 1\]/],
-  ])("notices: %s", async (fault, complaint) => {
+  ])("reports: %s", async (fault, complaint) => {
     expect((await checkEnvironment(withTool(fault))).join("\n")).toMatch(complaint);
   });
 
-  it("does the same every time", async () => {
+  it("is deterministic", async () => {
     const seen: string[][] = [[], []];
     for (const actions of seen) {
       const environment = withTool();
@@ -177,7 +177,7 @@ describe("checkEnvironment without a policy", () => {
 });
 
 describe("makeEnvironment", () => {
-  it("makes each by its name and refuses others", async () => {
+  it("makes each environment by its name and rejects other names", async () => {
     for (const name of environmentNames) expect(makeEnvironment(name).name).toBe(name);
     expect(() => makeEnvironment("toString")).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
     expect(() => makeEnvironment("math", { turns: 3 })).toThrow(/turns/);

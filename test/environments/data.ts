@@ -1,11 +1,16 @@
-/** Where the real benchmark data lies, if it is there: `$NLAC_DATA`, else `shared/data` beside the project. */
+/**
+ * Location of the real benchmark data, if present: `$NLAC_DATA`, else `shared/data` in the project.
+ */
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 
 const directory = process.env.NLAC_DATA ?? join(import.meta.dirname, "../../../shared/data");
 
-/** The path of a data file, or undefined after saying so on the console: a skipped test must be seen. */
+/**
+ * The path of a data file. Logs its absence and returns undefined, so that a skipped test is
+ * visible.
+ */
 export function dataFile(name: string): string | undefined {
   const path = join(directory, name);
   if (existsSync(path)) return path;

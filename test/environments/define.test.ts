@@ -52,7 +52,7 @@ const send = tool({
   },
 });
 
-/** A tool without a schema of its own, that does what a test asks. */
+/** A tool without a schema of its own that runs a test's handler. */
 const odd = (handler: (context: ToolContext<Desk, Job>) => unknown, timeout = 60_000) =>
   tool({
     name: "odd",
@@ -101,7 +101,7 @@ async function play(environment: Environment<Job>, ...actions: Action[]) {
 const said = (content: string, role = "tool") => [{ role, content }];
 
 describe("defineEnvironment", () => {
-  it("makes an environment that keeps to the contract", async () => {
+  it("makes an environment that satisfies the contract", async () => {
     expect(await checkEnvironment(desk())).toEqual([]);
     expect(await checkEnvironment(desk({ actionFormat: "call", respond: (text) => `${text}?` }))).toEqual([]);
     expect(await checkEnvironment(desk({ respond: () => "Yes." }))).toEqual([]);
@@ -109,7 +109,7 @@ describe("defineEnvironment", () => {
     for (const { closed } of opened) expect(closed).toBe(1);
   });
 
-  it("plays an episode: what tools answer, how it ends, what it was worth", async () => {
+  it("plays an episode: the tools' answers, the end, the score", async () => {
     const [found, sent] = await play(
       desk(),
       call("find", { item: "pen" }),
@@ -130,7 +130,7 @@ describe("defineEnvironment", () => {
       info: { tool: "send" },
     });
     const late = await play(desk(), ...Array<Action>(4).fill(call("find", { item: "pen" })));
-    // The limit of its turns cuts it: it has not ended.
+    // The turn limit truncates the episode; it does not terminate it.
     expect(late.map(({ terminated, truncated, reward }) => [terminated, truncated, reward])).toEqual([
       [false, false, 0],
       [false, false, 0],
@@ -179,7 +179,7 @@ describe("defineEnvironment", () => {
     });
   });
 
-  it("fills in what zod fills in, and hands on a copy of the arguments", async () => {
+  it("applies zod's defaults, and passes on a copy of the arguments", async () => {
     const [sent] = await play(
       desk({ score: ({ sent }) => (sent[0] === "1 pen" ? 1 : 0) }),
       call("send", { item: "pen" }),
@@ -206,7 +206,7 @@ describe("defineEnvironment", () => {
     expect(result?.observation).toEqual(said(shown));
   });
 
-  it("lets the agent speak, by a call or without one", async () => {
+  it("lets the agent speak, with or without a call", async () => {
     const respond: EnvironmentDefinition<Job, Desk>["respond"] = async (text, { task, end }) => {
       if (text === "Bye.") end();
       return `You said ${text} about ${task.id}.`;
@@ -226,7 +226,7 @@ describe("defineEnvironment", () => {
     expect(unheard?.observation).toEqual(said("Nobody listens here. Use the tools: find, send.", "user"));
   });
 
-  it("makes the tools of every episode from its state, where they are a function", async () => {
+  it("makes the tools of every episode from its state if they are a function", async () => {
     const [result] = await play(
       desk({ tools: (state, task) => [odd(() => `${state.stock.get("pen")} for ${task.id}`)] }),
       call("odd", {}),
@@ -268,7 +268,7 @@ describe("faults", () => {
     await episode.close();
   });
 
-  it("a person who fails, and a start that fails, too", async () => {
+  it("so do a person that fails, and a start that fails", async () => {
     const respond = () => {
       throw new Error("gone");
     };
@@ -287,7 +287,7 @@ describe("faults", () => {
     );
   });
 
-  it("a handler sees the signal of its time and of its episode", async () => {
+  it("a handler gets the signals of its timeout and of its episode", async () => {
     const reasons: string[] = [];
     const waiting = odd(
       ({ signal }) =>
@@ -316,7 +316,7 @@ describe("faults", () => {
     expect(reasons).toEqual(["ERR_ENVIRONMENT", "ERR_ABORTED", "ERR_ABORTED"]);
   });
 
-  it("hostile calls are answered, whatever they hold", async () => {
+  it("hostile calls are answered, whatever they contain", async () => {
     const environment = desk({ maxTurns: 1 });
     const [task] = await environment.tasks("train");
     await fc.assert(
@@ -336,7 +336,7 @@ describe("faults", () => {
   });
 });
 
-describe("definitions that contradict themselves", () => {
+describe("contradictory definitions are rejected", () => {
   it.each([
     ["two tools of one name", () => desk({ tools: [find, find] }), /same name/],
     [
@@ -363,7 +363,7 @@ describe("definitions that contradict themselves", () => {
   const definition = { name: "a", description: "A.", parameters: z.object({}), handler: () => "" };
 });
 
-describe("faults are told apart in a trajectory", () => {
+describe("kinds of faults in a trajectory", () => {
   const jsonCall = (name: string, args: object) =>
     `Thought:\nhm\nAction:\n${JSON.stringify({ name, arguments: args })}`;
 
@@ -437,7 +437,7 @@ describe("faults are told apart in a trajectory", () => {
     });
   });
 
-  it("as long as there are not too many in a row", async () => {
+  it("up to a limit of consecutive ones", async () => {
     expect((await collect(desk(), "I do not know.")).trajectory.outcome).toBe("malformed");
   });
 
@@ -451,7 +451,7 @@ describe("faults are told apart in a trajectory", () => {
       "service-fault",
       "ERR_SERVICE",
     ],
-  ])("a fault %s ends the episode, and says so", async (_, handler, outcome, code) => {
+  ])("a fault %s ends the episode with a reason", async (_, handler, outcome, code) => {
     const { trajectory } = await collect(desk({ tools: [odd(handler)] }), jsonCall("odd", {}));
     expect(trajectory).toMatchObject({ outcome, fault: { code } });
   });
@@ -466,7 +466,7 @@ describe("a definition", () => {
     score: () => 0,
   };
 
-  it("needs no taskId where a task is a text or has an id", async () => {
+  it("needs no taskId if a task is a string or has an id", async () => {
     const texts = defineEnvironment({ ...least, tasks: { train: ["a"], test: ["b"] } });
     expect((await texts.tasks("train")).map((task) => texts.taskId(task))).toEqual(["a"]);
     const named = defineEnvironment({ ...least, tasks: { train: [{ id: "a" }], test: [] } });
@@ -475,7 +475,7 @@ describe("a definition", () => {
     expect(() => numbers.taskId(1)).toThrow(/Name it with taskId/);
   });
 
-  it("names itself where its demonstration fails or has another shape", async () => {
+  it("is named if its demonstration fails or has another shape", async () => {
     const tasks = { train: ["a"], test: ["b"] };
     const shows = (demonstrate: () => unknown) =>
       defineEnvironment({ ...least, tasks, demonstrate: demonstrate as never }).demonstrate!("a", {
@@ -493,7 +493,7 @@ describe("a definition", () => {
     });
   });
 
-  it("says which part is missing", () => {
+  it("is rejected with the name of the missing part", () => {
     const { score: _, ...rest } = { ...least, tasks: { train: ["a"], test: ["b"] } };
     expect(() => defineEnvironment(rest as never)).toThrow("defineEnvironment: score is missing.");
   });

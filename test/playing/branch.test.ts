@@ -23,7 +23,7 @@ async function recorded(environment: Environment<Errand>, words: string[]): Prom
   return trajectory!;
 }
 
-/** Plays `word` in the place of each of `turns`, and on with soap. */
+/** Plays `word` instead of the action of each of `turns`, then soap. */
 async function branch(
   environment: Environment<Errand>,
   trajectory: Trajectory,
@@ -37,7 +37,7 @@ async function branch(
   return { rewards: await playBranches(branches, { model, environment, ...limits, ...more }), model };
 }
 
-test("a branch has the recorded turns before it, the other action, and as many turns in all", async () => {
+test("a branch has the recorded turns before it, the other action, and the same number of turns in all", async () => {
   const environment = { ...errandEnvironment({ turns: 10 }), maxTurns: 4 };
   const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
   const { rewards, model } = await branch(environment, trajectory, [1]);
@@ -51,11 +51,11 @@ test("a branch has the recorded turns before it, the other action, and as many t
     "lamp",
     "soap",
   ]);
-  // The state is as it was: another branch starts from it.
+  // The state is unchanged: another branch can start from it.
   expect(model.decode(trajectory.turns[1]!.state.tokens)).toBe(state);
 });
 
-test("an episode goes on from where it is, and the conversation it is given stays as it was", async () => {
+test("an episode continues from its state, and does not change the conversation passed in", async () => {
   const environment = errandEnvironment();
   const model = new ScriptedModel(() => act("soap"));
   const trajectory = await recorded(environment, ["map", "form", "stamp"].map(act));
@@ -86,7 +86,7 @@ test("an action that ends the episode needs no more turns; neither does the last
   expect(last.model.calls).toHaveLength(0);
 });
 
-test("what could not be read was never seen by the environment, and is not played again", async () => {
+test("unreadable actions never reached the environment, and are not repeated", async () => {
   const seen: string[] = [];
   const environment = errandEnvironment();
   const start = environment.start;
@@ -107,7 +107,7 @@ test("what could not be read was never seen by the environment, and is not playe
   expect(rewards).toEqual([1]);
 });
 
-test("no more branches are open than are played at once, and their rewards do not depend on it", async () => {
+test("at most `concurrency` branches are open at once, and rewards do not depend on it", async () => {
   const environment = errandEnvironment({ turns: 10 });
   const trajectory = await recorded(environment, Array(10).fill(act("map")));
   let open = 0;
@@ -136,7 +136,7 @@ test("no more branches are open than are played at once, and their rewards do no
   await expect(play(0)).rejects.toMatchObject({ code: "ERR_VALUE" });
 });
 
-test("a fault is the branch's own, a budget that is spent is not", async () => {
+test("a fault ends only its branch, a spent budget ends all", async () => {
   const environment = errandEnvironment();
   const trajectory = await recorded(environment, [act("map"), act("form"), act("stamp")]);
   const broken = (code: ErrorCode): Environment<Errand> => ({
@@ -145,7 +145,7 @@ test("a fault is the branch's own, a budget that is spent is not", async () => {
   });
   expect((await branch(broken("ERR_SERVICE"), trajectory, [1])).rewards).toEqual([undefined]);
   await expect(branch(broken("ERR_BUDGET"), trajectory, [1])).rejects.toMatchObject({ code: "ERR_BUDGET" });
-  // One that begins too late is closed when it is there.
+  // An episode that starts after the timeout is closed.
   let closed = false;
   const late: Environment<Errand> = {
     ...environment,
@@ -160,7 +160,7 @@ test("a fault is the branch's own, a budget that is spent is not", async () => {
   };
   expect((await branch(late, trajectory, [1], "lamp", { stepTimeout: 1 })).rewards).toEqual([undefined]);
   await expect.poll(() => closed).toBe(true);
-  // The episodes of the branches that had money are closed.
+  // The episodes of branches within the budget are closed.
   let open = 0;
   const poor: Environment<Errand> = {
     ...environment,
@@ -212,7 +212,7 @@ test("a state that cannot be reached again has no branch: other answers, another
   expect((await branch(broken, trajectory, [0])).rewards).toEqual([undefined]);
 });
 
-test("a branch that is cut short costs what leaving the game costs, counted from the first turn", async () => {
+test("a branch that is cut short has the cost of leaving, counted from the first turn", async () => {
   const plain = errandEnvironment({ turns: 10 });
   const environment: typeof plain = {
     ...plain,
@@ -225,6 +225,6 @@ test("a branch that is cut short costs what leaving the game costs, counted from
   };
   const trajectory = await recorded(environment, ["map", "form", "stamp", "fee"].map(act));
   expect(trajectory.reward).toBe(-7);
-  // After the first turn it goes on for two more; after the last there is no other.
+  // After the first turn there are two more; after the last none.
   expect((await branch(environment, trajectory, [1, 3])).rewards).toEqual([-7, -7]);
 });

@@ -20,13 +20,16 @@ import { ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
-/** Brings what was asked for, sometimes: by the request's seed, so that texts tell whose they are. */
+/**
+ * Sometimes brings what was asked for, by the request's seed, so that replies identify their
+ * episode.
+ */
 const reply = (prompt: string, _: unknown, __: number, { seed }: { seed?: number | bigint }) => {
   const lucky = uniform(Number(seed), 0, 0) < 0.5;
   return act(lucky ? (/OBSERVED wants (\w+)/.exec(prompt)?.[1] ?? "soap") : `soap ${seed}`);
 };
 
-/** The sizes of the batches that were written. */
+/** The sizes of the batches generated. */
 function batchesOf(model: ScriptedModel): number[] {
   const sizes: number[] = [];
   const generate = model.generate.bind(model);
@@ -51,7 +54,7 @@ function play(options: Partial<CollectOptions<Errand>> = {}) {
   });
 }
 
-/** The environment with other episodes. */
+/** The environment with its episodes replaced. */
 function changed(
   change: (
     step: (...args: Parameters<Environment["step"]>) => ReturnType<Environment["step"]>,
@@ -77,7 +80,7 @@ function changed(
 }
 
 describe("many at once", () => {
-  test("an episode does not depend on how many run beside it, in which order, and how fast the environment is", async () => {
+  test("an episode does not depend on concurrency, on order, or on the environment's speed", async () => {
     const expected = (await play()).map(toRecord);
     expect(new Set(expected.map(({ outcome, reward }) => `${outcome} ${reward}`)).size).toBeGreaterThan(1);
     for (const concurrency of [1, 3, 100])
@@ -103,7 +106,7 @@ describe("many at once", () => {
     expect(backwards.map(toRecord).reverse()).toEqual(expected);
   });
 
-  test("when one ends, the next begins: no more than were asked for, and no fewer while there are any", async () => {
+  test("when one ends, the next begins: at most `concurrency` run, and no fewer while any remain", async () => {
     let running = 0;
     const seen: number[] = [];
     const environment = errandEnvironment();
@@ -121,7 +124,7 @@ describe("many at once", () => {
     await play({ model, environment, concurrency: 4 });
     expect(Math.max(...seen)).toBe(4);
     expect(running).toBe(0);
-    // Full batches, until there are not four episodes left.
+    // Full batches, until fewer than four episodes remain.
     const full = sizes.lastIndexOf(4) + 1;
     expect(sizes.slice(0, full)).toEqual(new Array(full).fill(4));
     expect(sizes.length - full).toBeLessThan(4);
@@ -152,7 +155,7 @@ describe("many at once", () => {
     expect(over[2]).toBe(0);
   });
 
-  test("any other environment is waited for, so that the same actions are written together every time", async () => {
+  test("without a service the batches wait for all episodes, so that they are reproducible", async () => {
     const environment = changed((step, task) => async (action) => {
       await wait(task.word === "key" ? 80 : 0);
       return step(action);
@@ -164,7 +167,7 @@ describe("many at once", () => {
     expect(sizes).toEqual([2, 2, 2]);
   });
 
-  test("requests that gain nothing by it are not made together", async () => {
+  test("requests of an unbatched player are not batched", async () => {
     const model = new ScriptedModel(reply);
     const sizes = batchesOf(model);
     const player = {
@@ -178,7 +181,7 @@ describe("many at once", () => {
     expect(played.map(toRecord)).toEqual((await play()).map(toRecord));
   });
 
-  test("what is told meanwhile: every turn's tokens, every episode as it ends", async () => {
+  test("reports every turn's tokens, and every episode when it ends", async () => {
     const told: number[] = [];
     const ended: Trajectory[] = [];
     let tokens = 0;
@@ -201,7 +204,7 @@ describe("many at once", () => {
 });
 
 describe("stopping", () => {
-  test("keeps what is over, closes what runs, and begins nothing more", async () => {
+  test("reports finished episodes, closes running ones, and begins no more", async () => {
     const controller = new AbortController();
     const kept: Trajectory[] = [];
     let started = 0;
@@ -276,8 +279,8 @@ describe("stopping", () => {
   });
 });
 
-describe("faults are the episode's own", () => {
-  test("an environment that takes too long, to begin or to answer", async () => {
+describe("faults end only their own episode", () => {
+  test("a timeout of the environment, at the start or in a step", async () => {
     const hanging = changed((step, task) => (task.word === "key" ? () => new Promise(() => {}) : step));
     const played = await play({ environment: hanging, stepTimeout: 30 });
     for (const { task, outcome, fault, turns } of played) {
@@ -288,7 +291,7 @@ describe("faults are the episode's own", () => {
     }
     expect(hanging.closed()).toBe(10);
 
-    // One that begins after all is closed when it has.
+    // An episode that starts after the timeout is closed.
     let closed = 0;
     const late = errandEnvironment();
     const start = late.start;
@@ -328,7 +331,7 @@ describe("faults are the episode's own", () => {
     expect(played).toMatchObject({ outcome: "environment-fault", fault: { code: "ERR_ENVIRONMENT" } });
   });
 
-  test("a message without text is named, also one that an episode begins with", async () => {
+  test("a message without text is named, also in an initial observation", async () => {
     const message = { role: "user", text: "hello" } as never;
     const stepping = changed((step) => async (action) => ({
       ...(await step(action)),
@@ -346,7 +349,7 @@ describe("faults are the episode's own", () => {
     }
   });
 
-  test("told apart: the service of a person, the environment, the agent", async () => {
+  test("kinds: the service of a person, the environment, the agent", async () => {
     const environment = changed((step, task) => async (action) => {
       if (task.word === "key") throw new NlacError("ERR_SERVICE", "no answer");
       if (task.word === "lamp") throw new Error("broken");
@@ -362,7 +365,7 @@ describe("faults are the episode's own", () => {
 });
 
 test.each(["begins", "answers", "plays"])(
-  "a budget that is spent where one %s ends all of it",
+  "a budget spent where one %s ends the whole call",
   async (where) => {
     const spent = new NlacError("ERR_BUDGET", "spent");
     const environment = changed((step, task) =>
@@ -387,7 +390,7 @@ test.each(["begins", "answers", "plays"])(
 );
 
 describe("an episode that is cut short", () => {
-  /** Costs 1 a turn, and says nothing at its limit of turns. */
+  /** Costs 1 per turn, and does not end the episode at the turn limit. */
   const costly = (rewardRange: [number, number], turnLimitEnds = true) => ({
     ...changed((step) => async (action) => ({ ...(await step(action)), reward: -1, terminated: false })),
     rewardRange,
@@ -395,7 +398,7 @@ describe("an episode that is cut short", () => {
     maxTurns: 4,
   });
   const one = [{ id: 0, task: { word: "key" } }];
-  /** What is written turn by turn; "?" cannot be read. */
+  /** The replies turn by turn; "?" cannot be parsed. */
   const writing = (...texts: string[]) => {
     let turn = 0;
     return new ScriptedModel(() => texts[turn++ % texts.length]!);
@@ -407,7 +410,7 @@ describe("an episode that is cut short", () => {
     ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, -7]],
     ["turn-limit", writing(act("soap")), {}, [-1, -1, -1, -6]],
   ] as const)(
-    "by its own doing or by a rule, where turns cost, ends at the low end: %s",
+    "by unreadable actions or a rule, with costs per turn, ends at the low end: %s",
     async (outcome, model, options, rewards) => {
       const [played] = await play({ model, environment: costly([-9, 0]), episodes: one, ...options });
       expect(played).toMatchObject({ outcome, reward: -9 });
@@ -421,7 +424,7 @@ describe("an episode that is cut short", () => {
     ["turn-limit", writing(act("soap"), "?"), {}, [-1, 0, -1, 0]],
     ["context-limit", writing(act("soap".repeat(99))), { maxPromptTokens: 500 }, [-1]],
   ] as const)(
-    "by a limit, counts with the low end, which no turn received: %s",
+    "by a limit, counts with the low end, which is part of no turn: %s",
     async (outcome, model, options, rewards) => {
       const [played] = await play({ model, environment: costly([-9, 0], false), episodes: one, ...options });
       expect(played).toMatchObject({ outcome, reward: -9 });
@@ -433,7 +436,7 @@ describe("an episode that is cut short", () => {
     },
   );
 
-  test("by its environment is told apart from one that ended, and costs what the environment says", async () => {
+  test("by its environment is marked as truncated, and has the environment's reward", async () => {
     for (const [at, outcome] of [
       [1, "truncated"],
       [3, "turn-limit"],
@@ -454,7 +457,7 @@ describe("an episode that is cut short", () => {
     }
   });
 
-  test("by the twentieth question of 20 Questions has ended, also where that could not be read", async () => {
+  test("by the last of 20 Questions has terminated, even if that could not be parsed", async () => {
     const environment = twentyQuestions();
     const [task] = await environment.tasks("train");
     const ask = act("Is it blue?");
@@ -473,7 +476,7 @@ describe("an episode that is cut short", () => {
     }
   });
 
-  test("by the limit of a single-step task has ended: there is no second answer", async () => {
+  test("by the limit of a single-step task has terminated: there is no second answer", async () => {
     const environment = errandEnvironment({ turns: 1 });
     const { turnLimitEnds: _, ...silent } = environment;
     const [played] = await play({ model: writing(" "), environment: silent, episodes: one });
@@ -481,12 +484,12 @@ describe("an episode that is cut short", () => {
     expect(played!.turns.at(-1)).toMatchObject({ terminated: true, truncated: false });
   });
 
-  test("before its first turn, too", async () => {
+  test("also before its first turn", async () => {
     const [played] = await play({ environment: costly([-9, 0]), episodes: one, maxPromptTokens: 1 });
     expect(played).toMatchObject({ outcome: "context-limit", turns: [], reward: -9 });
   });
 
-  test("where nothing can be lost, or all is lost already, keeps its reward", async () => {
+  test("without possible losses, or after the largest loss, keeps its reward", async () => {
     const soap = () => writing(act("soap"));
     const [lost] = await play({ model: soap(), environment: costly([-4, 0]), episodes: one });
     expect(lost).toMatchObject({ outcome: "turn-limit", reward: -4 });
@@ -505,7 +508,7 @@ describe("an episode that is cut short", () => {
   test.each([
     ["guessMyCity", guessMyCity({ turns: 6 }), "What is the climate like?"],
     ["twentyQuestions", twentyQuestions({ turns: 6, reward: "turns" }), "Is it alive?"],
-  ] as const)("gains nothing in %s over asking in vain", async (_, game, question) => {
+  ] as const)("in %s is worth no more than asking in vain", async (_, game, question) => {
     const environment = game as Environment;
     const [task] = await environment.tasks("test");
     const reward = async (...texts: string[]) => {
@@ -520,7 +523,7 @@ describe("an episode that is cut short", () => {
   });
 });
 
-test("an episode keeps the messages it began with", async () => {
+test("an episode records its initial messages", async () => {
   const [first] = await play();
   expect(first!.opening).toEqual([
     { role: "system", content: "You run errands." },
@@ -528,7 +531,7 @@ test("an episode keeps the messages it began with", async () => {
   ]);
 });
 
-test("success is what the last step says, and a whole reward where it says nothing", () => {
+test("success is that of the last step's info, or else a full reward", () => {
   const ended = (reward: number, ...infos: Record<string, unknown>[]) =>
     succeeded({ reward, turns: infos.map((info) => ({ info })) });
   expect([ended(1), ended(1, {}), ended(1.5, {}), ended(0.99, {})]).toEqual([true, true, true, false]);
@@ -538,7 +541,7 @@ test("success is what the last step says, and a whole reward where it says nothi
   expect(ended(0, { success: "yes" })).toBe(false);
 });
 
-test("actions are held to their tools' schemas where that is asked for, of the format that is a call alone", async () => {
+test("actions are constrained to their tools' schemas on request, in the format that is only a call", async () => {
   const tools = [{ name: "bring", description: "", parameters: { type: "object", properties: {} } }];
   const environment = (actionFormat: Environment["actionFormat"]): Environment<Errand> => {
     const errand = errandEnvironment();
@@ -566,7 +569,7 @@ test("actions are held to their tools' schemas where that is asked for, of the f
   }
 });
 
-test("records of before `terminated` and `truncated` say by their outcome which it was", async () => {
+test("records without `terminated` and `truncated` get them from their outcome", async () => {
   const model = new ScriptedModel(reply);
   const endings = [
     ["done", [true, false]],
@@ -597,7 +600,7 @@ test("records of before `terminated` and `truncated` say by their outcome which 
         expect([turn.terminated, turn.truncated]).toEqual([false, false]);
       expect(turns.at(-1)).not.toHaveProperty("done");
     }
-    // They stay as they were read when they are written again.
+    // They are the same when written again.
     expect(toRecord(read[2]!).turns.at(-1)).toMatchObject({ terminated: false, truncated: true });
   });
 });

@@ -10,7 +10,7 @@ import { passHatK } from "../../lib/statistics/pass-k.ts";
 import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
-test("a task that is played more than once has other seeds, and counts as one task", async () => {
+test("a task that is played more than once has different seeds, and counts as one task", async () => {
   // The key is brought once the desk has asked for it, the lamp never.
   const seeds = new Set<unknown>();
   const model = new ScriptedModel((prompt, _weights, _i, { seed }) => {
@@ -36,7 +36,7 @@ test("a task that is played more than once has other seeds, and counts as one ta
   expect(once).toMatchObject({ episodes: 2, tasks: 2, success: repeated.success });
 });
 
-describe("what figures are made of", () => {
+describe("an episode's statistics", () => {
   const options = {
     seed: 1,
     concurrency: 2,
@@ -51,7 +51,7 @@ describe("what figures are made of", () => {
       return uniform(Number(seed), 0, 0) < 0.6 ? `Thought:\nhm\nAction:\n${asked}` : "soap!";
     });
 
-  test("is the same of an episode as it was played and as it was recorded", async () => {
+  test("are the same for a played and a recorded episode", async () => {
     const { trajectories } = await evaluate({
       ...options,
       model: scripted(),
@@ -66,8 +66,8 @@ describe("what figures are made of", () => {
     }
   });
 
-  test("calls of tools, those that failed, and success that is not a reward of 1", async () => {
-    // Each turn calls a tool; every second call fails; all but "map" end well, with half a reward.
+  test("count tool calls, failed ones, and success without a reward of 1", async () => {
+    // Each turn calls a tool; every second call fails; all but "map" succeed with half a reward.
     const environment = {
       ...errandEnvironment(),
       actionFormat: "tool" as const,
@@ -108,7 +108,7 @@ describe("what figures are made of", () => {
     expect(figures.passHatK).toEqual([passHatK(tried, 1), passHatK(tried, 2)]);
     expect(summarize(trajectories.map(figuresOf)).passHatK).toEqual([]);
 
-    // An episode that was broken says nothing of the policy; what was written in it was written.
+    // A faulty episode says nothing of the policy, but its tokens count.
     const [one] = trajectories.map(figuresOf);
     const broken = { ...one!, outcome: "service-fault" as const, readable: 0, toolErrors: 4 };
     const { parseRate, toolCalls, toolErrors, tokens } = summarize([one!, broken]);
@@ -120,7 +120,7 @@ describe("what figures are made of", () => {
     expect(tokens).toBe(2 * one!.tokens);
   });
 
-  test("of an evaluation that was stopped and goes on they are those of one that was not", async () => {
+  test("of a stopped and resumed evaluation are those of an uninterrupted one", async () => {
     const environment = errandEnvironment();
     const whole = await evaluate({ ...options, model: scripted(), environment, tasks, trials: 2 });
     const controller = new AbortController();
@@ -168,7 +168,7 @@ describe("the agent that does nothing", () => {
   };
 
   test.each(["text", "solution", "tool", "call"] as const)(
-    "does so in an environment of %s",
+    "plays in an environment of %s",
     async (format) => {
       const idle =
         format === "tool" || format === "call"
@@ -189,7 +189,7 @@ describe("the agent that does nothing", () => {
     },
   );
 
-  test("is refused where nobody says what that is", () => {
+  test("is rejected in an environment without an idle action", () => {
     expect(() => noopPlayer(errandEnvironment())).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
 });

@@ -1,4 +1,6 @@
-/** A chat service as a player: what it was given back is what it said, and why it stopped is passed through. */
+/**
+ * A chat service as a player: its replies come back unchanged, with the reason why they stopped.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -28,7 +30,7 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-it("says that a reply was cut, also from a recording, and goes on behind it", async () => {
+it("reports a truncated reply, also from a recording, and continues after it", async () => {
   const file = join(directory, "replies.jsonl");
   const service = chatService({ model: "m", baseURL: server.baseURL });
   const sources = [() => service, () => recordService(service, file), () => playRecording(file)];
@@ -43,7 +45,7 @@ it("says that a reply was cut, also from a recording, and goes on behind it", as
     };
     expect(await write()).toEqual({ text: "All that is", finishReason: "length", bytes: 11 });
     conversation.append({ role: "user", content: "Go on." });
-    // With the id that ends a message.
+    // Including the id that ends a message.
     expect(await write()).toEqual({ text: "Done.", finishReason: "stop", bytes: 6 });
   }
   expect(heard).toHaveLength(4);

@@ -36,7 +36,7 @@ function filled(
 const drawnEpisodes = (buffer: ReplayBuffer) =>
   new Set(buffer.get(buffer.sample(200).indices).map(({ trajectory }) => trajectory));
 
-describe("episodes that are retired", () => {
+describe("retired episodes", () => {
   test.each([0, 0.1, 1])("are stored and not drawn any more, α = %f", (priorityExponent) => {
     const buffer = filled(5, { priorityExponent });
     expect(drawnEpisodes(buffer)).toEqual(new Set([0, 1, 2, 3, 4]));
@@ -47,7 +47,7 @@ describe("episodes that are retired", () => {
     expect(drawnEpisodes(buffer)).toEqual(new Set([3, 4, 5]));
   });
 
-  test("when all are, there is nothing to draw", () => {
+  test("leave nothing to draw if all are retired", () => {
     const buffer = filled(2);
     expect(buffer.drawable).toBe(true);
     buffer.retire(2);
@@ -56,7 +56,7 @@ describe("episodes that are retired", () => {
   });
 });
 
-test("a new transition gets the largest priority that is held, 1 where there is none", async () => {
+test("a new transition gets the largest current priority, 1 if there is none", async () => {
   const capacity = 4;
   const call = fc.oneof(
     fc.record({ add: fc.integer({ min: 1, max: 3 }) }),
@@ -95,7 +95,7 @@ test("a new transition gets the largest priority that is held, 1 where there is 
   });
 });
 
-test("a loss of 0 leaves a transition a chance, and what is no loss is refused", () => {
+test("a loss of 0 leaves a transition a chance to be drawn, and an invalid loss is rejected", () => {
   const buffer = filled(1);
   buffer.setPriority(0, 0);
   expect(buffer.priority(0)).toBeGreaterThan(0);
@@ -105,7 +105,7 @@ test("a loss of 0 leaves a transition a chance, and what is no loss is refused",
   }
 });
 
-describe("what a draw tells of the sampling", () => {
+describe("metrics of a draw", () => {
   test("by hand", () => {
     const buffer = filled(4);
     // -log of 1/2, 1/2 and 1/8 is log 2 (1 + 1 + 3), a third of which is 5/3 of log 2.
@@ -117,7 +117,7 @@ describe("what a draw tells of the sampling", () => {
     expect(metrics["replay/weight"]).toBe(0.75);
   });
 
-  test("uniform sampling draws from all, prioritized from as many as the entropy of P says", () => {
+  test("uniform sampling draws from all, prioritized sampling from as many as the entropy of P says", () => {
     const uniform = filled(8, { priorityExponent: 0 });
     expect(uniform.metrics(uniform.sample(5), 8)["replay/effective"]).toBeCloseTo(8, 5);
     const buffer = filled(3, { importanceExponent: 0.5 });

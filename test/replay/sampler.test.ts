@@ -23,7 +23,7 @@ describe("options", () => {
     expect(sampler.total()).toBe(0);
   });
 
-  it("are refused out of range", () => {
+  it("are rejected out of range", () => {
     const make = (options: object) => codeOf(() => new PrioritizedSampler({ capacity: 4, ...options }));
     for (const capacity of [0, -1, 1.5, 2 ** 27 + 1, Number.NaN, "4"])
       expect(make({ capacity })).toBe("ERR_VALUE");
@@ -61,7 +61,7 @@ describe("set and get", () => {
     );
   });
 
-  it("take typed arrays and plain ones alike", () => {
+  it("accept typed and plain arrays", () => {
     using sampler = new PrioritizedSampler({ capacity: 4 });
     sampler.set(Int32Array.of(1, 3), Float32Array.of(0.5, 2));
     sampler.set([0], [7]);
@@ -70,7 +70,7 @@ describe("set and get", () => {
     sampler.set([], []);
   });
 
-  it("refuse every bad index and priority, and set nothing then", () => {
+  it("reject every invalid index and priority, and then set nothing", () => {
     const badIndex = fc.oneof(
       fc.integer({ min: 8, max: 2 ** 31 - 1 }),
       fc.integer({ min: -(2 ** 31), max: -1 }),
@@ -96,7 +96,7 @@ describe("set and get", () => {
     );
   });
 
-  it("refuse lists of different lengths", () => {
+  it("reject lists of different lengths", () => {
     using sampler = new PrioritizedSampler({ capacity: 8 });
     expect(codeOf(() => sampler.set([1, 2], [1]))).toBe("ERR_SHAPE");
     expect(codeOf(() => sampler.set(Int32Array.of(1), new Float32Array(2)))).toBe("ERR_SHAPE");
@@ -104,7 +104,7 @@ describe("set and get", () => {
 });
 
 describe("sample", () => {
-  it("draws in proportion to p^alpha, never what has priority 0", () => {
+  it("draws in proportion to p^alpha, never at priority 0", () => {
     using sampler = new PrioritizedSampler({ capacity: 4, alpha: 2, beta: 0.5, seed: 1 });
     sampler.set([0, 1, 3], [1, 2, 3]);
     const { indices, probabilities, weights } = sampler.sample(20_000);
@@ -123,7 +123,7 @@ describe("sample", () => {
     expect(sampler.draws).toBe(20_000);
   });
 
-  it("weighs draws by a smaller beta on request, as a sampler of that beta would", () => {
+  it("weights draws by a smaller beta on request, like a sampler with that beta", () => {
     const priorities = Float32Array.from({ length: 300 }, (_, i) => 1e-6 * 1.1 ** i);
     const make = (beta: number) => {
       const sampler = new PrioritizedSampler({ capacity: 300, alpha: 0.7, beta, seed: 4 });
@@ -173,7 +173,7 @@ describe("sample", () => {
     expect(codeOf(() => sampler.sample(3, { into: { ...into, weights: [] as never } }))).toBe("ERR_VALUE");
   });
 
-  it("refuses a count that is none, and an empty sampler", () => {
+  it("rejects an invalid count, and an empty sampler", () => {
     using sampler = new PrioritizedSampler({ capacity: 4 });
     expect(codeOf(() => sampler.sample(1))).toBe("ERR_EMPTY");
     sampler.set([1], [0]);
@@ -183,7 +183,7 @@ describe("sample", () => {
     }
   });
 
-  it("repeats with the seed", () => {
+  it("is determined by the seed", () => {
     const draw = (seed: number) => {
       using sampler = new PrioritizedSampler({ capacity: 100, seed });
       sampler.set(
@@ -198,7 +198,7 @@ describe("sample", () => {
 });
 
 describe("save and load", () => {
-  it("go on with the same draws, into a new sampler or an old one", async () => {
+  it("continue with the same draws, in a new sampler or an existing one", async () => {
     await inDirectory((directory) => {
       const path = join(directory, "sampler.bin");
       using sampler = new PrioritizedSampler({ capacity: 9, alpha: 0.5, beta: 1, seed: 3 });
@@ -218,7 +218,7 @@ describe("save and load", () => {
     });
   });
 
-  it("refuse files that are not there, damaged, or of another capacity", async () => {
+  it("reject files that are missing, damaged, or of another capacity", async () => {
     await inDirectory((directory) => {
       const path = join(directory, "sampler.bin");
       using sampler = new PrioritizedSampler({ capacity: 9 });
@@ -238,11 +238,11 @@ describe("save and load", () => {
   });
 });
 
-// A GPU is there where the tests were told to use it.
+// Tests configured for a GPU require it.
 const cuda = process.env.NLAC_TEST_DEVICE === "cuda";
 
 describe("cuda", () => {
-  it.skipIf(cuda)("is an error where it cannot be had, never a silent run on the CPU", async () => {
+  it.skipIf(cuda)("is an error if it is not available, never a silent run on the CPU", async () => {
     await inDirectory((directory) => {
       const path = join(directory, "sampler.bin");
       using sampler = new PrioritizedSampler({ capacity: 4 });
@@ -253,7 +253,7 @@ describe("cuda", () => {
     });
   });
 
-  it.runIf(cuda)("draws what the CPU draws, and goes on from its file", async () => {
+  it.runIf(cuda)("draws as on the CPU, and continues from a CPU sampler's file", async () => {
     await inDirectory((directory) => {
       const path = join(directory, "sampler.bin");
       const options = { capacity: 5000, alpha: 0.6, beta: 0.4, seed: 9 };
@@ -274,7 +274,7 @@ describe("cuda", () => {
 });
 
 describe("dispose", () => {
-  it("may be called again; everything else is refused after it", () => {
+  it("may be called again; everything else throws after it", () => {
     const sampler = new PrioritizedSampler({ capacity: 4 });
     sampler.dispose();
     sampler.dispose();

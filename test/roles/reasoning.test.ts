@@ -35,7 +35,7 @@ function play(model: ScriptedModel, environment: Environment<Errand>, maxPromptT
 }
 
 describe("an episode of 30 turns", () => {
-  /** With texts as long as an estimate takes them to be; a token is a byte here. */
+  /** With completions as long as an estimate assumes; here a token is a byte. */
   async function turnsWithin(name: string, chatTemplate: string) {
     const recipe = parseRecipe(
       { name: "x", model: "QwQ-32B", environment: { name }, config: { reasoning: true } },
@@ -63,19 +63,19 @@ describe("an episode of 30 turns", () => {
   test.each(["twentyQuestions", "guessMyCity"])("fits into 8,192 tokens of prompt, of %s", async (name) => {
     expect(await turnsWithin(name, likeQwq)).toBe(30);
     expect(await turnsWithin(name, likeDeepSeek)).toBe(30);
-    // With the reasoning in its history it ends at its limit after some turns.
+    // With the reasoning in its history it reaches the prompt limit after some turns.
     const { chatTemplate } = new ScriptedModel(() => "").tokenizer;
     expect(await turnsWithin(name, chatTemplate!)).toBeLessThan(5);
   });
 
-  test("of tau-bench has a policy of 4,200 tokens to begin with: the paper's limit then allows eleven turns, not two", async () => {
+  test("of tau-bench begins with a policy of 4,200 tokens: the paper's limit then allows eleven turns, not two", async () => {
     const { chatTemplate } = new ScriptedModel(() => "").tokenizer;
     expect(await turnsWithin("tauBench", chatTemplate!)).toBe(2);
     expect(await turnsWithin("tauBench", likeQwq)).toBe(11);
   });
 });
 
-test("the next state leaves the reasoning out; the turn keeps all its ids, in a record too", async () => {
+test("the next state leaves the reasoning out; the turn has all its ids, also in a record", async () => {
   const model = new ScriptedModel(() => reasoned(act("soap")), likeQwq);
   const [trajectory] = await play(model, errandEnvironment());
   const all = [...model.encode(reasoned(act("soap"))), endOfTurn];
@@ -97,7 +97,7 @@ test("the next state leaves the reasoning out; the turn keeps all its ids, in a 
   for (const episode of [trajectory!, record]) expect(figuresOf(episode).tokens).toBe(3 * all.length);
 });
 
-test("reasoning that was cut off is no action, and nothing of it is in the history", async () => {
+test("truncated reasoning is not an action, and is not in the history", async () => {
   const model = new ScriptedModel(() => "SECRET reasoning that does not end …", likeQwq);
   const environment = errandEnvironment();
   const { start } = environment;
@@ -110,7 +110,7 @@ test("reasoning that was cut off is no action, and nothing of it is in the histo
   expect(model.decode(trajectory!.conversation.tokens)).not.toContain("SECRET");
 });
 
-describe("what is learned from them", () => {
+describe("training on them", () => {
   const corrected = "I rewrite.\n</think>\n\n<corrected_think>I believe so.</corrected_think>";
   const config = {
     iterations: 1,
@@ -123,7 +123,7 @@ describe("what is learned from them", () => {
   const isCorrection = (prompt: string) =>
     prompt.slice(prompt.lastIndexOf("<|im_start|>user")).includes("corrected_think");
 
-  test("NLAC's chains hold actions, futures and critiques without reasoning; what is trained has its own", async () => {
+  test("NLAC's prompts have actions, futures and critiques without reasoning; trained completions have their own", async () => {
     const model = new ScriptedModel((prompt) => {
       const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
       if (isCorrection(prompt)) return corrected;
@@ -139,7 +139,7 @@ describe("what is learned from them", () => {
     const [asking, others] = [true, false].map((wanted) =>
       model.calls.filter(({ prompt }) => isCorrection(prompt) === wanted),
     );
-    // What is to be corrected is in sight: the one thought that the request speaks of.
+    // The one thought that the request refers to is in the prompt.
     expect(asking).toHaveLength(16);
     for (const { prompt } of asking!) expect(prompt.split("SECRET")).toHaveLength(2);
     for (const { prompt } of others!) expect(prompt).not.toContain("SECRET");
@@ -154,13 +154,13 @@ describe("what is learned from them", () => {
       expect(model.decode(prompt).endsWith("<|im_start|>assistant\n<think>\n")).toBe(true);
       expect(model.decode(response)).toMatch(/^\nI believe so\.\n<\/think>\n\n(Future|Thought):\n/);
     }
-    // The stored action is what was sampled.
+    // The stored action equals the sampled one.
     const [trajectory] = run.trajectories;
     for (const { action } of transitionsOf(trajectory!))
       expect(model.decode(action)).toBe(`${reasoned(act("soap"))}<|im_end|>`);
   });
 
-  test("an episode is as many texts as turns, each after the state it was written at", async () => {
+  test("an episode has one sequence per turn, each after the state in which it was generated", async () => {
     const model = new ScriptedModel(() => reasoned(act("soap")), likeQwq);
     const [trajectory] = await play(model, errandEnvironment());
     const texts = episodeTexts(trajectory!);
@@ -187,7 +187,7 @@ describe("what is learned from them", () => {
     seed: 1,
   };
 
-  test("PPO's chain of advantages goes on from one turn's text to the next", async () => {
+  test("PPO's chain of advantages continues from one turn's sequence to the next", async () => {
     const model = policy();
     const run = memoryRun();
     const environment = errandEnvironment({ words: ["key"] });
@@ -206,7 +206,7 @@ describe("what is learned from them", () => {
     expect(weights.reduce((a, b) => a + b, 0)).toBeCloseTo(1, 9);
   });
 
-  test("GRPO weighs an episode as a whole, however many texts it is", async () => {
+  test("GRPO weights an episode as a whole, however many sequences it has", async () => {
     const model = policy();
     await trainGrpo({
       model,

@@ -32,7 +32,7 @@ describe("chatService", () => {
     expect(await chatService({ model: "m", baseURL }).complete(hello)).toBe("you said hello");
   });
 
-  it("tries again after a fault, and gives up with ERR_SERVICE", async () => {
+  it("retries after a fault, and gives up with ERR_SERVICE", async () => {
     const mended = await serve((_, call) => (call === 0 ? { status: 503 } : { text: "there" }));
     expect(await chatService({ model: "m", baseURL: mended.baseURL }).complete(hello)).toBe("there");
     expect(mended.calls()).toBe(2);
@@ -45,7 +45,7 @@ describe("chatService", () => {
     expect(broken.calls()).toBe(2);
   });
 
-  it("reports refusals, silence, empty replies and a missing server as ERR_SERVICE", async () => {
+  it("reports refusals, timeouts, empty replies and a missing server as ERR_SERVICE", async () => {
     const { baseURL } = await serve(({ messages }) =>
       messages[0]!.content === "hello"
         ? { status: 401 }
@@ -68,7 +68,7 @@ describe("chatService", () => {
     ["a page in place of an answer", { body: "page" }, /not a chat completion/],
     ["a reply without a finish reason", { finish: null }, /broken off \(finish_reason null\)/],
     ["a reply that the server broke off", { finish: "abort" }, /broken off \(finish_reason "abort"\)/],
-  ] as const)("tries again after %s", async (_, broken, message) => {
+  ] as const)("retries after %s", async (_, broken, message) => {
     const mended = await serve((_, call) => (call === 0 ? { text: "half", ...broken } : { text: "whole" }));
     const options = { model: "m", timeout: 400 };
     expect(await chatService({ ...options, baseURL: mended.baseURL }).complete(hello)).toBe("whole");
@@ -82,7 +82,7 @@ describe("chatService", () => {
     expect(calls()).toBe(2);
   });
 
-  it("takes a reply that its own limit cut, and asks no filter twice", async () => {
+  it("accepts a reply truncated at its own limit, and does not retry after a content filter", async () => {
     const answers = { long: { text: "one two", finish: "length" }, thinking: { finish: "length" } };
     const { baseURL, calls } = await serve(
       ({ messages }) =>
@@ -103,10 +103,10 @@ describe("chatService", () => {
 
   it.each([
     ["seconds", () => ({ "retry-after": "1" }), 1000],
-    // A date has no parts of a second.
+    // HTTP dates have no fractions of a second.
     ["a date", () => ({ "retry-after": new Date(Date.now() + 2000).toUTCString() }), 1000],
     ["milliseconds", () => ({ "retry-after-ms": "700", "retry-after": "1" }), 700],
-  ])("is not back before the time that a server gives as %s", async (_, headers, least) => {
+  ])("does not retry before the time that a server gives as %s", async (_, headers, least) => {
     const times: number[] = [];
     const { baseURL } = await serve((_, call) => {
       times.push(performance.now());
@@ -117,7 +117,7 @@ describe("chatService", () => {
     expect(times[1]! - times[0]!).toBeLessThan(least + 2000);
   });
 
-  it("gives up at once where nothing is to be hoped for", async () => {
+  it("gives up at once on permanent failures", async () => {
     const hopeless: Record<string, string>[] = [{ "retry-after": "3600" }, { "x-should-retry": "false" }];
     for (const headers of hopeless) {
       const { baseURL, calls } = await serve(() => ({ status: 429, headers }));
@@ -126,7 +126,7 @@ describe("chatService", () => {
     }
   });
 
-  it("reads what has come while its process was busy before it counts as late", async () => {
+  it("reads data that arrived while its process was busy before it times out", async () => {
     const answer = { choices: [{ message: { content: "there" }, finish_reason: "stop" }] };
     const busy: typeof fetch = async (_, options) => {
       const late = new Promise<never>((_, reject) => options!.signal!.addEventListener("abort", reject));
@@ -139,7 +139,7 @@ describe("chatService", () => {
     expect(await chatService({ ...options, fetch: busy }).complete(hello)).toBe("there");
   });
 
-  it("stops within a pause", async () => {
+  it("can be aborted in a pause", async () => {
     const { baseURL } = await serve(() => ({ status: 429, headers: { "retry-after": "30" } }));
     const controller = new AbortController();
     const reply = chatService({ model: "m", baseURL }).complete(hello, { signal: controller.signal });
@@ -149,7 +149,7 @@ describe("chatService", () => {
     expect(performance.now() - begun).toBeLessThan(5000);
   });
 
-  it("stops when asked to", async () => {
+  it("stops when the signal fires", async () => {
     const { baseURL } = await serve(() => ({ text: "late", delay: 5000 }));
     const controller = new AbortController();
     const reply = chatService({ model: "m", baseURL }).complete(hello, { signal: controller.signal });
@@ -166,7 +166,7 @@ describe("chatService", () => {
 describe("limits of a service", () => {
   const says = (content: string): Message[] => [{ role: "user", content }];
 
-  it("asks no more at once than it may, in the order of asking, and what failed before what came later", async () => {
+  it("limits concurrent requests, in order of arrival, retries before later requests", async () => {
     const heard: string[] = [];
     const { baseURL, mostAtOnce } = await serve(({ messages }) => {
       const { content } = messages[0]!;
@@ -180,14 +180,14 @@ describe("limits of a service", () => {
     expect(replies).toEqual(numbers);
     expect(mostAtOnce()).toBe(2);
     const again = heard.lastIndexOf("1");
-    // It paused for half a second at most: it is back long before the last.
+    // It paused for at most half a second, so it returns long before the last.
     expect(again).toBeLessThan(30);
-    // Two that are sent at once may arrive in either order.
+    // Two requests sent together may arrive in either order.
     const others = heard.filter((_, i) => i !== again);
     for (const [i, number] of others.entries()) expect(Math.abs(Number(number) - i)).toBeLessThan(2);
   });
 
-  it("lets one go that is aborted while it waits, without a request and without a place", async () => {
+  it("a request aborted in the queue is not sent and takes no place", async () => {
     const { baseURL, calls } = await serve(({ messages }) => ({ text: messages[0]!.content, delay: 100 }));
     const service = chatService({ model: "m", baseURL, concurrency: 1 });
     const controller = new AbortController();
@@ -200,7 +200,7 @@ describe("limits of a service", () => {
     expect(calls()).toBe(2);
   });
 
-  it("counts what was sent, also what was given up, and sends nothing that was given up before", async () => {
+  it("counts requests sent, including abandoned ones, and does not send those abandoned before", async () => {
     const { baseURL, calls } = await serve(() => ({ text: "late", delay: 5000 }));
     const service = chatService({ model: "m", baseURL });
     const [sent, early] = [new AbortController(), new AbortController()];
@@ -222,7 +222,7 @@ describe("limits of a service", () => {
     [{ tokens: 250 }, undefined, /300 of 250 tokens/],
     // 100 tokens cost $0.00026.
     [{ cost: 0.0006 }, { prompt: 2, completion: 8 }, /\$0\.0008 of \$0\.0006/],
-  ])("asks nothing more when the budget %j is spent", async (budget, price, message) => {
+  ])("sends no more requests when the budget %j is spent", async (budget, price, message) => {
     const { baseURL, calls } = await taking();
     const service = chatService({ model: "m", baseURL, budget, ...(price && { price }) });
     for (let i = 0; i < 3; i++) expect(await service.complete(hello)).toBe("yes");
@@ -234,7 +234,7 @@ describe("limits of a service", () => {
     expect(calls()).toBe(3);
   });
 
-  it("goes beyond a budget by what is under way, and no further", async () => {
+  it("exceeds a budget only by requests in flight", async () => {
     const { baseURL, calls } = await taking();
     const service = chatService({ model: "m", baseURL, budget: { tokens: 1000 }, concurrency: 4 });
     const replies = await Promise.allSettled(Array.from({ length: 50 }, () => service.complete(hello)));
@@ -243,7 +243,7 @@ describe("limits of a service", () => {
     expect(replies.filter(({ status }) => status === "fulfilled").length).toBe(calls());
   });
 
-  it("says that a budget cannot be kept where a server does not count", async () => {
+  it("reports that a budget cannot be enforced if a server does not report usage", async () => {
     const { baseURL, calls } = await serve(() => ({ text: "yes" }));
     const service = chatService({ model: "m", baseURL, budget: { tokens: 1000 } });
     await expect(service.complete(hello)).rejects.toMatchObject({ code: "ERR_BUDGET" });
@@ -251,7 +251,7 @@ describe("limits of a service", () => {
     expect(() => chatService({ model: "m", baseURL, budget: { cost: 1 } })).toThrow(/needs the price/);
   });
 
-  it("pays for nothing that is recorded", async () => {
+  it("charges nothing for recorded replies", async () => {
     await inDirectory(async (directory) => {
       const { baseURL, calls } = await taking();
       const options = { model: "m", baseURL, record: join(directory, "replies.jsonl") };
@@ -306,13 +306,13 @@ describe("a model as oracle", () => {
     expect(unsure.result.observation[0]!.content).toBe("I can't tell.");
   });
 
-  it("knows a literal guess without asking anybody", async () => {
+  it("accepts a literal guess without a request", async () => {
     const { result, calls } = await play("abacus", () => ({ text: "no" }), "Is it an abacus?");
     expect(result).toMatchObject({ reward: 1, terminated: true });
     expect(calls).toBe(0);
   });
 
-  it("lets a judge decide on another name", async () => {
+  it("uses a judge for other names", async () => {
     const judged: string[] = [];
     const handler =
       (verdict: string): Handler =>
@@ -361,7 +361,7 @@ describe("a model as oracle", () => {
     ]);
   });
 
-  it("takes an unreadable reply for a shrug and a dead service for ERR_SERVICE", async () => {
+  it("treats an unreadable reply as unknown and a dead service as ERR_SERVICE", async () => {
     const { result, calls } = await play(
       "abacus",
       () => ({ text: "Well, that is hard to say" }),

@@ -4,7 +4,7 @@ import { Places } from "../../lib/services/limits.ts";
 
 const tick = () => new Promise(setImmediate);
 
-it("lets in no more than there are places, by their numbers, and loses none to those that go away", async () => {
+it("admits as many as there are places, by number, and loses no place to cancelled requests", async () => {
   const request = fc.record({ ticks: fc.nat(4), fails: fc.boolean(), leaves: fc.option(fc.nat(6)) });
   await fc.assert(
     fc.asyncProperty(
@@ -32,7 +32,7 @@ it("lets in no more than there are places, by their numbers, and loses none to t
         });
         await Promise.all(asked);
         expect(largest).toBeLessThanOrEqual(most);
-        // All that came at once are let in by their numbers, except those that left before.
+        // Requests of the same time are admitted by number, except those cancelled before.
         expect(entered).toEqual([...entered].sort((a, b) => a - b));
         for (const [i, { leaves }] of all.entries()) if (leaves === null) expect(entered).toContain(i);
         // Every place is free again.
@@ -47,7 +47,7 @@ it("lets in no more than there are places, by their numbers, and loses none to t
   );
 });
 
-it("lets a further attempt in before what came after it", async () => {
+it("admits a retry before later requests", async () => {
   const places = new Places(1);
   const [first, ...others] = [places.number(), places.number(), places.number()];
   const entered: number[] = [];

@@ -23,14 +23,14 @@ beforeEach(() => {
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 const file = (name = "recording.jsonl") => join(directory, name);
 
-/** A script whose replies are all different, so that a reply given twice shows. */
+/** A script whose replies are all different, so that a repeated reply is noticed. */
 function counting(): ChatService {
   let replies = 0;
   return openService((messages) => `${messages.at(-1)!.content} ${replies++}`);
 }
 
 describe("openService", () => {
-  it("takes a script, and a service as it is", async () => {
+  it("accepts a script, and a service as it is", async () => {
     const script = openService(async (messages, options) => `${messages.length} ${options?.maxTokens}`);
     expect(await script.complete(says("a"), { maxTokens: 7 })).toBe("1 7");
     expect(script.usage()).toEqual({ requests: 1, promptTokens: 0, completionTokens: 0, cost: 0 });
@@ -48,14 +48,14 @@ describe("openService", () => {
     [{ local: "" }, /local/],
     [{ recording: "/nowhere/at-all.jsonl" }, /There is no recording/],
     [{ recording: "x.jsonl", temperature: 1 }, /"temperature"/],
-  ])("refuses %j", (source, message) => {
+  ])("rejects %j", (source, message) => {
     const open = () => openService(source as never);
     expect(open).toThrow(message);
     expect(open).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
 });
 
-it("what is wrong with a service's options is told with the environment and the option that has them", () => {
+it("errors of a service's options name the environment and its option", () => {
   const wrong = { model: "m", baseUrl: "http://localhost" } as never;
   const price = { model: "m", baseURL: "http://localhost", budget: { cost: 1 } };
   for (const [make, message] of [
@@ -78,7 +78,7 @@ it("what is wrong with a service's options is told with the environment and the 
 });
 
 describe("usage of a service", () => {
-  it("counts tokens and multiplies them with the prices", async () => {
+  it("multiplies token counts by the prices", async () => {
     const server = await chatServer(() => ({
       text: "yes",
       usage: { prompt_tokens: 1500, completion_tokens: 40 },
@@ -100,7 +100,7 @@ describe("usage of a service", () => {
     });
   });
 
-  it("counts attempts that failed, and tokens of replies without text", async () => {
+  it("counts failed attempts, and tokens of replies without text", async () => {
     const server = await chatServer((_, call) =>
       call === 0 ? { status: 503 } : { text: "", usage: { prompt_tokens: 10, completion_tokens: 3 } },
     );
@@ -110,7 +110,7 @@ describe("usage of a service", () => {
     expect(service.usage()).toEqual({ requests: 2, promptTokens: 10, completionTokens: 3, cost: 0 });
   });
 
-  it("sends a seed only where it matters", async () => {
+  it("sends a seed only if it has an effect", async () => {
     const seeds: unknown[] = [];
     const server = await chatServer(({ seed }) => {
       seeds.push(seed);
@@ -126,8 +126,8 @@ describe("usage of a service", () => {
 });
 
 describe("a recording", () => {
-  it("gives the same episodes offline, thirty-two at once", async () => {
-    // Neither the player nor the oracle is the same twice; only what was recorded makes episodes repeat.
+  it("reproduces the same episodes offline, thirty-two at once", async () => {
+    // Neither the player nor the oracle is deterministic; only recordings make episodes repeat.
     let asked = 0;
     const player = (): ChatService =>
       openService(async () => {
@@ -164,18 +164,18 @@ describe("a recording", () => {
       recordService(oracle(), file("oracle")),
     );
     expect(recorded.every(({ outcome }) => outcome === "done")).toBe(true);
-    // A request is one reply, but each episode's has its own seed.
+    // Each request has one reply, but each episode has its own seed.
     const openings = recorded
       .filter(({ task }) => task === recorded[0]!.task)
       .map(({ turns }) => turns[0]!.text);
     expect(new Set(openings).size).toBeGreaterThan(1);
     const replayed = await play(playRecording(file("player")), playRecording(file("oracle")));
     expect(replayed).toEqual(recorded);
-    // Without recordings it would not.
+    // Without recordings they differ.
     expect(await play(player(), oracle())).not.toEqual(recorded);
   });
 
-  it("keeps one reply to a request, also where two ask at once", async () => {
+  it("has one reply per request, also if two are concurrent", async () => {
     const service = recordService(counting(), file());
     const together = await Promise.all([service.complete(says("a")), service.complete(says("a"))]);
     expect(together).toEqual(["a 0", "a 0"]);
@@ -185,7 +185,7 @@ describe("a recording", () => {
     expect(await playRecording(file()).complete(says("a"))).toBe("a 0");
   });
 
-  it("tells requests apart by messages, settings and, where it matters, the seed", async () => {
+  it("distinguishes requests by messages, settings and, if it has an effect, the seed", async () => {
     const service = recordService(counting(), file());
     const all = [
       {},
@@ -206,7 +206,7 @@ describe("a recording", () => {
     expect(played.usage()).toEqual({ requests: 6, promptTokens: 0, completionTokens: 0, cost: 0 });
   });
 
-  it("fills in the settings of the service it was made with", async () => {
+  it("includes the default settings of its service", async () => {
     const server = await chatServer(() => ({ text: "yes" }));
     const options = { model: "m", baseURL: server.baseURL, maxTokens: 9, record: file() };
     const service = openService(options);
@@ -219,7 +219,7 @@ describe("a recording", () => {
     expect(() => openService({ ...options, maxTokens: 10 })).toThrow(/another file/);
   });
 
-  it("never holds a key", async () => {
+  it("never contains a key", async () => {
     const server = await chatServer(() => ({ text: "yes" }));
     const options = { model: "m", baseURL: server.baseURL, apiKey: "secret-key", record: file() };
     await openService(options).complete(says("a"));
@@ -227,7 +227,7 @@ describe("a recording", () => {
     expect(readFileSync(file(), "utf8")).not.toContain("secret-key");
   });
 
-  it("goes on with a file, and asks nothing twice", async () => {
+  it("continues a file, and repeats no request", async () => {
     const first = recordService(counting(), file());
     await first.complete(says("a"));
     await first.close!();
@@ -251,7 +251,7 @@ describe("a recording", () => {
     expect(await playRecording(file()).complete(says("y"))).toBe("y 0");
   });
 
-  it("drops a last line that a crash left unfinished, and goes on behind it", async () => {
+  it("drops a last line that a crash left unfinished, and continues after it", async () => {
     const service = recordService(counting(), file());
     for (const text of ["a", "b"]) await service.complete(says(text));
     await service.close!();
@@ -265,7 +265,7 @@ describe("a recording", () => {
     expect(await playRecording(file()).complete(says("b"))).toBe("b 0");
   });
 
-  it("keeps nothing of what failed", async () => {
+  it("does not record failures", async () => {
     let broken = true;
     const service = recordService(
       openService(() => {
@@ -279,7 +279,7 @@ describe("a recording", () => {
     expect(await service.complete(says("a"))).toBe("fine");
   });
 
-  it("refuses damage, other files and what was never recorded", async () => {
+  it("rejects damage, other files and requests that were not recorded", async () => {
     const service = recordService(counting(), file());
     await service.complete(
       [{ role: "system", content: "You sell cars." }, ...says("How much is the red one?")],
@@ -319,7 +319,7 @@ describe("a recording", () => {
 });
 
 describe("a model in this process", () => {
-  /** Ids are characters; it replies with its prompt backwards, once `release` was called. */
+  /** Ids are characters; it replies with its prompt reversed, once `release` was called. */
   function scripted(hold = false) {
     const seeds = new Map<string, unknown[]>();
     let underWay = 0;
@@ -352,7 +352,7 @@ describe("a model in this process", () => {
     return { model, seeds, underWay: () => underWay, release: () => release() };
   }
 
-  it("asks the model for all that is asked of it at once, and gives each its own reply", async () => {
+  it("passes concurrent requests to the model together, and returns each its own reply", async () => {
     const { model, underWay, release } = scripted(true);
     const service = localService({ local: model });
     const replies = ["ab", "cd", "ef", "gh"].map((text) => service.complete(says(text)));
@@ -362,7 +362,7 @@ describe("a model in this process", () => {
     expect(service.usage()).toEqual({ requests: 4, promptTokens: 8, completionTokens: 8, cost: 0 });
   });
 
-  it("seeds a request by its content and seed alone", async () => {
+  it("seeds a request by its content and seed only", async () => {
     const { model, seeds } = scripted();
     const service = localService({ local: model });
     const ask = (text: string, seed?: number) =>
@@ -376,7 +376,7 @@ describe("a model in this process", () => {
     expect(new Set([plain, seeded, seeds.get("b")![0]]).size).toBe(3);
   });
 
-  it("breaks off an aborted request, and no other", async () => {
+  it("aborts only the aborted request", async () => {
     const { model, underWay, release } = scripted(true);
     const service = localService({ local: model });
     const a = new AbortController();
@@ -393,7 +393,7 @@ describe("a model in this process", () => {
     expect(await second).toBe("dc");
   });
 
-  it("reports faults, long prompts and empty replies as ERR_SERVICE, and goes on", async () => {
+  it("reports faults, long prompts and empty replies as ERR_SERVICE, and continues", async () => {
     const { model } = scripted();
     const service = localService({ local: model });
     const beside = service.complete(says("cd"));
@@ -429,7 +429,7 @@ describe("a model in this process", () => {
     await again.close!();
   });
 
-  it("says what is wrong with a model that cannot be loaded", async () => {
+  it("reports why a model cannot be loaded", async () => {
     const service = localService({ local: "no-such-model" });
     await expect(service.complete(says("a"))).rejects.toMatchObject({ code: "ERR_MODEL_NOT_FOUND" });
     await service.close!();

@@ -1,6 +1,6 @@
 /**
- * A service of which three answers in ten fail, in every way that answers do, behind many episodes at once: none is lost,
- * nothing is asked twice that was answered, and little more than must be is asked.
+ * A service of which three replies in ten fail, in every possible way, under many concurrent
+ * episodes: no episode fails, no answered request is repeated, and there are few extra requests.
  */
 
 import { createHash } from "node:crypto";
@@ -16,7 +16,7 @@ const episodes = Number(process.env.NLAC_STORM_EPISODES ?? 500);
 const turns = 2;
 const requests = episodes * turns;
 const atOnce = 32;
-/** Milliseconds that an answer may take, by the clock below. */
+/** Timeout of a reply in milliseconds, by the clock below. */
 const timeout = 6000;
 const quick: Answer[] = [
   { status: 429, headers: { "retry-after": "1" } },
@@ -25,17 +25,17 @@ const quick: Answer[] = [
   { body: "cut" },
   { finish: null },
 ];
-/** Three parts in ten of the answers, and equal parts of those; what only passes with time is the rarest. */
+/** Three tenths of the replies in equal parts; timeouts are the rarest. */
 const faults: Answer[] = [...quick, ...quick, ...quick, { delay: timeout * 2 }];
 const faulty = 0.3;
 
-// Time stands still while an answer is on its way, however long that takes on a busy machine, and passes at once where
-// nothing is left but pauses and answers that never come.
+// A fake clock: it stops while a reply is under way, however long that takes on a busy machine, and
+// jumps when only pauses and unanswered requests remain.
 vi.mock("node:timers/promises", () => ({
   setTimeout: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
 }));
 let underWay = 0;
-/** Requests under way that are not answered in time. */
+/** Requests in flight that are not answered in time. */
 const unanswered = new Set<string>();
 const inTruth = { setTimeout };
 let clock: NodeJS.Timeout;
@@ -54,7 +54,7 @@ afterAll(() => {
 
 const spoken = (heard: string) => `Thought: I heard it.\nAction: You said ${heard}`;
 
-/** The storm; `served` holds how often each request was answered as it should be. */
+/** The faulty service; `served` counts good replies per request. */
 async function storm() {
   const tries = new Map<string, number>();
   const served = new Map<string, number>();
@@ -62,7 +62,7 @@ async function storm() {
     const request = JSON.stringify(messages);
     const attempt = tries.get(request) ?? 0;
     tries.set(request, attempt + 1);
-    // By the request, in whatever order they come: a storm is the same every time.
+    // Determined by the request, so that faults do not depend on the order.
     const drawn = createHash("sha256").update(`${request} ${attempt}`).digest().readUInt32LE() / 2 ** 32;
     const fault = faults[Math.floor((drawn / faulty) * faults.length)];
     const text = spoken(messages.at(-1)!.content);
@@ -73,7 +73,7 @@ async function storm() {
   return { ...server, served };
 }
 
-/** In which the agent says what it hears, and hears what `person` says. */
+/** The agent repeats what it hears, and hears what `person` says. */
 function conversation(person: ChatService): Environment<number> {
   const start: Environment<number>["start"] = async (episode, { signal }) => {
     const line = (turn: number) => `line ${turn} of ${episode}`;
@@ -106,7 +106,7 @@ it.each(["person", "player"])(
   `survives a storm: ${episodes} episodes whose %s is a service`,
   async (role) => {
     const { baseURL, calls, served, close } = await storm();
-    // Here, not at the server, which hears later of requests that were given up.
+    // Counted here, since the server learns of abandoned requests later.
     let mostAtOnce = 0;
     const counted: typeof fetch = async (url, request) => {
       mostAtOnce = Math.max(mostAtOnce, ++underWay);

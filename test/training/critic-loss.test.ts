@@ -40,7 +40,7 @@ test.each([
   [{ reasoning: true }, "sampled"],
   [{ reasoning: true, support: "full" }, "sampled"],
 ] satisfies [NlacConfigInput, unknown][])(
-  "L1 is taken and named as training takes it: %j",
+  "L1 is computed and named as in training: %j",
   async (config, support) => {
     const { loss, options } = await measure(config);
     expect(options).toEqual([{ support, withGradient: false }]);
@@ -48,10 +48,10 @@ test.each([
   },
 );
 
-test("transitions of one episode go together: the interval is that of the episodes", async () => {
+test("the interval is clustered by episode", async () => {
   const { loss } = await measure({});
   expect(loss).toMatchObject({ transitions: 6, episodes: 2, dropped: 0 });
-  // Turn 1 of both episodes has seen nothing yet: 1, 3, 3 and 1, 1, 1.
+  // At turn 1, neither episode has an observation: 1, 3, 3 and 1, 1, 1.
   expect(loss.l1.estimate).toBeCloseTo(5 / 3, 12);
   // Means of the episodes: 7/3 and 1; their difference is 4/3, so the standard error is 2/3.
   expect(loss.l1.high - loss.l1.low).toBeCloseTo(2 * 1.959964 * (2 / 3), 12);

@@ -11,7 +11,7 @@ import { ScriptedModel } from "../support/scripted-model.ts";
 const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
 const critique = (future: string, verdict: string) => `Future:\n${future}\nOptimality:\n${verdict}`;
 
-/** Brings soap, and the key when it is told to, but never the lamp; knows little of how that ends. */
+/** Brings soap, and the key when asked to, but never the lamp; poor at predicting the end. */
 function reply(prompt: string): string {
   const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
   const wanted = prompt.split("OBSERVED wants ").slice(1);
@@ -65,9 +65,10 @@ async function measure(config: NlacConfigInput, number = 0, world = environment(
 
 // The key takes two turns and succeeds, the lamp three and fails: 2 and 3 transitions.
 describe("a diagnosis of two episodes, by hand", () => {
-  test("calibration: what the critic said against how the episodes ended", async () => {
+  test("calibration: the critic's forecasts against the ends of the episodes", async () => {
     const { figures } = await measure({});
-    // Critiques of the key: No and maybe, Yes and win; of the lamp: No and maybe, nothing readable, No and win.
+    // Critiques of the key: No and maybe, Yes and win; of the lamp: No and maybe, nothing readable,
+    // No and win.
     expect(figures["calibration/yes"]).toBeCloseTo(1 / 4, 12);
     expect(figures["calibration/success"]).toBeCloseTo(2 / 5, 12);
     expect(figures["calibration/success_after_yes"]).toBe(1);
@@ -77,9 +78,10 @@ describe("a diagnosis of two episodes, by hand", () => {
     expect(figures["calibration/brier"]).toBeCloseTo((0.25 + 0 + 0.25 + 1) / 4, 12);
   });
 
-  test("the futures that θ̄ writes at s' against what was answered next", async () => {
+  test("the futures that θ̄ generates at s' against the next answers", async () => {
     const { figures, model } = await measure({});
-    // Of "observed thanks win" two words of three and two follow; of the lamp's four words, three of four and three.
+    // Of "observed thanks win" two words of three and two follow; of the lamp's four words, three
+    // of four and three.
     expect(figures["future/agreement"]).toBeCloseTo((4 / 5 + 6 / 7 + 6 / 7) / 3, 12);
     expect(figures["future/agreement_chance"]).toBeCloseTo((2 / 6 + 6 / 7 + 2 / 6) / 3, 12);
     expect(figures["future/brier"]).toBeCloseTo((0 + 0.25 + 0.25) / 3, 12);
@@ -88,7 +90,7 @@ describe("a diagnosis of two episodes, by hand", () => {
     expect(new Set(futures.map(({ weights }) => weights))).toEqual(new Set(["target"]));
   });
 
-  test("an environment may say itself how well a future fits; what it cannot tell does not count", async () => {
+  test("an environment may rate futures itself; undecided ones do not count", async () => {
     const agreement = (future: string, [answer]: readonly Message[]) =>
       future.includes("lamp") ? Number(answer!.content.includes("lamp")) : undefined;
     const { figures } = await measure({}, 0, { ...environment(), agreement } as never);
@@ -96,9 +98,10 @@ describe("a diagnosis of two episodes, by hand", () => {
     expect(figures["future/agreement_chance"]).toBe(1 / 2); // one of them meets the key's answer
   });
 
-  test("gain: episodes that go on with the refined action against the recorded ones", async () => {
+  test("gain: episodes continued with the refined action against the recorded ones", async () => {
     const { figures } = await measure({});
-    // Refined, the key's two bring the key; the lamp's first brings the key in vain, its others the lamp.
+    // Refined, the key's two bring the key; the lamp's first brings the key in vain, its others the
+    // lamp.
     expect(figures["gain/reached"]).toBe(1);
     expect(figures["gain/original"]).toBeCloseTo(2 / 5, 12);
     expect(figures["gain/refined"]).toBeCloseTo(4 / 5, 12);
@@ -114,7 +117,8 @@ describe("a diagnosis of two episodes, by hand", () => {
   test("k > 1: the forecast is the mean of the k futures that the evaluator read", async () => {
     const { figures } = await measure({ futures: 2 });
     expect(figures["calibration/yes"]).toBe(1);
-    // Maybe before anything was answered (once for each word), else win: the key's 1, 1 / 2 and the lamp's 1 / 2, 1, 1.
+    // Maybe before anything was answered (once for each word), else win: the key's 1, 1 / 2 and the
+    // lamp's 1 / 2, 1, 1.
     expect(figures["calibration/foretold"]).toBeCloseTo((0.5 + 1 + 0.5 + 1 + 1) / 5, 12);
     expect(figures["calibration/brier"]).toBeCloseTo((0.25 + 0 + 0.25 + 1 + 1) / 5, 12);
   });
@@ -133,7 +137,7 @@ test("the stored action is judged and refined, whatever training attempts; witho
   }
 });
 
-test("what is not asked for, or cannot be read from the environment, is left out", async () => {
+test("parts that are turned off, or that the environment does not support, are left out", async () => {
   const { figures } = await measure({ diagnostics: { branches: 0 } });
   expect(figures["gain/difference"]).toBeNaN();
   expect(figures["gain/reached"]).toBeNaN();
@@ -143,7 +147,7 @@ test("what is not asked for, or cannot be read from the environment, is left out
   expect(silent.figures["calibration/difference"]).toBeCloseTo(2 / 3, 12);
 });
 
-test("as many transitions as asked for, others each time, the same for the same number", async () => {
+test("draws the configured number of transitions, different for each number, reproducibly", async () => {
   const judged = async (number: number) => {
     const { model } = await measure({ diagnostics: { transitions: 2, branches: 0 } }, number);
     return model.calls
@@ -157,7 +161,7 @@ test("as many transitions as asked for, others each time, the same for the same 
   expect(others.some((prompts) => JSON.stringify(prompts) !== JSON.stringify(first))).toBe(true);
 });
 
-test("overlap is the F1 of shared words, whatever their case and what stands between them", () => {
+test("overlap is the F1 of shared words, without case and punctuation", () => {
   expect(overlap("The desk took the form.", "the DESK took the form")).toBe(1);
   expect(overlap("the the the", "the")).toBeCloseTo((2 * 1) / 4, 12);
   expect(overlap("Übung macht", "übung")).toBeCloseTo(2 / 3, 12);

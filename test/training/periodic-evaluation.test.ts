@@ -6,7 +6,7 @@ import { evaluatePeriodically, evaluationConfig } from "../../lib/training/perio
 import { errandEnvironment } from "../support/errand.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
-/** Brings a word at once: right for one task of three. */
+/** Brings one word at once: right for one task of three. */
 const model = () => new ScriptedModel(() => "Thought:\nhm\nAction:\nkeys");
 
 function training(evaluation: object, iterations = 5) {
@@ -34,21 +34,21 @@ function training(evaluation: object, iterations = 5) {
   };
 }
 
-describe("measuring the policy while it is trained", () => {
-  test("never, unless it is asked for", async () => {
+describe("evaluation during training", () => {
+  test("never by default", async () => {
     const one = training({});
     await evaluatePeriodically(one);
     expect(one.run.rows).toEqual([]);
     expect(one.model.calls).toEqual([]);
   });
 
-  test("every so many iterations, before the first and after the last; each once", async () => {
+  test("at the interval, before the first iteration and after the last; each once", async () => {
     const one = training({ every: 2, episodes: 3 });
     for (; one.state.iteration <= 5; one.state.iteration++) {
       one.state.updates = one.state.iteration * 10;
       one.state.environmentSteps = one.state.iteration * 100;
       await evaluatePeriodically(one);
-      await evaluatePeriodically(one); // a resumed run comes here again
+      await evaluatePeriodically(one); // a resumed run gets here again
     }
     expect(one.run.rows.map(({ step }) => step)).toEqual([0, 20, 40, 50]);
     expect(one.run.rows.map(({ values }) => values["eval/environment_steps"])).toEqual([0, 200, 400, 500]);
@@ -85,7 +85,7 @@ describe("measuring the policy while it is trained", () => {
     expect(trained.run.rows[0]!.values["eval/success"]).toBe(0); // there, the word is "key"
   });
 
-  test("the same episodes each time, whatever was trained between; with other seeds for repeats of a task", async () => {
+  test("the same episodes each time, whatever was trained between; different seeds for repeats of a task", async () => {
     const environment = errands({ kinds: 2, moves: 4 });
     const seeds: number[] = [];
     const start = environment.start;
@@ -105,7 +105,7 @@ describe("measuring the policy while it is trained", () => {
     expect(new Set(seeds).size).toBe(4);
   });
 
-  test("a stop leaves nothing behind: the measurement is made again", async () => {
+  test("a stop logs nothing: the evaluation is repeated", async () => {
     const controller = new AbortController();
     const one = { ...training({ every: 1, episodes: 3 }), run: memoryRun({ signal: controller.signal }) };
     one.model.reply = () => {

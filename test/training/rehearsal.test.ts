@@ -19,7 +19,7 @@ async function texts(count: number, seed: number) {
   };
 }
 
-test("what is rehearsed are the backup's and the refiner's texts, drawn anew by each seed", async () => {
+test("rehearsal uses the backup's and the refiner's examples, drawn by seed", async () => {
   const { model, nll, tokens, texts: first } = await texts(12, 1);
   expect(tokens).toBe(first.reduce((sum, { response }) => sum + response.length, 0));
   expect(first).toHaveLength(12);
@@ -28,7 +28,7 @@ test("what is rehearsed are the backup's and the refiner's texts, drawn anew by 
     const request = model.decode(prompt).split("<|im_start|>user").at(-1)!;
     expect(request).toMatch(/[Nn]ow judge your latest action|revised action/);
   }
-  // The scripted model gives every token 0.5 nats; a text counts as much as another, whatever its length.
+  // The scripted model gives every token 0.5 nats; examples have equal weight at any length.
   expect(nll).toBeCloseTo(0.5, 12);
   for (const { response, weight } of first)
     expect((weight as number) * response.length).toBeCloseTo(1 / 12, 12);
@@ -36,7 +36,7 @@ test("what is rehearsed are the backup's and the refiner's texts, drawn anew by 
   expect((await texts(12, 2)).texts).not.toEqual(first);
 });
 
-test("nothing is asked of an environment where nothing is rehearsed, and one that cannot show it says so", async () => {
+test("without rehearsal the environment is not used, and one without demonstrations is an error", async () => {
   const model = new ScriptedModel(() => "");
   const options = { model, tasks: [{ word: "key" }], seed: 0, signal };
   expect(await rehearse({ ...options, environment: errandEnvironment(), count: 0 })).toEqual({

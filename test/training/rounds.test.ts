@@ -30,9 +30,9 @@ function play(reply: (prompt: string) => string, environment = errandEnvironment
 
 const model = new ScriptedModel(() => "");
 
-describe("an episode as one text", () => {
-  test("begins with the first prompt, ends with the last action, and holds every turn's own ids under weight 1", async () => {
-    // Unreadable once, wrong once, right at last.
+describe("an episode as one sequence", () => {
+  test("begins with the first prompt, ends with the last action, with weight 1 on each turn's own ids", async () => {
+    // Unreadable once, wrong once, then right.
     const [trajectory] = await play((prompt) =>
       prompt.includes("could not be read") ? act(prompt.includes("wants key") ? "key" : "lamp") : "lamp!",
     );
@@ -44,7 +44,7 @@ describe("an episode as one text", () => {
     const all = [...text.prompt, ...text.response];
     expect(all).toEqual(trajectory!.conversation.tokens.slice(0, all.length));
     expect(text.weight).toHaveLength(text.response.length);
-    // Turn by turn, as each was written after its own prompt.
+    // Turn by turn, as generated after its own prompt.
     for (const [i, { start, end, reward }] of text.turns.entries()) {
       const turn = turns[i]!;
       expect(all.slice(0, text.prompt.length + start)).toEqual(turn.state.prompt());
@@ -88,7 +88,7 @@ describe("an episode as one text", () => {
     expect(model.decode(text.response)).toContain("Let me think.");
   });
 
-  test("a fault's last turn is left out; an episode without turns has no text", async () => {
+  test("a fault's last turn is left out; an episode without turns has no sequence", async () => {
     const environment = errandEnvironment();
     const start = environment.start;
     let steps = 0;
@@ -112,7 +112,7 @@ describe("an episode as one text", () => {
   });
 });
 
-describe("a round's episodes", () => {
+describe("an iteration's episodes", () => {
   const config = {
     episodesPerIteration: 6,
     actionTemperature: 1,
@@ -135,7 +135,7 @@ describe("a round's episodes", () => {
     return trajectories;
   };
 
-  test("every task once before any comes again", async () => {
+  test("play every task once before any repeats", async () => {
     const trajectories = await collect(6);
     expect(trajectories.map(({ id }) => id)).toEqual([6, 7, 8, 9, 10, 11]);
     const names = trajectories.map(({ task }) => task);
@@ -144,7 +144,7 @@ describe("a round's episodes", () => {
     expect(stepsOf(trajectories)).toBe(18);
   });
 
-  test("in groups, a task is played several times in a row, with other seeds", async () => {
+  test("in groups, play a task several times in a row, with different seeds", async () => {
     const trajectories = await collect(0, 3);
     const names = trajectories.map(({ task }) => task);
     expect(new Set(names.slice(0, 3)).size).toBe(1);
@@ -153,13 +153,13 @@ describe("a round's episodes", () => {
     expect(new Set(trajectories.map(({ seed }) => seed)).size).toBe(6);
   });
 
-  test("are the run's last when it goes on", async () => {
+  test("are the last of the run when it is resumed", async () => {
     const all = [...(await collect(0)), ...(await collect(6))];
     expect(episodesFrom(all, 6).map(({ id }) => id)).toEqual([6, 7, 8, 9, 10, 11]);
   });
 });
 
-test("minibatches: every epoch takes each episode once, in an order of its own", () => {
+test("minibatches: every epoch visits each episode once, in its own order", () => {
   const config = { episodesPerIteration: 10, epochs: 3, batchSize: 4, seed: 5 };
   expect(updatesPerRound(config)).toBe(9);
   const round = (iteration: number, episodes: number) =>
@@ -172,11 +172,11 @@ test("minibatches: every epoch takes each episode once, in an order of its own",
   for (const order of epochs)
     expect([...order].sort((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
   expect(new Set([...epochs, round(2, 10).slice(0, 3).flat()].map(String)).size).toBe(4);
-  // With four episodes lost to faults, the last batch of each epoch has none.
+  // With four episodes lost to faults, the last batch of each epoch is empty.
   expect(round(0, 6).map(({ length }) => length)).toEqual([4, 2, 0, 4, 2, 0, 4, 2, 0]);
 });
 
-test("what is logged of completions", async () => {
+test("metrics of completions", async () => {
   const whole = await play(() => act("key"));
   const cut = await play(() => `${act("lamp")}…`);
   const metrics = completionMetrics([...whole, ...cut], model);
@@ -194,7 +194,7 @@ test("what is logged of completions", async () => {
   });
 });
 
-test("the deviation of a sample", () => {
+test("the standard deviation of a sample", () => {
   expect(deviation([2, 4, 4, 4, 5, 5, 7, 9])).toBeCloseTo(Math.sqrt(32 / 7), 12);
   expect(deviation([3])).toBeNaN();
 });

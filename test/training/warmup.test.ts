@@ -8,7 +8,7 @@ import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
 
 const environment = twentyQuestions({ turns: 12 });
 
-test("a scripted game shows every role in the form that its parser reads", async () => {
+test("a scripted game has every role's reply in the form that its parser reads", async () => {
   const model = new ScriptedModel(() => "");
   const tasks = await environment.tasks("train");
   const kinds = { action: 0, critique: 0, yes: 0, future: 0 };
@@ -34,13 +34,13 @@ test("a scripted game shows every role in the form that its parser reads", async
   }
   expect(kinds.action).toBeGreaterThan(100);
   expect(kinds.future).toBeGreaterThan(100);
-  // Per turn, the critic and the target say Yes of the good action and No of the poor one; an episode's last target
-  // is the good one's alone.
+  // Per turn, the critic and the target say Yes to the good action and No to the poor one; an
+  // episode's last target is only the good one's.
   expect(kinds.yes / kinds.critique).toBeGreaterThan(0.5);
   expect(kinds.yes / kinds.critique).toBeLessThan(0.55);
 });
 
-test("targets without a bootstrapped future are shown where they are asked for, and say the same", async () => {
+test("targets without a bootstrapped future are included on request, with the same reply", async () => {
   const model = new ScriptedModel(() => "");
   const [task] = await environment.tasks("train");
   const demonstration = await environment.demonstrate!(task!, { seed: 1 });
@@ -64,7 +64,7 @@ test("targets without a bootstrapped future are shown where they are asked for, 
   );
 });
 
-test("nothing that is said before an answer gives the answer or a test word away", async () => {
+test("nothing before an answer reveals the answer or a test word", async () => {
   const model = new ScriptedModel(() => "");
   const tasks = await environment.tasks("train");
   const testWords = new Set((await environment.tasks("test")).map(({ word }) => word));
@@ -78,7 +78,7 @@ test("nothing that is said before an answer gives the answer or a test word away
   }
 });
 
-test("steps fall to a rate of nothing, make no θ̄, and draw the same texts from the same seed", async () => {
+test("the learning rate falls to 0, θ̄ does not change, and the same seed draws the same examples", async () => {
   const run = async () => {
     const model = new ScriptedModel(() => "");
     await warmUp({
@@ -96,7 +96,7 @@ test("steps fall to a rate of nothing, make no θ̄, and draw the same texts fro
   expect(await run()).toEqual(events);
 });
 
-test("the rate of a model that starts from nothing rises first", async () => {
+test("a model with random weights has a rising rate first", async () => {
   const model = new ScriptedModel(() => "");
   const config = warmupConfig.parse({ steps: 5, learningRate: 1, rampSteps: 3, betas: [0.8, 0.9] });
   await warmUp({ model, environment, config, seed: 0 });
@@ -106,7 +106,7 @@ test("the rate of a model that starts from nothing rises first", async () => {
     if (event.kind === "step") expect(event.options.betas).toEqual([0.8, 0.9]);
 });
 
-test("an environment that cannot demonstrate, or has no tasks to, is an error that says so", async () => {
+test("an environment without demonstrations, or without tasks, is an error that says so", async () => {
   const options = {
     model: new ScriptedModel(() => ""),
     config: warmupConfig.parse({ steps: 1 }),

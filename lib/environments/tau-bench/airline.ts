@@ -1,7 +1,7 @@
 /**
- * The tools of the airline domain. Their answers, their checks and the order of those, and the
- * changes they leave after failing half-way follow sierra-research/tau-bench at 59a200c6 exactly,
- * including its oddities.
+ * The tools of the airline domain. They follow sierra-research/tau-bench at 59a200c6 exactly,
+ * including its oddities: the same answers, the same checks in the same order, and the same partial
+ * changes after an error.
  */
 
 import { calculate } from "./calculate.ts";

@@ -164,8 +164,8 @@ function newTally(): Pick<RetailSynthesis, "drawn" | "rejected"> {
 }
 
 /**
- * The customers of each split, of those with orders that can be changed; the test split's share is
- * that of its scenarios. Held-out customers are always in the test split.
+ * Splits the customers with orders that can be changed; the test split's share is that of its
+ * scenarios. Held-out customers are all in the test split, never in training.
  */
 function splitCustomers(
   shop: Shop,

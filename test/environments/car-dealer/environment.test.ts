@@ -58,7 +58,7 @@ function buyerOf(split: Split, kind: number): { buyer: Buyer; cars: readonly Car
   return { buyer, cars: inventories[split].cars };
 }
 
-/** An episode with that buyer, and what shows a car so that it may be offered. */
+/** An episode with that buyer, and a function that shows a car so that it may be offered. */
 async function meet(buyer: Buyer, options: CarDealerOptions = {}) {
   const testSplit = buyer.split === "validation" ? "validation" : "test";
   const episode = await carDealer({ testSplit, ...options }).start({ buyer: buyer.id }, { seed: 0 });
@@ -69,7 +69,7 @@ async function meet(buyer: Buyer, options: CarDealerOptions = {}) {
   };
 }
 
-/** Looks the car up by one search that shows it, and offers it. */
+/** Finds the car by one search that shows it, and offers it. */
 async function offer(episode: Episode, car: Car, price: number): Promise<StepResult> {
   await episode.step(calling("search_car_by_brand_type", { car_brand: car.brand, car_type: car.type }));
   return episode.step(offering(car, price));
@@ -121,7 +121,7 @@ describe("the cars", () => {
     }
   });
 
-  it("are found by what they have, whatever the case", () => {
+  it("are found by their properties, case-insensitively", () => {
     const { cars } = inventories.train;
     expect(search(inventories.train, { brand: "toyota", type: " suv " })).toEqual(
       cars.filter(({ brand, type }) => brand === "Toyota" && type === "SUV"),
@@ -150,7 +150,7 @@ describe("the buyers", () => {
     }
   });
 
-  it("of validation are of the training's kinds, those of the test of others", () => {
+  it("of validation are of training kinds, those of the test of other kinds", () => {
     const kinds = (split: Split) => {
       const all = buyers[split].map(
         ({ needs, maxBudgets, bargains, distrustful, patience, maxCars, minBudgets }) =>
@@ -164,7 +164,7 @@ describe("the buyers", () => {
     expect(kinds("test").filter((kind) => kinds("train").includes(kind))).toEqual([]);
   });
 
-  it("find the best sale: no price in whole dollars is worth more", () => {
+  it("have a best sale that no other price in whole dollars exceeds", () => {
     for (const split of splits) {
       const { cars } = inventories[split];
       for (const buyer of buyers[split].filter((_, i) => i % 7 === 0)) {
@@ -198,7 +198,7 @@ describe("rewards and objections", () => {
     ...change,
   });
 
-  it("pays the square of the price by budget and market price", () => {
+  it("divides the square of the price by budget and market price", () => {
     // 28,800² = 829,440,000; by 30,000 × 32,000 = 960,000,000.
     expect(saleReward(buyer({}), { car, price: 28_800 })).toBe(0.864);
     expect(saleReward(buyer({ budget: 32_000 }), { car, price: 32_000 })).toBe(1);
@@ -240,7 +240,7 @@ describe("rewards and objections", () => {
     expect(objection(buyer(change), { car, price }, car.id)).toBe(against);
   });
 
-  it("allows 10 % off and not more", () => {
+  it("allows at most 10 % off", () => {
     expect(allowedDiscount({ car, price: 28_800 })).toBe(true);
     expect(allowedDiscount({ car, price: 28_799.99 })).toBe(false);
   });
@@ -275,7 +275,7 @@ describe("the tools", () => {
     });
   });
 
-  it("show eight cars at most, with prices and suggested discounts", () => {
+  it("show at most eight cars, with prices and suggested discounts", () => {
     const { cars } = inventories.train;
     const shown = JSON.parse(searchResult(cars));
     expect(shown.found).toBe(cars.length);
@@ -324,7 +324,7 @@ describe("the tools", () => {
 });
 
 describe("carDealer", () => {
-  it("keeps the contract", async () => {
+  it("satisfies the contract", async () => {
     expect(await checkEnvironment(carDealer(), scriptedDealer(), { tasks: 1 })).toEqual([]);
     expect(
       await checkEnvironment(carDealer({ testSplit: "validation", actionFormat: "call" }), undefined, {
@@ -334,7 +334,7 @@ describe("carDealer", () => {
     expect(await checkEnvironment(carDealer({ turns: 1 }), () => saying("Hello"), { tasks: 1 })).toEqual([]);
   });
 
-  it("opens with the database's words and the buyer's dream, and not with budget and needs", async () => {
+  it("opens with the database's words and the buyer's ideal car, without budget and needs", async () => {
     const { buyer } = buyerOf("train", 1);
     const { episode } = await meet(buyer);
     const { messages, tools } = episode.observation;
@@ -371,7 +371,7 @@ describe("carDealer", () => {
     },
   );
 
-  it("allows one database call a turn, and offers of cars that a search has shown", async () => {
+  it("allows one database call per turn, and offers only of cars that a search has shown", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const { step } = await meet(buyer);
     expect(await step(offering(cars[0]!, 30_000))).toMatchObject({
@@ -389,7 +389,7 @@ describe("carDealer", () => {
     expect(await step(offering(cars.at(-1)!, 30_000))).toMatchObject({ info: { toolError: true } });
   });
 
-  it("takes an agent that does nothing for one that errs in nothing", async () => {
+  it("treats idle actions as valid ones", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const idle = carDealer().idle!;
     const { step } = await meet(buyer);
@@ -414,7 +414,7 @@ describe("carDealer", () => {
     expect(both.last.observation.at(-1)!.content).toContain("No car was sold");
   });
 
-  it("gives nothing for a discount above 10 %, though the buyer agrees", async () => {
+  it("gives nothing for a discount above 10 %, even if the buyer agrees", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const { car } = bestSale(buyer, cars)!;
     const { offer } = await meet(buyer);
@@ -424,14 +424,14 @@ describe("carDealer", () => {
     expect(result.observation[1]!.content).toContain("not valid: discount above the limit");
   });
 
-  it("takes what is said without a call as said to the buyer", async () => {
+  it("treats a turn without a call as said to the buyer", async () => {
     const { buyer } = buyerOf("train", 1);
     const { step } = await meet(buyer, { actionFormat: "call" });
     expect(said(await step({ text: "What do you need?" }))).toBe(needsText(buyer));
     expect(await step({ text: " " })).toMatchObject({ info: { toolError: true } });
   });
 
-  it("is played by policies, several at once, and a service's fault ends one episode alone", async () => {
+  it("is played by policies, several at once, and a service's fault ends only one episode", async () => {
     let asked = 0;
     const environment = carDealer({
       turns: 2,
@@ -455,7 +455,7 @@ describe("carDealer", () => {
     expect(trajectories.map(({ turns }) => turns.length)).toEqual([1, 2, 2]);
   });
 
-  it("refuses a step after the end and a buyer that is not there", async () => {
+  it("rejects a step after the end and an unknown buyer", async () => {
     const episode = await carDealer({ turns: 1 }).start({ buyer: "train-1-1" }, { seed: 0 });
     await episode.step(saying("Hello"));
     await expect(episode.step(saying("Hello"))).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
@@ -465,7 +465,7 @@ describe("carDealer", () => {
   });
 
   it.each([{ turns: 0 }, { byer: "x" }, { buyer: 3 }, { testSplit: "dev" }, { actionFormat: "text" }])(
-    "refuses the options %j",
+    "rejects the options %j",
     (options) => {
       expect(() => carDealer(options as never)).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
     },
@@ -473,7 +473,7 @@ describe("carDealer", () => {
 });
 
 describe("the scripted buyer", () => {
-  it("tells the needs first and the budget when asked", async () => {
+  it("states its needs first, and the budget when asked", async () => {
     const { buyer } = buyerOf("train", 3);
     const { step } = await meet(buyer);
     expect(said(await step(saying("What is important to you, and what is your budget?")))).toBe(
@@ -485,7 +485,7 @@ describe("the scripted buyer", () => {
     expect(said(await step(saying("Lovely weather.")))).toBe("Which car do you offer me, and at what price?");
   });
 
-  it("refuses what it does not need, and says what it needs", async () => {
+  it("refuses cars that do not fit its needs, and names the need", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const { offer } = await meet(buyer);
     const other = cars.find((car) => car.brand !== buyer.ideal.brand)!;
@@ -507,7 +507,7 @@ describe("the scripted buyer", () => {
     expect(result.info).toMatchObject({ success: true, car: possible[1]!.id });
   });
 
-  it("leaves after its patience, in the very reply", async () => {
+  it("leaves when its patience is used up, in that same reply", async () => {
     for (const [split, kind] of [
       ["train", 2],
       ["test", 1],
@@ -520,7 +520,7 @@ describe("the scripted buyer", () => {
     }
   });
 
-  it("leaves when shown more than three cars, if it is so", async () => {
+  it("leaves when shown more than three cars, if it is of that kind", async () => {
     const { buyer, cars } = buyerOf("test", 3);
     const plain = cars.filter((car) => car.type !== buyer.ideal.type).slice(0, 4);
     const { offer } = await meet(buyer);
@@ -529,7 +529,7 @@ describe("the scripted buyer", () => {
     expect(decisions).toEqual(["continue", "continue", "continue", "leave"]);
   });
 
-  it("pays more from reply to reply, up to its limit and never above", async () => {
+  it("pays more from reply to reply, up to its limit", async () => {
     const { buyer, cars } = buyerOf("train", 3);
     const limit = buyer.maxBudgets * buyer.budget;
     const car = { ...cars[0]!, brand: buyer.ideal.brand, type: buyer.ideal.type, marketPrice: 1e6 };
@@ -551,7 +551,7 @@ describe("the scripted buyer", () => {
     expect(least.at(-1)).toBeCloseTo(1, 3);
   });
 
-  it("buys only what is offered, and only validly or by too large a discount, whatever is said", async () => {
+  it("buys only offered cars, and only validly or at too large a discount, whatever is said", async () => {
     const words = fc.constantFrom(
       ...'you must buy car 101 for $1 system: decision buy agreed sold I take it budget need offer price {} " \n null'.split(
         " ",
@@ -604,7 +604,7 @@ describe("the scripted buyer", () => {
 });
 
 describe("a model as buyer", () => {
-  /** Replies in order, the last again and again; keeps what it was asked. */
+  /** Returns the replies in order, then the last one again; records the requests. */
   function replying(...replies: string[]): { service: ChatService; asked: (readonly Message[])[] } {
     const asked: (readonly Message[])[] = [];
     const service = openService((messages) => {
@@ -615,7 +615,7 @@ describe("a model as buyer", () => {
   }
   const reply = (decision: string, utterance = "Well.") => JSON.stringify({ decision, utterance });
 
-  it("is told who it is, and given the dealer's words as data beside the offer of the database", async () => {
+  it("gets its profile, and the dealer's words as data beside the offer from the database", async () => {
     const { buyer, cars } = buyerOf("train", 3);
     const { service, asked } = replying(reply("continue", "Too much."));
     const { step, offer } = await meet(buyer, { buyer: service });
@@ -636,7 +636,7 @@ describe("a model as buyer", () => {
     });
   });
 
-  it("buys nothing where nothing is offered", async () => {
+  it("buys nothing without an offer", async () => {
     const { buyer } = buyerOf("train", 1);
     const { step } = await meet(buyer, { buyer: replying(reply("buy")).service });
     expect(await step(saying("You have agreed to pay $90,000."))).toMatchObject({
@@ -645,7 +645,7 @@ describe("a model as buyer", () => {
     });
   });
 
-  it("earns nothing by agreeing to what is not valid", async () => {
+  it("earns nothing by agreeing to an invalid sale", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const { service } = replying(reply("buy"));
     const good = bestSale(buyer, cars)!;
@@ -659,7 +659,7 @@ describe("a model as buyer", () => {
     ];
     for (const result of results)
       expect(result).toMatchObject({ terminated: true, reward: 0, info: { success: false } });
-    // Why the last is not valid tells what the buyer needs.
+    // The reason why the last is not valid reveals the buyer's need.
     expect(results[3]!.info).toMatchObject({ against: "brand" });
     expect(results[3]!.observation[1]!.content).toMatch(/is not valid\.\]$/);
     const { offer } = await meet(buyer, { buyer: service, revealAtEnd: true });
@@ -672,7 +672,7 @@ describe("a model as buyer", () => {
     });
   });
 
-  it("is asked twice at most for a reply that can be read, then hesitates", async () => {
+  it("is prompted at most twice for a readable reply, then hesitates", async () => {
     const { buyer } = buyerOf("train", 1);
     const broken = replying("I buy it!", reply("leave", "Bye."));
     const first = await meet(buyer, { buyer: broken.service });
@@ -712,7 +712,7 @@ describe("a model as buyer", () => {
     expect(readReply(text)).toEqual(answer);
   });
 
-  it("counts what it was asked", async () => {
+  it("counts its requests", async () => {
     const { service } = replying(reply("continue"));
     const environment = carDealer({ buyer: service });
     const episode = await environment.start({ buyer: "train-1-1" }, { seed: 0 });
@@ -724,7 +724,7 @@ describe("a model as buyer", () => {
 });
 
 describe("players", () => {
-  /** Searches for anything, and offers any car that it was shown at about its price. */
+  /** Searches at random, and offers any shown car at about its price. */
   const randomDealer =
     (seed: number): ScriptedPolicy =>
     ({ observation, history }) => {
@@ -757,7 +757,7 @@ describe("players", () => {
     return { sold: games.filter(({ success }) => success).length, mean, games };
   }
 
-  it("who follows the rules sells to everyone, for nearly as much as is possible", async () => {
+  it("that follow the rules sell to every buyer, close to the best price", async () => {
     for (const [testSplit, split, name] of [
       ["test", "train", "train"],
       ["validation", "test", "validation"],
@@ -770,14 +770,14 @@ describe("players", () => {
     }
   });
 
-  it("who does nothing sells nothing", async () => {
+  it("that do nothing sell nothing", async () => {
     const idle = carDealer().idle!;
     for (const split of ["train", "test"] as const) {
       expect(await results("test", split, () => () => idle)).toMatchObject({ sold: 0, mean: 0 });
     }
   });
 
-  it("who offers anything sells to some", async () => {
+  it("that offer random cars sell to some", async () => {
     const { sold, mean } = await results("test", "train", randomDealer);
     expect(sold).toBeGreaterThan(10);
     expect(sold).toBeLessThan(90);
@@ -786,7 +786,7 @@ describe("players", () => {
 });
 
 describe("demonstrations", () => {
-  it("end in a sale, with a poorer action beside each", async () => {
+  it("end in a sale, each action with a worse alternative", async () => {
     const environment = carDealer();
     const seen = new Set<string>();
     for (const [seed, task] of (await environment.tasks("train")).entries()) {
@@ -794,7 +794,7 @@ describe("demonstrations", () => {
       const [last, poor] = turns.at(-1)!.judged;
       expect(last!.outcome).toMatchObject({ terminated: true });
       expect(last!.outcome!.reward).toBeGreaterThan(0.3);
-      // The gift is taken or not, but never rewarded.
+      // The gift is accepted or not, but never rewarded.
       expect(poor!.outcome!.reward).toBe(0);
       for (const { action, judged } of turns) {
         expect(judged).toHaveLength(2);
@@ -808,7 +808,7 @@ describe("demonstrations", () => {
     expect(seen.size).toBe(3);
   });
 
-  it("repeat for a seed, ask no model, and teach texts that the parsers read", async () => {
+  it("are reproducible by seed, use no model, and have replies that the parsers accept", async () => {
     const environment = carDealer({
       buyer: () => {
         throw new Error("asked");

@@ -22,7 +22,7 @@ import { ScriptedModel } from "../../support/scripted-model.ts";
 
 const shape = { kinds: 8, chain: 4, deadEnds: 0 };
 
-/** What a player can read in the desk's answer, told apart from the world's own code. */
+/** What a player can read in the desk's answer, independent of the world's own code. */
 function read(text: string) {
   const status = /\. \[(\w+); moves left: (\d); brought: ([\w, ]+)\]$/.exec(text);
   return {
@@ -46,7 +46,7 @@ async function play(options: ErrandsOptions, kind: string, bring: readonly strin
 }
 
 describe("errands", () => {
-  it("keeps to the contract", async () => {
+  it("satisfies the contract", async () => {
     const policy = ({ history }: { history: readonly unknown[] }) => ({ text: things[history.length]! });
     for (const options of [
       {},
@@ -58,7 +58,7 @@ describe("errands", () => {
     }
   });
 
-  it("has a hidden order a kind, which the seed determines", async () => {
+  it("has a hidden order per kind, determined by the seed", async () => {
     const [first, again, other] = [1, 1, 2].map((seed) => makeErrands(seed, shape));
     expect(again).toEqual(first);
     expect(other).not.toEqual(first);
@@ -100,7 +100,7 @@ describe("errands", () => {
     expect(said.at(-1)).toMatchObject({ reward: 0, terminated: true, ending: "office closes" });
   });
 
-  it("explains the share of failures that it is told to", async () => {
+  it("explains the configured share of refusals", async () => {
     const counts = { wants: 0, refused: 0 };
     for (let seed = 0; seed < 400; seed++) {
       const [{ kind, chain }] = makeErrands(0, shape) as [Errand];
@@ -115,7 +115,7 @@ describe("errands", () => {
     expect(counts.wants / 2400).toBeLessThan(0.29);
   });
 
-  it("takes a dead end as if it were right, and says so only when the errand would be done", async () => {
+  it("takes a dead end like a right thing, and reveals it only at the last thing", async () => {
     const options = { deadEnds: 2, seed: 3 };
     for (const { kind, chain, deadEnds } of makeErrands(3, { ...shape, deadEnds: 2 })) {
       expect(deadEnds.size).toBe(2);
@@ -131,7 +131,7 @@ describe("errands", () => {
           terminated: true,
           ending: `errand is lost over the ${thing}`,
         });
-        // Out of its place it is a wrong thing like any other.
+        // In another place it is a wrong thing like any other.
         const elsewhere = await play(options, kind, [...chain.slice(0, step + 1), thing]);
         expect(elsewhere.at(-1)!.wants).toBe(chain[step + 1]);
       }
@@ -155,7 +155,8 @@ describe("errands", () => {
       }
       return { told, reward };
     };
-    // What each part decides, found on the kinds to train on: a wrong thing, then what the desk wants, step by step.
+    // What each part decides, found on the training kinds: a wrong thing, then what the desk wants,
+    // step by step.
     const decided = new Map<string, string>();
     const partsOf = (kind: string) => /^(\w+)'s (\w+) for (\w+)$/.exec(kind)!.slice(1);
     for (const { kind } of train) {
@@ -195,24 +196,24 @@ describe("errands", () => {
     [{ deadEnds: 13 }, /too few/],
     [{ explained: 2 }, /explained/],
     [{ turns: 3 }, /turns/],
-  ])("refuses options that make no world: %j", (options, complaint) => {
+  ])("rejects impossible options: %j", (options, complaint) => {
     expect(() => errands(options as ErrandsOptions)).toThrow(
       expect.objectContaining({ code: "ERR_CONFIG", message: expect.stringMatching(complaint) }),
     );
   });
 });
 
-describe("what a future foretells", () => {
+describe("the end that a future predicts", () => {
   const { foretold } = errands();
   const took = { kind: "took", thing: "form" } as const;
 
-  it("is read from every future that can be written", () => {
+  it("is read from every future that can be generated", () => {
     expect(foretold!(futureText(took, { kind: "done", moves: 3 }))).toBe(1);
     expect(foretold!(futureText(took, { kind: "late" }))).toBe(0);
     expect(foretold!(futureText(took, { kind: "lost", over: "pen" }))).toBe(0);
   });
 
-  it("agrees with an answer when the desk does what it says", () => {
+  it("agrees with an answer if the desk does what it predicts", () => {
     const { agreement } = errands();
     const status = { kind: "visa", movesLeft: 2, brought: ["form"] };
     const answers = (event: Parameters<typeof deskText>[0]) => [
@@ -228,7 +229,7 @@ describe("what a future foretells", () => {
     expect(agreement!(futureText(took, late), answers(undefined))).toBeUndefined();
   });
 
-  it("is unknown where the text says nothing of the end, or contradicts itself", () => {
+  it("is unknown if the text says nothing of the end, or contradicts itself", () => {
     expect(foretold!("The desk took the form.")).toBeUndefined();
     expect(foretold!("The desk took the form. Done in 3. Too late.")).toBeUndefined();
   });
@@ -238,7 +239,7 @@ describe("successRate", () => {
   const uniformly = ({ deadEnds }: { deadEnds: number }) => ({ right: 1 / 16, deadEnd: deadEnds / 16 });
   const choose = (n: number, k: number): number => (k === 0 ? 1 : (choose(n - 1, k - 1) * n) / k);
 
-  it("is 1 for one who knows, and the binomial tail for one who tries anything", () => {
+  it("is 1 for a policy that knows the order, and the binomial tail for a random one", () => {
     for (const [chain, moves] of [
       [4, 6],
       [2, 9],
@@ -254,8 +255,8 @@ describe("successRate", () => {
     }
   });
 
-  it("is what episodes of the environment come to", async () => {
-    // Brings what it was just told to three times in four, else anything.
+  it("agrees with played episodes", async () => {
+    // Brings what the desk has just asked for three times in four, else anything.
     const options = { deadEnds: 3, explained: 0.6, chain: 3, moves: 6, kinds: 2 };
     const policy = ({ told, deadEnds }: { told: boolean; deadEnds: number }) => {
       const anything = told ? 1 / 4 : 1;
@@ -297,7 +298,7 @@ describe("errandsSuccessRate", () => {
   });
 });
 
-it("in hindsight the desk's answer tells the thing that it took or wants, a dead end too", () => {
+it("in hindsight the desk's answer names the thing that it took or wants, including a dead end", () => {
   const { hindsight } = errands();
   const action = { text: "pen", thought: "The visa, after nothing." };
   const said = (content: string) => [{ role: "user" as const, content }];
@@ -309,7 +310,7 @@ it("in hindsight the desk's answer tells the thing that it took or wants, a dead
   );
   expect(after(deskText({ kind: "wants", thing: "seal" }, status))).toEqual({ ...action, text: "seal" });
   expect(after(deskText({ kind: "refused" }, status))).toBeUndefined();
-  // The whole episode may name the dead end at its end.
+  // The end of the episode may name the dead end.
   const took = said(deskText({ kind: "took", thing: "pen" }, status));
   const end = (over: string) => [
     took,
@@ -327,7 +328,7 @@ describe("demonstrations", () => {
     return demonstratedTexts(model, environment, await environment.demonstrate!(task!, { seed }));
   };
 
-  it("answer every role in the form that its parser reads, and know what the desk wants", async () => {
+  it("have every role's reply in the form that its parser reads, and know what the desk wants", async () => {
     const counts = { attempt: 0, critique: 0, refinement: 0, future: 0, target: 0 };
     let followed = 0;
     let told = 0;
@@ -375,14 +376,14 @@ describe("demonstrations", () => {
     }
     expect(Math.min(...Object.values(counts))).toBeGreaterThan(200);
     expect(followed / told).toBeGreaterThan(0.73);
-    expect(followed / told).toBeLessThan(0.9); // 0.8, and what comes of itself
-    // A critic is taught how seldom a guess is right; a backup sees both.
+    expect(followed / told).toBeLessThan(0.9); // 0.8, plus chance
+    // A critic learns how rarely a guess is right; a backup sees both.
     expect(yes.critique / counts.critique).toBeLessThan(yes.target / counts.target);
     expect(yes.target / counts.target).toBeGreaterThan(0.4);
     expect(yes.target / counts.target).toBeLessThan(0.75);
   });
 
-  it("know nothing of dead ends where none is named", async () => {
+  it("know nothing of dead ends if none is named", async () => {
     const said = async (namesDeadEnd: boolean) => {
       const all = [];
       for (let seed = 0; seed < 40; seed++) all.push(...(await texts(seed, { deadEnds: 9, namesDeadEnd })));
@@ -392,7 +393,7 @@ describe("demonstrations", () => {
     expect(await said(false)).not.toMatch(/[Ll]ost over|Not the /);
   });
 
-  it("say nothing of the environment's own errands", async () => {
+  it("reveal nothing of the environment's own errands", async () => {
     expect(await texts(4, { seed: 1 })).toEqual(await texts(4, { seed: 2 }));
   });
 });
@@ -408,7 +409,7 @@ describe("errandsModel", () => {
     }
   });
 
-  it("has no words for the evaluator, and is refused where one is asked for", async () => {
+  it("has no vocabulary for the evaluator, and is rejected if one is needed", async () => {
     const model = Object.assign(new ScriptedModel(() => ""), {
       encode: (text: string) => tokenizer.encode(text),
       decode: (ids: readonly number[]) => tokenizer.decode(ids),
@@ -428,7 +429,7 @@ describe("errandsModel", () => {
     expect(() => requireWords(new ScriptedModel(() => ""), { futures: 2 })).not.toThrow();
   });
 
-  it("reads whole conversations, and gives back what it read", async () => {
+  it("encodes whole conversations and decodes them unchanged", async () => {
     const template = ChatTemplate.of(tokenizer);
     const model = Object.assign(new ScriptedModel(() => ""), {
       encode: (text: string) => tokenizer.encode(text),
@@ -455,7 +456,7 @@ describe("errandsModel", () => {
         shown,
       ).entries()) {
         longest = Math.max(longest, prompt.length + response.length);
-        // Nothing of a text is outside of the vocabulary.
+        // No token of a text is outside of the vocabulary.
         const inWords = plain.decode([...expected[i]!.prompt, ...expected[i]!.response]);
         expect(tokenizer.decode([...prompt, ...response])).toBe(
           inWords.replaceAll(/<\|im_start\|>(\w+)\n/g, "<|$1|>").replaceAll(/<\|im_end\|>\n?/g, "<|end|>"),

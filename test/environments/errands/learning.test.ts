@@ -9,7 +9,7 @@ import { warmUp, warmupConfig } from "../../../lib/training/warmup.ts";
 const open: Learner[] = [];
 afterEach(() => Promise.all(open.splice(0).map((learner) => learner.dispose())));
 
-/** A few seconds of both recipes: the forms from random weights, then one round of NLAC. */
+/** A few seconds of both recipes: the forms from random weights, then one iteration of NLAC. */
 async function train() {
   const { config, tokenizer } = errandsModel();
   const model = await Learner.create(config, {
@@ -47,7 +47,7 @@ async function train() {
       criticLearningRate: 1e-3,
       policyLearningRate: 1e-3,
       rehearsal: 4,
-      // Sampled as it is, a model of fifty steps still makes slips.
+      // At temperature 1, a model of fifty steps still makes mistakes.
       actionTemperature: 0.3,
       criticTemperature: 0.3,
       refinerTemperature: 0.3,
@@ -67,7 +67,7 @@ describe("a model of errands", () => {
     const first = await train();
     expect(first.model.info.parameters).toBeGreaterThan(450_000);
     expect(first.model.info.parameters).toBeLessThan(600_000);
-    // From guessing among all tokens to knowing the forms.
+    // From uniform guessing over all tokens to knowing the forms.
     expect(first.nlls[0]).toBeCloseTo(Math.log(first.model.info.vocabSize), 0);
     expect(first.nlls.slice(-5).every((nll) => nll < 1.6)).toBe(true);
     expect(first.result).toMatchObject({ updates: 2, episodes: 4, stopped: false });

@@ -24,7 +24,7 @@ afterEach(async () => {
 });
 
 describe("math", () => {
-  it("keeps the contract", async () => {
+  it("satisfies the contract", async () => {
     expect(await checkEnvironment(math(), () => ({ text: "It is \\boxed{102}." }))).toEqual([]);
   });
 
@@ -46,7 +46,7 @@ describe("math", () => {
     }
   });
 
-  it("has own problems whose arithmetic holds", async () => {
+  it("has original problems whose answers are right", async () => {
     const answers = new Map([...ownProblems.train, ...ownProblems.test].map((p) => [p.problem, p.answer]));
     const check = async (problem: string, value: string) => {
       const answer = answers.get(problem);
@@ -61,7 +61,7 @@ describe("math", () => {
     await check("What is the sum of the whole numbers from 1 to 40?", "40 \\cdot 41 / 2");
   });
 
-  it("wants the answer in a box, unless told otherwise", async () => {
+  it("requires the answer in a box, unless configured otherwise", async () => {
     const [task] = await math().tasks("train");
     const strict = await math().start(task!, { seed: 0 });
     expect((await strict.step({ text: "It is 102." })).info).toMatchObject({ correct: false, boxed: false });
@@ -124,7 +124,7 @@ describe("math", () => {
     }
   });
 
-  it("takes many samples a problem as trials of one task, each with a seed of its own", async () => {
+  it("plays many samples per problem as trials of one task, each with its own seed", async () => {
     const environment = math();
     const problems = (await environment.tasks("train")).slice(0, 2);
     const samples = 4;
@@ -150,7 +150,7 @@ describe("math", () => {
     );
   });
 
-  it("says what is wrong with options and files", async () => {
+  it("reports problems with options and files", async () => {
     expect(() => math({ dta: "x" } as never)).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
     await expect(math({ data: join(directory, "absent") }).tasks("train")).rejects.toMatchObject({
       code: "ERR_CONFIG",
@@ -162,7 +162,7 @@ describe("math", () => {
   });
 
   const train = dataFile("math/train12000.jsonl");
-  it("does not play other problems where NLAC_DATA names a place without MATH", async () => {
+  it("does not fall back to other problems if NLAC_DATA has no MATH", async () => {
     process.env.NLAC_DATA = import.meta.dirname;
     await expect(math().tasks("test")).rejects.toMatchObject({ code: "ERR_CONFIG" });
   });

@@ -9,7 +9,7 @@ import { limit } from "../../../lib/environments/math/library.ts";
 const endless = "\\sum_{a=1}^{999}\\sum_{b=1}^{999}\\sqrt{ab}";
 
 describe("the grader's thread", () => {
-  it("is asked only what its caller cannot tell", () => {
+  it("is used only for what the caller's thread cannot decide", () => {
     expect(judge("\\frac{1}{2}", "\\boxed{0.5}")).toBe(true);
     expect(judge("\\frac{1}{2}", "\\boxed{0.6}")).toBe(false);
     expect(judge("(1, 2, x)", "\\boxed{(1, 3, x^2)}")).toBe(false);
@@ -17,7 +17,7 @@ describe("the grader's thread", () => {
     expect(judge("\\sqrt{8}", "\\boxed{\\sqrt{8}}")).toBe(true);
   });
 
-  it("is killed at its limit, which means no, and the next question finds another one", async () => {
+  it("is killed at its timeout, with the result false, and the next request starts another one", async () => {
     await gradeMath("\\pi", "\\pi + 0");
     const start = performance.now();
     expect(await gradeMath("5", endless)).toBe(false);
@@ -25,7 +25,7 @@ describe("the grader's thread", () => {
     expect(await gradeMath("\\sqrt{8}", "2\\sqrt{2}")).toBe(true);
   });
 
-  it("answers in order, whatever was killed before", async () => {
+  it("answers in order, even after a thread was killed", async () => {
     const verdicts = await Promise.all([
       gradeMath("\\sqrt{2}", "\\frac{2}{\\sqrt{2}}"),
       gradeMath("5", endless),
@@ -35,7 +35,7 @@ describe("the grader's thread", () => {
     expect(verdicts).toEqual([true, false, true, false]);
   });
 
-  it("is not blamed for a caller that was held up", async () => {
+  it("is not killed because the caller was blocked", async () => {
     await gradeMath("\\pi", "\\pi + 0");
     const verdict = gradeMath("\\sqrt{12}", "2\\sqrt{3}");
     await Promise.resolve().then(() => Promise.resolve());
@@ -44,7 +44,7 @@ describe("the grader's thread", () => {
     expect(await verdict).toBe(true);
   });
 
-  it("leaves its caller's thread free", async () => {
+  it("does not block the caller's thread", async () => {
     let ticks = 0;
     const timer = setInterval(() => ticks++, 10);
     await gradeMath("5", endless);

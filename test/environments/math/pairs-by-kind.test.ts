@@ -1,6 +1,6 @@
 /**
  * Pairs of fourteen kinds from scripts/fixtures/math_pairs_by_kind.py. The grader was developed on
- * one half of them; the other half was only counted at the end.
+ * one half of them; the other half was counted only at the end.
  */
 
 import { readFileSync } from "node:fs";
@@ -73,7 +73,7 @@ function table(title: string, byKind: ReadonlyMap<string, Tally>): string {
 it.each([
   ["the half developed on", false],
   ["the half held out", true],
-] as const)("finds 95 %% of the equal pairs and takes no others for equal: %s", async (title, heldOut) => {
+] as const)("accepts 95 %% of the equal pairs and none of the others: %s", async (title, heldOut) => {
   const byKind = await tally(pairs.filter((pair) => pair[5] === heldOut));
   console.info(table(title, byKind));
   const all = byKind.get("all")!;

@@ -58,7 +58,7 @@ async function rewards(actions: Action[], options?: TauBenchOptions, index?: num
 describe("tauBench", () => {
   afterEach(() => vi.unstubAllEnvs());
 
-  it("keeps the contract, in both forms of action", async () => {
+  it("satisfies the contract, in both action formats", async () => {
     const written = tauBench({ data, turns: 6 });
     expect(await checkEnvironment(written, undefined, { tasks: 1 })).toEqual([]);
     const called = tauBench({ data, turns: 4, actionFormat: "call" });
@@ -66,7 +66,7 @@ describe("tauBench", () => {
     expect(environments.tauBench).toBe(tauBench);
   }, 60_000);
 
-  it("begins with the policy and the customer, and names the tools, one of them for speaking", async () => {
+  it("begins with the policy and the customer, and has the tools, including one for speaking", async () => {
     const { episode, environment } = await open();
     expect(environment).toMatchObject({ name: "tauBench", actionFormat: "tool", maxTurns: 30 });
     expect(episode.observation.messages).toEqual([
@@ -80,7 +80,7 @@ describe("tauBench", () => {
     expect(native.episode.observation.tools!.map(({ name }) => name)).toEqual(names.slice(0, -1));
   });
 
-  it("gives 1 where the database is right and what must be said was said", async () => {
+  it("gives 1 if the database is right and the required outputs were said", async () => {
     expect(await rewards([changeLamp, say("It costs 1,7.0 more. Good-bye.")])).toEqual(["going on", 1]);
     expect(await rewards([changeLamp, say("It costs more. Good-bye.")])).toEqual(["going on", 0]);
     expect(await rewards([say("It costs 17.0 more. Good-bye.")])).toEqual([0]);
@@ -105,7 +105,7 @@ describe("tauBench", () => {
       "going on",
       0,
     ]);
-    // The limit is none of the customer's: the episode was cut, and did not end.
+    // The limit is not the customer's: the episode is truncated, not terminated.
     const { episode } = await open({ turns: 2 });
     await episode.step(say("17.0"));
     expect(await episode.step(say("Well?"))).toMatchObject({ terminated: false, truncated: true });
@@ -115,7 +115,7 @@ describe("tauBench", () => {
     expect(last).toMatchObject({ terminated: true, truncated: false });
   });
 
-  it("says in info what happened, and marks what was refused", async () => {
+  it("reports in info what happened, and marks refusals", async () => {
     const { episode } = await open();
     const looked = await episode.step(call("get_order_details", { order_id: "#W10" }));
     expect(looked.observation).toEqual([{ role: "tool", content: expect.stringContaining('"price": 54.0') }]);
@@ -139,7 +139,7 @@ describe("tauBench", () => {
     }
     const changed = await episode.step(changeLamp);
     const said = await episode.step(say("Good-bye."));
-    // Also when it is read later, and as JSON.
+    // Also if it is read later, and as JSON.
     expect(JSON.parse(JSON.stringify(looked.info)).databaseSha256).toBe(looked.info.databaseSha256);
     expect(changed.info.databaseSha256).not.toBe(looked.info.databaseSha256);
     expect(said.info).toEqual({
@@ -152,7 +152,7 @@ describe("tauBench", () => {
     await expect(episode.step(changeLamp)).rejects.toMatchObject({ code: "ERR_ENVIRONMENT" });
   });
 
-  it("reads a call's numbers as they were written", async () => {
+  it("preserves how a call's numbers are written", async () => {
     const hash = async (text: string) => {
       const { episode } = await open({ domain: "airline" });
       const { info } = await episode.step({ text, tool: JSON.parse(text) });
@@ -167,7 +167,7 @@ describe("tauBench", () => {
     expect(other.info.databaseReferenceHash).toBe(whole[0]);
   });
 
-  it("tells Python's None where a tool ends without a return, and goes on", async () => {
+  it("shows Python's None if a tool ends without a return, and goes on", async () => {
     const { episode } = await open({ domain: "airline" });
     const send = () => episode.step(call("send_certificate", { user_id: "noa_berg_5", amount: 50 }));
     const [, , third, fourth] = [await send(), await send(), await send(), await send()];
@@ -190,7 +190,7 @@ describe("tauBench", () => {
     expect(ends.map(({ reward }) => reward)).toEqual([1, 0, 1, 0]);
   });
 
-  it("takes tasks from files of one's own, and says where there are none", async () => {
+  it("reads tasks from other files, and reports missing ones", async () => {
     expect((await tauBench({ data }).tasks("train")).map(({ id }) => id)).toEqual(["train-0", "train-1"]);
     const own = tauBench({ data, domain: "airline", train: join(data, "airline/tasks_test.json") });
     const [task] = await own.tasks("train");
@@ -206,7 +206,7 @@ describe("tauBench", () => {
     await refused({ data, train: "tools.json" }, /task 0 "actions" must be a list/);
   });
 
-  it("says how to get the data, and what is wrong with options", async () => {
+  it("says how to get the data, and reports invalid options", async () => {
     vi.stubEnv("NLAC_DATA", "");
     await expect(tauBench().tasks("test")).rejects.toMatchObject({
       code: "ERR_CONFIG",

@@ -1,4 +1,4 @@
-/** The official data: everything that was recorded with tau-bench's own implementation, call by call. */
+/** The official data: everything recorded with tau-bench's own implementation, call by call. */
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -15,20 +15,21 @@ import { dataFile } from "../data.ts";
 
 const data = dataFile("tau-bench");
 
-/** Of recorded values, whose form is known. */
+/** A field of a recorded value, whose form is known. */
 const field = <T extends Value>(value: Value, key: string): T => (value as Dict).get(key) as T;
 const list = (value: Value, key: string) => field<Value[]>(value, key);
 const golden = (domain: DomainName, name: string) =>
   parseJson(readFileSync(join(data!, domain, `golden_${name}.json`), "utf8"));
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
 
-/** Ends the conversation whatever is said. */
+/** Ends the conversation after any text. */
 const hasty: User = {
   start: async () => ({ opening: "Hello.", respond: async () => stopWord }),
 };
 
 describe.skipIf(data === undefined).each([
-  // Tasks; those whose database is right untouched; and of these, those in which nothing needs to be said either.
+  // Tasks; those whose database is right without any call; and of these, those without required
+  // outputs.
   ["retail", ["test", "train", "dev"], { test: [115, 11, 7], train: [500, 5, 5] }],
   ["airline", ["test"], { test: [50, 20, 19] }],
 ] as const)("the official data of %s", (name, splits, floors) => {
@@ -64,7 +65,7 @@ describe.skipIf(data === undefined).each([
     60_000,
   );
 
-  it("wrong calls are answered and leave behind what was recorded", () => {
+  it("wrong calls get the recorded answers and leave the recorded state", () => {
     for (const wrong of list(golden(name, "errors"), "cases")) {
       const database = domain.open();
       for (const call of list(wrong, "setup"))
@@ -111,7 +112,7 @@ describe.skipIf(data === undefined).each([
             whole: await play(task.actions, everything),
             silent: await play(task.actions, ""),
             idle: await play([], everything),
-            // Not recorded where there is nothing to leave out.
+            // Not recorded if there is nothing to leave out.
             ...(task.actions.length > 0 && { cut: await play(task.actions.slice(0, -1), everything) }),
           },
           task.id,
@@ -126,7 +127,7 @@ describe.skipIf(data === undefined).each([
     60_000,
   );
 
-  it("an agent that does nothing succeeds on as many tasks as it should", async () => {
+  it("an agent that does nothing succeeds on the expected number of tasks", async () => {
     const environment = tauBench({ domain: name, data, user: hasty });
     for (const [split, expected] of Object.entries(floors)) {
       const tasks = readTasks(join(domain.directory, `tasks_${split}.json`), split);

@@ -37,7 +37,7 @@ function write(path: string, text: string): void {
   writeFileSync(join(checkout, path), text);
 }
 
-/** A checkout of our own fixtures' domains, in the form of the official one. */
+/** A checkout with our own fixtures' domains, in the official layout. */
 function makeDomain(domain: string): void {
   const at = `tau_bench/envs/${domain}`;
   const tables = domain === "retail" ? ["orders", "products"] : ["flights", "reservations"];
@@ -88,7 +88,7 @@ lines""", actions=[], outputs=[]),
 }
 
 describe("nlac data import tau-bench", () => {
-  it("makes what the environment reads", async () => {
+  it("makes the files that the environment reads", async () => {
     const out = join(root, "out");
     const { code, output, errors } = await nlac("data", "import", "tau-bench", checkout, out);
     expect([code, errors]).toEqual([0, ""]);
@@ -101,7 +101,7 @@ describe("nlac data import tau-bench", () => {
         expect(made).toBe(given);
       }
       const text = readFileSync(join(out, domain, "tasks_test.json"), "utf8");
-      // As it was written: an integer and a float are not the same.
+      // As written: an integer and a float are different.
       expect(text).toContain('"amount": 54.0, "more": [1, -2.5, true, null]');
       expect(JSON.parse(text)[0]).toMatchObject({
         index: 0,
@@ -121,7 +121,7 @@ describe("nlac data import tau-bench", () => {
     expect(JSON.parse(asJson.output).tasks).toEqual({ retail: { test: 2 }, airline: { test: 2 } });
   });
 
-  it("refuses what is not a checkout, or not as it should be", () => {
+  it("rejects what is not a valid checkout", () => {
     const out = join(root, "out");
     const refused = (message: RegExp) => {
       expect(() => importTauBench(checkout, out)).toThrowError(
@@ -189,7 +189,7 @@ describe("Python literals", () => {
     "1_000",
     "__import__('os')",
     "lambda: 0",
-  ])("refuses %s", (source) => {
+  ])("rejects %s", (source) => {
     expect(() => read(source)).toThrowError(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
 });

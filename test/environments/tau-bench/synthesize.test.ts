@@ -31,7 +31,7 @@ beforeAll(() => {
 const synthesize = (options: Partial<SynthesizeRetailOptions> = {}) =>
   synthesizeRetail({ data: shop.data, train: 60, test: 20, questions: 0.5, ...options });
 
-/** Says its instruction, and the stop word to "Done.". */
+/** Says its instruction, and the stop word after "Done.". */
 const untilDone: User = {
   start: async ({ instruction }) => ({
     opening: instruction,
@@ -62,7 +62,7 @@ async function player(data: string, tasks: readonly TauBenchTaskRecord[], user: 
   };
 }
 
-/** The orders that an instruction names, found in the text as a reader would find them. */
+/** The orders that an instruction refers to, found in the text as a reader would find them. */
 function ordersNamed(
   { instruction }: TauBenchTaskRecord,
   customer: Customer,
@@ -84,7 +84,7 @@ function ordersNamed(
   return named;
 }
 
-/** What must be true of every scenario, checked by playing it and by reading it. */
+/** Checks every scenario, by playing it and by reading it. */
 async function checkAll(data: string, tasks: readonly TauBenchTaskRecord[], records: Shop): Promise<void> {
   const { reward } = await player(data, tasks);
   for (const [i, task] of tasks.entries()) {
@@ -110,7 +110,7 @@ async function checkAll(data: string, tasks: readonly TauBenchTaskRecord[], reco
 }
 
 describe("scenarios of a small shop", () => {
-  test("each is solved by its ground truth and by nothing less, and can be read from its text", async () => {
+  test("each is solved by its ground truth and by no subset of it, and can be understood from its text", async () => {
     const { train, test: tests } = await synthesize();
     expect([train.length, tests.length]).toEqual([60, 20]);
     await checkAll(shop.data, [...train, ...tests], shop.shop);
@@ -129,7 +129,7 @@ describe("scenarios of a small shop", () => {
     }
   });
 
-  test("no customer is in both splits, and who is held out is tested", async () => {
+  test("no customer is in both splits, and held-out customers are in the test split", async () => {
     const customers = (tasks: readonly TauBenchTaskRecord[]) => new Set(tasks.map(({ user_id }) => user_id));
     const apart = await synthesize();
     expect([...customers(apart.train)].filter((id) => customers(apart.test).has(id))).toEqual([]);
@@ -143,20 +143,20 @@ describe("scenarios of a small shop", () => {
     expect(customers((await synthesize({ train: 0 })).test).size).toBe(8);
   });
 
-  test("the seed makes them", async () => {
+  test("are determined by the seed", async () => {
     const first = await synthesize({ seed: 3 });
     expect(await synthesize({ seed: 3 })).toEqual(first);
     expect(await synthesize({ seed: 4 })).not.toEqual(first);
   });
 
-  test("what is asked for may be left out, or asked for always", async () => {
+  test("questions can be turned off, or always included", async () => {
     const asked = ({ train }: Awaited<ReturnType<typeof synthesize>>) =>
       train.filter(({ outputs }) => outputs.length > 0).length;
     expect(asked(await synthesize({ questions: 0 }))).toBe(0);
     expect(asked(await synthesize({ questions: 1 }))).toBeGreaterThan(50);
   });
 
-  test("none is there twice, and what does not fit is counted", async () => {
+  test("none occurs twice, and rejected draws are counted", async () => {
     const { train, test: tests, drawn, rejected } = await synthesize({ train: 300 });
     const keys = train.map(({ actions }) =>
       JSON.stringify(actions.map((call) => JSON.stringify(call)).sort()),
@@ -168,7 +168,7 @@ describe("scenarios of a small shop", () => {
     expect(rejected["does not fit the records"]).toBeGreaterThan(0);
   });
 
-  test("more than there can be is refused", async () => {
+  test("asking for more than possible is rejected", async () => {
     await expect(synthesize({ train: 100, heldOut: [...shop.shop.customers.keys()] })).rejects.toMatchObject({
       code: "ERR_VALUE",
       message: expect.stringContaining("0 customers gave 0 of 100"),
@@ -180,11 +180,11 @@ describe("scenarios of a small shop", () => {
     ["a share above 1", { questions: 2 }],
     ["half a scenario", { train: 0.5 }],
     ["data that is not there", { data: "/nowhere" }],
-  ])("%s is refused", async (_, options) => {
+  ])("%s is rejected", async (_, options) => {
     await expect(synthesize(options as never)).rejects.toMatchObject({ code: "ERR_CONFIG" });
   });
 
-  test("data that nobody named is refused", async () => {
+  test("a missing data option is rejected", async () => {
     vi.stubEnv("NLAC_DATA", "");
     await expect(synthesizeRetail({ train: 1, test: 1 })).rejects.toMatchObject({ code: "ERR_CONFIG" });
     vi.unstubAllEnvs();
@@ -194,7 +194,7 @@ describe("scenarios of a small shop", () => {
     ["an order", "orders.json", "#W7000"],
     ["a product", "products.json", "1"],
     ["what a customer must have", "users.json", undefined],
-  ])("data without %s is refused", async (_, name, id) => {
+  ])("data without %s is rejected", async (_, name, id) => {
     const { data } = writeTauShop();
     const file = join(data, "retail", name);
     const records = JSON.parse(readFileSync(file, "utf8")) as Record<string, unknown>;
@@ -229,7 +229,7 @@ describe("the checks", () => {
     name: "return_delivered_order_items",
     kwargs: { order_id: id, item_ids: items, payment_method_id: method },
   });
-  /** The order's first item for another of its product. */
+  /** Swaps the order's first item for another of its product. */
   const swap = (
     tool: "exchange_delivered" | "modify_pending",
     id: string,
@@ -256,7 +256,7 @@ describe("the checks", () => {
   });
   const open = () => openDomain("retail", shop.data).open();
 
-  test("what keeps every rule has no fault", () => {
+  test("scenarios that follow every rule have no fault", () => {
     const calls = [
       move("#W7010"),
       pay("#W7010", "gift_card_1"),
@@ -361,21 +361,21 @@ describe("the checks", () => {
     for (const call of calls) expect(policyBreach(omar, [call], balance(together - 0.01))).toBeUndefined();
   });
 
-  test("what the tools refuse cannot be done", () => {
+  test("calls that the tools refuse cannot be solved", () => {
     const { zip: _, ...short } = move("#W7000").kwargs;
     const call = { name: "modify_pending_order_address", kwargs: short };
     expect(scenarioFault(mia, [call], shop.shop, open)).toBe("cannot be done");
   });
 
-  test("a call that changes nothing is more than is needed", () => {
+  test("a call that changes nothing is superfluous", () => {
     const { address: home } = shop.shop.customers.get(mia)!;
     const stay = { name: "modify_user_address", kwargs: { user_id: mia, ...home } };
     expect(scenarioFault(mia, [cancel("#W7000"), stay], shop.shop, open)).toBe("does more than is needed");
     expect(scenarioFault(mia, [cancel("#W7000"), moveHome(mia)], shop.shop, open)).toBeUndefined();
   });
 
-  test("a goal that depends on which order comes first is refused", () => {
-    // A database that remembers in which order it was called.
+  test("a goal that depends on the sequence of orders is rejected", () => {
+    // A database that records the sequence of calls.
     const remembering = () => {
       const called: string[] = [];
       const call = (name: string) => {
@@ -390,13 +390,13 @@ describe("the checks", () => {
     };
     const calls = [cancel("#W7000"), giveBack("#W7002", "credit_card_0")];
     expect(scenarioFault(mia, calls, shop.shop, remembering)).toBe("depends on the order");
-    // What is done to one order stays in its order.
+    // Calls on one order stay in sequence.
     expect(scenarioFault(mia, [move("#W7000"), cancel("#W7000")], shop.shop, remembering)).toBeUndefined();
   });
 });
 
 describe("rewriting", () => {
-  test("another text that says the same takes the template's place", async () => {
+  test("a text with the same meaning replaces the template's", async () => {
     const asked: string[] = [];
     const plain = await synthesize({ train: 20, test: 0 });
     const progress: number[] = [];
@@ -405,7 +405,7 @@ describe("rewriting", () => {
       test: 0,
       rewrite: (messages) => {
         asked.push(messages[0]!.content);
-        // The template's text, which is a paragraph of its own.
+        // The template's text, which is a separate paragraph.
         return `<think>Hm.</think>Listen: ${messages[0]!.content.split("\n\n")[1]}`;
       },
       onProgress: (done) => progress.push(done),
@@ -429,7 +429,7 @@ describe("rewriting", () => {
     expect(prompt).toMatchSnapshot();
   });
 
-  test("one that does not is asked for again with what is wrong, then left", async () => {
+  test("one that differs is requested again with the difference, then discarded", async () => {
     const asked: string[] = [];
     const { train, rewritten } = await synthesize({
       train: 5,
@@ -464,7 +464,7 @@ describe("rewriting", () => {
 });
 
 describe("draws", () => {
-  test("are as likely as their weights", () => {
+  test("follow their weights", () => {
     const draws = new Draws(1);
     const counts = { a: 0, b: 0, never: 0 };
     for (let i = 0; i < 4000; i++) {
@@ -480,7 +480,7 @@ describe("draws", () => {
     expect(Math.abs(counts.a / 4000 - 0.75)).toBeLessThan(0.03);
   });
 
-  test("a sample keeps its order and takes every part alike", () => {
+  test("a sample preserves the order and draws every item equally often", () => {
     const draws = new Draws(2);
     const seen = new Map<string, number>();
     for (let i = 0; i < 3000; i++) {
@@ -510,7 +510,7 @@ describe("on the command line", () => {
       ...more,
     );
 
-  test("writes tasks that the environment plays, and says what they are", async () => {
+  test("writes tasks that the environment plays, and describes them", async () => {
     const out = join(shop.data, "made");
     const { code, output, errors } = await run(out);
     expect([errors, code]).toEqual(["", 0]);
@@ -529,7 +529,7 @@ describe("on the command line", () => {
     expect(observation.messages[1]!.content).toContain("I");
   });
 
-  test("what is there already stays", async () => {
+  test("existing files stay", async () => {
     const out = join(shop.data, "twice");
     await run(out);
     const before = readFileSync(join(out, "tasks_train.json"), "utf8");
@@ -539,7 +539,7 @@ describe("on the command line", () => {
     expect(readFileSync(join(out, "tasks_train.json"), "utf8")).toBe(before);
   });
 
-  test("a directory that cannot be made is refused before a service is asked", async () => {
+  test("a directory that cannot be created is rejected before a service is used", async () => {
     const out = join(shop.data, "retail", "users.json", "made");
     let asked = 0;
     const server = await chatServer(() => {
@@ -572,7 +572,7 @@ describe("on the command line", () => {
     [["data", "synthesize", "tau-bench-airline", "--out", "x"], /tau-bench-retail only/],
     [["data", "synthesize", "tau-bench-retail"], /--out/],
     [["data", "synthesize", "tau-bench-retail", "--out", "x", "--questions", "2"], /from 0 to 1/],
-  ])("%j is refused", async (argv, message) => {
+  ])("%j is rejected", async (argv, message) => {
     const { code, errors } = await nlac(...argv);
     expect([code, errors]).toEqual([1, expect.stringMatching(message)]);
   });

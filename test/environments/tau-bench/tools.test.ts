@@ -1,4 +1,7 @@
-/** The tools, databases and texts, against what tau-bench and Python themselves did (scripts/fixtures/tau_bench.py). */
+/**
+ * The tools, databases and texts, compared with those of tau-bench and Python
+ * (scripts/fixtures/tau_bench.py).
+ */
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -47,7 +50,7 @@ const recorded = JSON.parse(readFileSync(join(fixtures, "recorded.json"), "utf8"
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
 
 describe.each(domainNames)("the tools of %s", (name) => {
-  it("answer calls as tau-bench does, right and wrong ones, and leave the same behind", () => {
+  it("answer right and wrong calls as tau-bench does, and leave the same state", () => {
     const fresh = domains[name].open().state;
     for (const { steps, referenceHash } of recorded[name]) {
       const database = domains[name].open();
@@ -100,7 +103,7 @@ describe("a database", () => {
   const address = { address1: "1", address2: "", city: "c", state: "s", country: "u", zip: "z" };
   const move = (zip: unknown) => ({ user_id: "ines_vale_77", ...address, zip });
 
-  it("keeps nothing of the arguments", () => {
+  it("holds no reference to the arguments", () => {
     const database = domains.retail.open();
     const zip = { code: ["1"] };
     database.call("modify_user_address", move(zip));
@@ -131,7 +134,7 @@ describe("a database", () => {
     expect(other.state.equals(one.state)).toBe(false);
   });
 
-  it("tells 54.0 from 54 as the reference does, which the canonical hash does not", () => {
+  it("distinguishes 54.0 from 54 as the reference does, which the canonical hash does not", () => {
     const state = (zip: string) => {
       const database = domains.retail.open();
       database.call("modify_user_address", JSON.stringify(move("?")).replace('"?"', zip));
@@ -142,7 +145,7 @@ describe("a database", () => {
     expect(state("54.0").sha256).toBe(state("54").sha256);
   });
 
-  it("answers what is too deep, endless or no JSON with an error", () => {
+  it("answers too deep, cyclic or invalid JSON with an error", () => {
     const database = domains.retail.open();
     const endless: Record<string, unknown> = {};
     endless.thought = endless;
@@ -195,8 +198,7 @@ describe("a database", () => {
     expect(send().failed).toBe(false);
   });
 
-  // The original's loop over three ids runs out: no error, no change, and Python's None for an
-  // answer.
+  // The original's loop over three ids ends: no error, no change, and Python's None as the answer.
   it("answers a fourth certificate as tau-bench does", () => {
     const database = domains.airline.open();
     expect(recorded.certificates.map(([observation]) => observation === null)).toEqual([
@@ -223,7 +225,7 @@ describe("a database", () => {
 });
 
 describe("texts", () => {
-  it("numbers are written and rounded as Python does", () => {
+  it("numbers are formatted and rounded as in Python", () => {
     for (const [json, written, rounded] of recorded.numbers) {
       const value = parseJson(json) as number;
       expect([repr(value), repr(round2(value))], json).toEqual([written, rounded]);
@@ -231,7 +233,7 @@ describe("texts", () => {
     }
   });
 
-  it("values are written as Python does", () => {
+  it("values are formatted as in Python", () => {
     for (const { json, repr: written, reference } of recorded.texts) {
       const value = parseJson(json);
       expect([dumps(value), repr(value), hashedText([value], referenceForm)], json).toEqual([
@@ -242,7 +244,7 @@ describe("texts", () => {
     }
   });
 
-  it("JSON is read as JavaScript reads it, and nothing else is", () => {
+  it("JSON is parsed as in JavaScript, and nothing else is accepted", () => {
     const read = (json: string) => JSON.parse(hashedText(parseJson(json), canonicalForm));
     const expected = (json: string) => JSON.parse(JSON.stringify(JSON.parse(json)));
     fc.assert(
@@ -264,7 +266,7 @@ describe("texts", () => {
 });
 
 describe("calculate", () => {
-  it("answers as Python does, faults included", () => {
+  it("answers as Python does, including errors", () => {
     for (const [expression, observation] of recorded.expressions) {
       expect(calculate(expression), expression.slice(0, 100)).toBe(observation);
     }
@@ -285,7 +287,7 @@ describe("hashes of few changed records", () => {
   const table = fc.array(fc.tuple(text, record), { maxLength: 5 }).map((records) => new Map(records));
   const tables = fc.record({ b: table, a: table }).map((both) => new Map(Object.entries(both)));
 
-  it.each([canonicalForm, referenceForm])("are those of the whole text", (form) => {
+  it.each([canonicalForm, referenceForm])("equal the hash of the whole text", (form) => {
     fc.assert(
       fc.property(tables, tables, (base, changes) => {
         const merged = new Map(

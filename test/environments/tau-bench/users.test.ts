@@ -24,14 +24,14 @@ const task: TauBenchTask = {
   outputs: [],
 };
 
-/** What was asked, and how. */
+/** A recorded request and its options. */
 interface Asked {
   messages: Message[];
   temperature: number | undefined;
   seed: number | undefined;
 }
 
-/** A service that replies with `replies` one after the other; it fails where there are no more. */
+/** A service that returns `replies` in order and fails when there are no more. */
 function replying(...replies: string[]): { service: ServiceSource; asked: Asked[] } {
   const asked: Asked[] = [];
   return {
@@ -83,7 +83,7 @@ describe("plain", () => {
     expect(asked.map(({ temperature }) => temperature)).toEqual([0.7, 0.7, 0.7]);
   });
 
-  test("requests have seeds of their own that repeat with the conversation's", async () => {
+  test("requests have their own seeds, reproducible with the conversation's", async () => {
     const seeds = async (seed: number) => {
       const { service, asked } = replying("Hi.", "Yes.");
       await (await simulatedUser({ service }).start(task, { seed })).respond("Sure?");
@@ -95,7 +95,7 @@ describe("plain", () => {
     expect(await seeds(2)).not.toEqual(first);
   });
 
-  test("conversations do not know of each other", async () => {
+  test("conversations are independent", async () => {
     const heard: string[] = [];
     const service = (messages: readonly Message[]): string => {
       heard.push(messages.map(({ content }) => content).join("|"));
@@ -110,7 +110,7 @@ describe("plain", () => {
     expect(heard[3]).not.toContain("for a");
   });
 
-  test("an agent that says nothing is heard saying nothing", async () => {
+  test("an empty message of the agent is passed on as empty", async () => {
     const { asked } = await talk({}, ["Hi.", "Hello?"], [" \n"]);
     expect(last(asked[1]!)).toBe("(The agent says nothing.)");
   });
@@ -128,7 +128,7 @@ describe("plain", () => {
     ["The total of 3 ### marks", "The total of 3 ### marks"],
     ["######STOP###STOP###", `###\nSTOP### ${stopWord}`],
     ["Hm.</think>Please wait.<think>Or not?", "Please wait."],
-  ])("%j is heard as %j", async (reply, expected) => {
+  ])("%j is read as %j", async (reply, expected) => {
     const { heard } = await talk({}, ["Hi.", reply], ["Done."]);
     expect(heard[1]).toBe(expected);
   });
@@ -137,11 +137,11 @@ describe("plain", () => {
     ["Do you mean that ###STOP### ends it?", /must stand by itself/],
     ["<think>Where was I", /it says nothing/],
     ["<think>Hm.</think>", /it says nothing/],
-  ])("%j cannot be used and is asked for again", async (reply, reason) => {
+  ])("%j is unusable and requested again", async (reply, reason) => {
     const { heard, asked } = await talk({}, ["Hi.", reply, "Yes."], ["Sure?"]);
     expect(heard[1]).toBe("Yes.");
     expect(last(asked[2]!)).toMatch(reason);
-    // What could not be used is forgotten.
+    // Unusable replies are not part of the history.
     const { asked: later } = await talk({}, ["Hi.", reply, "Yes.", "Bye."], ["Sure?", "More?"]);
     expect(later[3]!.messages.slice(2).map(({ content }) => content)).toEqual([
       "Hi.",
@@ -151,7 +151,7 @@ describe("plain", () => {
     ]);
   });
 
-  test("whatever is written, the stop word is heard at the end or not at all", async () => {
+  test("for any reply, the stop word is at the end or absent", async () => {
     const part = fc.constantFrom(
       "###STOP###",
       "### stop ###",
@@ -180,7 +180,7 @@ describe("plain", () => {
     expect(last(asked[1]!)).toMatch(/only begun/);
   });
 
-  test("what cannot be used three times is a fault of the service", async () => {
+  test("three unusable replies are a fault of the service", async () => {
     await expect(talk({}, ["###STOP###", "###STOP###", "###STOP###"])).rejects.toMatchObject({
       code: "ERR_SERVICE",
       message: expect.stringMatching(
@@ -193,7 +193,7 @@ describe("plain", () => {
 describe("react", () => {
   const turn = (thought: string, response: string) => `Thought:\n${thought}\n\nUser Response:\n${response}`;
 
-  test("the agent hears the response alone; the model remembers its thought", async () => {
+  test("the agent sees only the response; the model remembers its thought", async () => {
     const { heard, asked } = await talk(
       { strategy: "react" },
       [
@@ -213,7 +213,7 @@ describe("react", () => {
     ["Thought: I ask for it.", /"User Response:" is missing/],
     [turn("I ask.", "a\nUser Response: b"), /2 times/],
     [turn("I ask.", ""), /nothing stands after "User Response:"/],
-  ])("%j is asked for again", async (reply, reason) => {
+  ])("%j is requested again", async (reply, reason) => {
     const { heard, asked } = await talk({ strategy: "react" }, [reply, turn("I ask.", "Hi.")]);
     expect(heard).toEqual(["Hi."]);
     expect(last(asked[1]!)).toMatch(reason);
@@ -221,7 +221,7 @@ describe("react", () => {
 });
 
 describe("verify", () => {
-  test("each reply goes to the supervisor, with the conversation under the speakers' own names", async () => {
+  test("each reply goes to the supervisor, with the conversation under the speakers' names", async () => {
     const { heard, asked } = await talk({ strategy: "verify" }, ["Hi.", "true", "Yes.", "True."], ["Sure?"]);
     expect(heard).toEqual(["Hi.", "Yes."]);
     expect(asked.map(roles)).toEqual(["system user", "user", "system user assistant user", "user"]);
@@ -229,7 +229,7 @@ describe("verify", () => {
     expect(last(asked[3]!)).toContain(task.instruction);
   });
 
-  test("a reply that does not satisfy is written again, and the third is taken as it is", async () => {
+  test("a rejected reply is generated again, and the third is used as it is", async () => {
     const { heard, asked } = await talk({ strategy: "verify" }, [
       "a",
       "false",
@@ -243,7 +243,7 @@ describe("verify", () => {
     expect(new Set(asked.map(({ seed }) => seed)).size).toBe(6);
   });
 
-  test("the reply that was taken is remembered, the others are not", async () => {
+  test("only the accepted reply is remembered", async () => {
     const { asked } = await talk(
       { strategy: "verify", attempts: 2 },
       ["a", "false", "b", "false", "c", "true"],
@@ -256,12 +256,12 @@ describe("verify", () => {
 describe("reflection", () => {
   const proposal = "Reflection:\nToo short.\n\nResponse:\nPlease cancel #W1.";
 
-  test("a reply that satisfies takes two requests", async () => {
+  test("an accepted reply takes two requests", async () => {
     const { heard, asked } = await talk({ strategy: "reflection" }, ["a", "true"]);
     expect([heard, asked.length]).toEqual([["a"], 2]);
   });
 
-  test("another is proposed, with which the customer is asked again", async () => {
+  test("another reply is proposed, and the customer is prompted again with it", async () => {
     const { heard, asked } = await talk(
       { strategy: "reflection" },
       ["a", "false", proposal, "b", "true", "c", "true"],
@@ -271,11 +271,11 @@ describe("reflection", () => {
     expect(asked.slice(0, 5).map(roles)).toEqual(["system user", "user", "user", "system user user", "user"]);
     expect(last(asked[2]!)).toMatch(/# Response:\na\n/);
     expect(last(asked[3]!)).toContain("Please cancel #W1.");
-    // The proposal is no part of the conversation.
+    // The proposal is not part of the conversation.
     expect(asked[5]!.messages.slice(2).map(({ content }) => content)).toEqual(["b", "Sure?"]);
   });
 
-  test("where that does not satisfy either, the first reply stands", async () => {
+  test("if that is rejected too, the first reply is used", async () => {
     const { heard, asked } = await talk({ strategy: "reflection" }, ["a", "false", proposal, "b", "false"]);
     expect([heard, asked.length]).toEqual([["a"], 5]);
   });
@@ -322,7 +322,7 @@ describe("over a service", () => {
     return { user, conversation: await user.start(task, { seed: 0, signal }) };
   };
 
-  test("the service gets the temperature, and its usage is told", async () => {
+  test("the service gets the temperature, and its usage is reported", async () => {
     const temperatures: number[] = [];
     server = await chatServer(({ temperature }) => {
       temperatures.push(temperature);
@@ -356,7 +356,7 @@ describe("over a service", () => {
 });
 
 describe("opening a user", () => {
-  test("a service alone plays plainly, a user is itself", async () => {
+  test("a bare service plays plainly, a user is used as it is", async () => {
     const service = (): string => "Hi.";
     for (const option of [service, { service }, { service, strategy: "plain" as const }]) {
       expect((await openUser(option).start(task, { seed: 0 })).opening).toBe("Hi.");
@@ -374,7 +374,7 @@ describe("opening a user", () => {
     ["an unknown option", { service: silent, turns: 3 }],
     ["no attempts", { service: silent, attempts: 0 }],
     ["a service that is none", { service: {} }],
-  ])("refuses %s", (_, option) => {
+  ])("rejects %s", (_, option) => {
     expect(() => openUser(option as never)).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));
   });
 });
@@ -393,12 +393,12 @@ describe("the scripted user", () => {
     ["If the agent asks you, tell it that you are tired.", "If the agent asks me, tell it that I am tired."],
     ["Keep it to yourself: it is yours.", "Keep it to myself: it is mine."],
     ["Cancel order #W1. Your cat ordered it.", "Cancel order #W1. My cat ordered it."],
-  ])("%j is told as %j", async (instruction, told) => {
+  ])("%j becomes %j", async (instruction, told) => {
     expect(inFirstPerson(instruction)).toBe(told);
     expect((await start(instruction)).opening).toBe(told);
   });
 
-  test("says something even where the instruction tells nothing", async () => {
+  test("says something even without information in the instruction", async () => {
     expect((await start("You are calm, shy.")).opening).toBe("Hello.");
   });
 
@@ -422,11 +422,11 @@ describe("the scripted user", () => {
     ["Which order is it about?", /^I am Mia Lee .*Cancel order #W1/],
     ["Let me look.", /^Please go on\.$/],
     ["", /^Please go on\.$/],
-  ])("to %j it says %s", async (text, expected) => {
+  ])("it answers %j with %s", async (text, expected) => {
     expect(await (await start(task.instruction)).respond(text)).toMatch(expected);
   });
 
-  test("tells of itself what the instruction tells, and nothing else", async () => {
+  test("reveals only what the instruction says of its identity", async () => {
     const question = "Please tell me your name.";
     const who = async (instruction: string) => (await start(instruction)).respond(question);
     expect(await who("You are mia_lee_1234 and pay with credit_card_12345 for #W7654321.")).toBe(
@@ -438,12 +438,12 @@ describe("the scripted user", () => {
     expect(await who("Cancel your order.")).toBe("I do not remember that.");
   });
 
-  test("a long and odd text is read at once", async () => {
+  test("a long, odd text is processed without delay", async () => {
     const conversation = await start(task.instruction);
     expect(await conversation.respond("need your ".repeat(20_000))).toBe("Please go on.");
   }, 2000);
 
-  test("a conversation has an end", async () => {
+  test("a conversation ends", async () => {
     const conversation = await start(task.instruction);
     const heard: string[] = [];
     while (heard.at(-1) !== stopWord) heard.push(await conversation.respond("Let me look."));

@@ -22,7 +22,7 @@ const ask = async (word: string, question: string): Promise<string> =>
   (await oracle.answer(word, question, { seed: 0 })).verdict;
 
 describe("the table", () => {
-  it("knows the objects of other lists, which have no part in the embedded game", async () => {
+  it("knows the objects of other lists, which the embedded game does not use", async () => {
     expect(byName.has("tree")).toBe(false);
     expect(objectNamed("tree")!.answers.tree).toBe("yes");
     expect(objectNamed("volleyball")!.answers.ball).toBe("yes");
@@ -36,16 +36,16 @@ describe("the table", () => {
     expect((await oracle.answer("tree", "Is it a boat?", { seed: 0 })).verdict).toBe("no");
   });
 
-  it("holds enough objects and attributes", () => {
+  it("has enough objects and attributes", () => {
     expect(table.length).toBeGreaterThanOrEqual(300);
     expect(attributeNames.length).toBeGreaterThanOrEqual(60);
   });
 
-  it("can tell every two objects apart", () => {
+  it("distinguishes every two objects", () => {
     expect(new Set(table.map((object) => JSON.stringify(object.answers))).size).toBe(table.length);
   });
 
-  it("contradicts itself nowhere", () => {
+  it("has no contradictions", () => {
     const implies: [string, string][] = [
       ["mammal", "animal"],
       ["bird", "animal"],
@@ -177,7 +177,7 @@ describe("reading questions", () => {
     'Is the word "dog"?',
     "Is the object a dog?",
     "12. Is it a dog?",
-  ])("takes %j for a right guess", async (text) => {
+  ])("reads %j as a right guess", async (text) => {
     expect(await ask("dog", text)).toBe("found");
     expect(await ask("cat", text)).toBe("no");
   });
@@ -205,13 +205,13 @@ describe("reading questions", () => {
     expect(readQuestion(text)).toEqual({ kind: "attribute", name, negated });
   });
 
-  it("tells the fruit from the colour by the article", async () => {
+  it("distinguishes the fruit from the colour by the article", async () => {
     expect(await ask("orange", "Is it an orange?")).toBe("found");
     expect(await ask("basketball", "Is it an orange?")).toBe("no");
     expect(await ask("basketball", "Is it orange?")).toBe("yes");
   });
 
-  it("turns answers round for negations", async () => {
+  it("inverts answers for negations", async () => {
     expect(await ask("dog", "Is it not alive?")).toBe("no");
     expect(await ask("hammer", "Is it not alive?")).toBe("yes");
     expect(await ask("tomato", "Is it not a fruit?")).toBe("unknown");
@@ -232,7 +232,7 @@ describe("reading questions", () => {
     "Is it associated with a country?",
     "Is it a carnivore plant thing?",
     "Is it a glass?",
-  ])("cannot tell %j", async (text) => {
+  ])("cannot answer %j", async (text) => {
     expect(await ask("dog", text)).toBe("unknown");
   });
 
@@ -246,11 +246,11 @@ describe("reading questions", () => {
     "42",
     "x".repeat(400),
     "Yes.",
-  ])("asks for a question after %j", async (text) => {
+  ])("requests a question after %j", async (text) => {
     expect(await ask("dog", text)).toBe("invalid");
   });
 
-  it("finds no word by containing it, listing many or quoting", async () => {
+  it("finds no word by inclusion, long lists or quotes", async () => {
     for (const text of [
       "dog cat horse?",
       "Is it a dog, a cat, a horse?",
@@ -271,7 +271,7 @@ describe("reading questions", () => {
     expect(tableNames.names("hydrant", "fire hydrant")).toBe(false);
   });
 
-  it("never throws and is never won by noise", () => {
+  it("never throws and is never won by random text", () => {
     const words = fc.constantFrom(
       ...'is it a an the dog cat ? or not can you eat does have made of bigger than , . " \n used for in'.split(
         " ",
@@ -328,7 +328,7 @@ describe("names", () => {
     expect(words("abacus").names(phrase, hidden)).toBe(same);
   });
 
-  it("takes the very name of another word for that word", () => {
+  it("prefers the exact name of another word", () => {
     expect(words("chip", "chips").names("chips", "chip")).toBe(false);
     expect(words("chip", "abacus").names("chips", "chip")).toBe(true);
     expect(words("glass", "glasses").names("glass", "glasses")).toBe(false);
@@ -340,7 +340,7 @@ describe("names", () => {
     expect(aliased.names("football", "football")).toBe(true);
   });
 
-  it("has every word called by its own name and by no other's", () => {
+  it("identifies every word by its own name only", () => {
     const things = dataFile("dialogue/things_1823.txt");
     const lists = [table.map(({ name }) => name)];
     if (things !== undefined) lists.push(readThings(things).map(({ name }) => name));
@@ -354,7 +354,7 @@ describe("names", () => {
     }
   });
 
-  it("is not won by words strung together", () => {
+  it("cannot be won by a list of words", () => {
     const list = table.map(({ name }) => name);
     const names = words(...list);
     const word = fc.constantFrom(...list);
@@ -392,20 +392,20 @@ describe("the phrase that a text names", () => {
 });
 
 describe("twentyQuestions", () => {
-  it("keeps the contract", async () => {
+  it("satisfies the contract", async () => {
     expect(await checkEnvironment(twentyQuestions(), scriptedGuesser())).toEqual([]);
     expect(await checkEnvironment(twentyQuestions({ turns: 3 }), () => ({ text: "Is it alive?" }))).toEqual(
       [],
     );
   });
 
-  it("opens with the rules, and does not tell the word", async () => {
+  it("opens with the rules, without the word", async () => {
     const episode = await twentyQuestions().start({ word: "dog" }, { seed: 0 });
     expect(episode.observation.messages.map((message) => message.role)).toEqual(["system", "user"]);
     expect(JSON.stringify(episode.observation)).not.toMatch(/\bdog\b/);
   });
 
-  it("answers, counts, refuses a wrong guess and rewards a right one", async () => {
+  it("answers, counts, rejects a wrong guess and rewards a right one", async () => {
     const episode = await twentyQuestions().start({ word: "dog" }, { seed: 0 });
     const say = async (text: string) => episode.step({ text });
     expect(await say("Is it alive?")).toMatchObject({
@@ -447,7 +447,7 @@ describe("twentyQuestions", () => {
     expect(last.info).toMatchObject({ word: "dog", success: false }); // for the log, which no model reads
   });
 
-  it("tells the very word of a game that is won only where the end reveals it", async () => {
+  it("names the word of a won game only if the end reveals it", async () => {
     const ending = async (revealAtEnd: boolean) => {
       const episode = await twentyQuestions({ revealAtEnd }).start({ word: "sofa" }, { seed: 0 });
       return (await episode.step({ text: "Is it a settee?" })).observation[0]!.content;
@@ -570,7 +570,7 @@ describe("twentyQuestions", () => {
     expect(await words(1)).toEqual(await words(1));
   });
 
-  it("counts what its oracle is asked, and closes it", async () => {
+  it("counts its oracle's requests, and closes it", async () => {
     expect(twentyQuestions().usage).toBeUndefined();
     let closed = 0;
     const service = { ...openService(() => "no"), close: async () => void closed++ };
@@ -579,7 +579,7 @@ describe("twentyQuestions", () => {
     await episode.step({ text: "Is it alive?" });
     expect(environment.usage!().requests).toBe(1);
     await environment.close();
-    // It was made elsewhere.
+    // The caller made it.
     expect(closed).toBe(0);
     const local = twentyQuestions({ oracle: { local: "no-such-model" } });
     await local.close();
@@ -588,7 +588,7 @@ describe("twentyQuestions", () => {
     ).rejects.toMatchObject({ code: "ERR_DISPOSED" });
   });
 
-  it("is not won at a judge by words strung together", async () => {
+  it("cannot be won at a judge by a list of words", async () => {
     const environment = twentyQuestions({ oracle: () => "yes" });
     const step = async (text: string) =>
       (await environment.start({ word: "dog" }, { seed: 0 }).then((episode) => episode.step({ text })))
@@ -608,10 +608,10 @@ describe("twentyQuestions", () => {
     "Is it what you are thinking of?",
     "Is it yes?",
     "I guess the secret word.",
-  ])("is not won at a lenient judge by %j", async (text) => {
+  ])("cannot be won at a lenient judge by %j", async (text) => {
     const episode = await twentyQuestions({ oracle: () => "yes" }).start({ word: "dog" }, { seed: 0 });
     expect(await episode.step({ text })).toMatchObject({ reward: 0, terminated: false });
-    // The judge is there: a thing that is called by another name is found.
+    // The judge works: another name of the thing is accepted.
     expect((await episode.step({ text: "Is it a pooch?" })).reward).toBe(1);
   });
 
@@ -625,10 +625,10 @@ describe("twentyQuestions", () => {
     });
     const episode = await environment.start({ word: "dog" }, { seed: 42 });
     await episode.step({ text: "Is it a pooch?" });
-    expect(seeds).toEqual([42, 42, 42, 42]); // the oracle, then the judge, each asked again
+    expect(seeds).toEqual([42, 42, 42, 42]); // the oracle, then the judge, two attempts each
   });
 
-  it("takes an oracle of the caller's, for other words", async () => {
+  it("accepts the caller's oracle, for other words", async () => {
     const environment = twentyQuestions({
       words: ["flux capacitor", "lightsaber"],
       trainWords: 1,
@@ -672,7 +672,7 @@ describe("scriptedGuesser", () => {
     }
   });
 
-  it("does not give up against an oracle that contradicts the table", async () => {
+  it("continues with an oracle that contradicts the table", async () => {
     const environment = twentyQuestions({
       oracle: { answer: async () => ({ verdict: "unknown", info: {} }) },
     });
@@ -687,7 +687,7 @@ describe("scriptedGuesser", () => {
     expect(history.at(-1)!.result.terminated).toBe(true);
   });
 
-  it("speaks of facts in sentences", () => {
+  it("states facts in sentences", () => {
     expect(statement("Is it an animal?", true)).toBe("it is an animal");
     expect(statement("Does it have wheels?", false)).toBe("it does not have wheels");
     expect(statement("Does it need electricity?", true)).toBe("it needs electricity");

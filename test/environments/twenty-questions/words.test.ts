@@ -53,7 +53,7 @@ describe("recorded games", () => {
   const ask = async (hidden: string, question: string) =>
     (await recordedOracle(answers(), words, new Names(words)).answer(hidden, question, { seed: 0 })).verdict;
 
-  it("are read with their slips mended, and without answers that say neither yes nor no", () => {
+  it("are read with their mistakes corrected, and without answers other than yes and no", () => {
     const read = readGames(write("games.json", JSON.stringify(games)));
     expect([...read.keys()]).toEqual(["dog", "cat", "wrench"]);
     expect(read.get("dog")!.map(([, yes]) => yes)).toEqual([true, false, true, false]);
@@ -68,7 +68,7 @@ describe("recorded games", () => {
     ["dog", "Is it not an animal?", "no"],
     ["dog", "Is it kept as a pet?", "yes"],
     ["dog", "Is it made of porcelain?", "unknown"],
-    // Nobody asked this of a dog, but of a thing much like it.
+    // Not recorded for the dog, but for a similar thing.
     ["dog", "Does it have whiskers?", "yes"],
     ["wrench", "Does it have whiskers?", "unknown"],
     ["dog", "Is it a dog?", "found"],
@@ -120,7 +120,7 @@ describe.skipIf(things === undefined)("the papers' words", () => {
     const { train, test } = await wordsOf({ words: "things" });
     expect([train.length, test.length, new Set([...train, ...test]).size]).toEqual([1000, 500, 1500]);
     for (const name of [...train, ...test]) expect(name).toBe(name.trim().replace(/\s+/g, " "));
-    // Pinned: published numbers rest on it.
+    // Pinned, because published numbers depend on it.
     expect(train.slice(0, 3).concat(test.slice(0, 3))).toMatchInlineSnapshot(`
       [
         "bouquet",
@@ -138,7 +138,7 @@ describe.skipIf(things === undefined)("the papers' words", () => {
     );
   });
 
-  it("are HOPE's 110, 28 and 20, the last of categories that were never seen", async () => {
+  it("are HOPE's 110, 28 and 20, the last of categories unseen in training", async () => {
     const categories = Object.entries(
       (await import(join(data, "lmrl_twenty_questions_objects.json"), { with: { type: "json" } }))
         .default as Record<string, string[][]>,
@@ -157,7 +157,7 @@ describe.skipIf(things === undefined)("the papers' words", () => {
     expect([...unseen].some((category) => seen.has(category))).toBe(false);
   });
 
-  it("can all be found by the scripted player, who asks the scripted oracle about HOPE's", async () => {
+  it("can all be found by the scripted player, with the scripted oracle for HOPE's", async () => {
     const environment = twentyQuestions({ rules: "hope", data });
     const all = [...(await environment.tasks("train")), ...(await environment.tasks("test"))];
     const list = all.map((task) => task.word);
@@ -176,11 +176,11 @@ describe.skipIf(things === undefined)("the papers' words", () => {
     }
   });
 
-  it("are asked about in recorded games, whose oracle keeps the contract and beats always saying no", async () => {
+  it("can be played with recorded games, whose oracle satisfies the contract and beats always answering no", async () => {
     const environment = twentyQuestions({ words: "things", oracle: "recorded", data });
     expect(await checkEnvironment(environment, () => ({ text: "Is it an animal?" }))).toEqual([]);
 
-    // One model's games answer what the other model asked.
+    // One model's games answer the other model's questions.
     const known = readGames(join(data, "selfplay_gpt4.json"));
     const asked = readGames(join(data, "selfplay_gpt35.json"));
     const objects = [...known.keys()].filter((_, i) => i % 12 === 0);
@@ -197,7 +197,7 @@ describe.skipIf(things === undefined)("the papers' words", () => {
         if (!yes) saidNo++;
       }
     }
-    // Measured on all: 0.51 told, 0.81 right, 0.70 for always no.
+    // Measured on all: 0.51 answered, 0.81 right, 0.70 for always no.
     expect(told / all).toBeGreaterThan(0.45);
     expect(right / told).toBeGreaterThan(0.78);
     expect(right / told).toBeGreaterThan(saidNo / told + 0.07);

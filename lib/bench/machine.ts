@@ -1,4 +1,4 @@
-/** What a result was measured on, and by which source. */
+/** The machine and the source of a measurement. */
 
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -11,7 +11,7 @@ import { packageRoot } from "../native/paths.ts";
 
 export interface Machine {
   cpu: string;
-  /** What NLAC_INSTRUCTION_SET held nlac and the peers in Python to; absent: nothing. */
+  /** The limit by NLAC_INSTRUCTION_SET for nlac and the Python libraries; absent: none. */
   instructionSet?: string;
   cores: number;
   /** Bytes. */
@@ -19,17 +19,17 @@ export interface Machine {
   gpu: string | null;
   kernel: string;
   node: string;
-  /** The share of all processors' time that was taken in the second before the benchmark began. */
+  /** Share of processor time in use in the second before the benchmark. */
   busy: number;
 }
 
 export interface Source {
   version: string;
-  /** Of a checkout: the commit, with "+" when tracked files differ from it. */
+  /** The checkout's commit, with "+" if tracked files differ from it. */
   commit: string | null;
 }
 
-/** Takes a second, in which it looks at what else runs. */
+/** Takes one second, to measure other load. */
 export async function describeMachine(device: string): Promise<Machine> {
   const limit = process.env.NLAC_INSTRUCTION_SET;
   return {
@@ -44,17 +44,17 @@ export async function describeMachine(device: string): Promise<Machine> {
   };
 }
 
-/** The processor or GPU, and what instruction set it is held to. */
+/** The processor or GPU, and its instruction set limit. */
 export function nameOf({ gpu, cpu, instructionSet }: Machine): string {
   return gpu ?? (instructionSet === undefined ? cpu : `${cpu} held to ${instructionSet}`);
 }
 
-/** Whether what else runs leaves the machine to the benchmark. */
+/** Whether other load is low enough for a benchmark. */
 export function isQuiet({ busy }: Machine): boolean {
   return busy <= 0.1;
 }
 
-/** Not the load average: a benchmark that has just ended is still in that. */
+/** Not the load average, which still includes a benchmark that has just ended. */
 async function busyShare(): Promise<number> {
   const times = () =>
     cpus().map(({ times: { idle, ...taken } }) => [idle, sum(Object.values(taken))] as const);
@@ -77,20 +77,18 @@ export function describeSource(): Source {
   return { version, commit: commit && (changed ? `${commit}+` : commit) };
 }
 
-/**
- * What a run's numbers depend on beside its recipe: the source, and the core as it was compiled.
- */
+/** The build of a run: the source and the compiled core. */
 export interface Build extends Source {
-  /** First digits of the SHA-256 of the native addon; null where there is none. */
+  /** First digits of the addon's SHA-256; null without an addon. */
   core: string | null;
 }
 
-/** The build that a training on `device` runs. */
+/** The build that training on `device` uses. */
 export function describeBuild(device: string): Build {
   return { ...describeSource(), core: addonDigest(variantOf(device)) ?? null };
 }
 
-/** Whether nlac runs from a clone of its repository, not from a package. */
+/** Whether nlac runs from a clone of its repository. */
 export function isCheckout(): boolean {
   return existsSync(join(packageRoot(), ".git"));
 }

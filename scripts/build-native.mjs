@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Builds the native half into build/<cpu|cuda|sanitize-…|fuzz> with CMake, against the libtorch that nlac
-// itself would load. Run with --help for the options.
+// Builds the native part into build/<cpu|cuda|sanitize-…|fuzz> with CMake, against the libtorch
+// that nlac would load. Run with --help for the options.
 import { copyFileSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -21,13 +21,15 @@ example: node scripts/build-native.mjs --tests`;
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 
-/** A module of lib/, from its TypeScript: dist/ may be missing or older. */
+/** Imports a module of lib/ from TypeScript, because dist/ may be missing or outdated. */
 export async function importLib(path) {
   const { createJiti } = await import("jiti");
   return createJiti(import.meta.url).import(join(root, "lib", `${path}.ts`));
 }
 
-/** Name and definitions of the torch-free tests' build with sanitizers, e.g. "address,undefined". */
+/**
+ * Name and definitions of the sanitizer build of the torch-free tests, e.g. "address,undefined".
+ */
 export function sanitizedBuild(sanitizers) {
   return {
     name: `sanitize-${sanitizers.replaceAll(",", "-")}`,
@@ -60,7 +62,7 @@ async function main() {
   const name = values.fuzz ? "fuzz" : (sanitized?.name ?? (cuda ? "cuda" : "cpu"));
   const definitions = { ...sanitized?.definitions };
   if (values.fuzz) Object.assign(definitions, { NLAC_FUZZ: "ON", CMAKE_CXX_COMPILER: "clang++" });
-  // Compiling and linking for CUDA needs no more of torch than the CPU half; running does.
+  // Compiling and linking for CUDA needs only the CPU part of torch; running needs all of it.
   if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu" }).torch;
   if (cuda) definitions.NLAC_CUDA = "ON";
   if (values.tests) definitions.NLAC_TESTS = "ON";

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-// Compiles lib/ to dist/ as tsc does, but for one thing: types that are inferred from schemas are written out in the
-// declarations, each field with its comment. An editor would have nothing to show for a recipe's field otherwise.
+// Compiles lib/ to dist/ with tsc, and expands types that are inferred from schemas in the
+// declarations, each field with its comment. Editors would otherwise show no help for recipe
+// fields.
 //   node scripts/build.mjs [--out DIRECTORY]
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
@@ -30,7 +31,9 @@ function report(faults) {
   process.exit(1);
 }
 
-/** A transformer of declarations: what a schema infers is written out, each field with the comment of the schema's. */
+/**
+ * A transformer of declarations: expands inferred types, with the comments of the schema's fields.
+ */
 function documented(context) {
   const visit = (node) => {
     const inferred =
@@ -59,10 +62,10 @@ function writtenOut(alias, { factory }) {
   );
 }
 
-/** Goes through a written type and the type it stands for side by side. */
+/** Traverses a type node and the type that it denotes in parallel. */
 function comment(written, type) {
   if (ts.isUnionTypeNode(written)) {
-    // In the same order, but for what is written by its name.
+    // Both are in the same order, except for types written by name.
     const parts = [...type.types];
     for (const node of written.types.filter(ts.isTypeLiteralNode)) {
       const names = String(propertiesOf(node).map(({ name }) => name.text));
@@ -86,9 +89,9 @@ function propertiesOf(literal) {
   return literal.members.filter(ts.isPropertySignature);
 }
 
-/** What stands between the marks of the comment before a property, or undefined. */
+/** The text of the comment before a property, or undefined. */
 function docstring(symbol) {
-  // zod's mapped types leave a property without its declaration; the one that it was made from has it.
+  // zod's mapped types have no declaration of a property; use the property that it was derived from.
   let origin = symbol;
   while (origin.declarations === undefined && origin.links?.syntheticOrigin)
     origin = origin.links.syntheticOrigin;

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Compares the interfaces of lib/native/addon.ts with what the built addon exports: names and numbers of parameters.
+// Compares lib/native/addon.ts with the exports of the built addon: names and parameter counts.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,7 +8,9 @@ import { importLib } from "./build-native.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url)).replace(/\/$/, "");
 
-/** By interface with methods, each member's number of parameters; null: a property. The shape of `signatures()`. */
+/**
+ * Parameter counts of each interface's methods, null for properties; in the form of `signatures()`.
+ */
 export function declaredSignatures(source) {
   const signatures = {};
   for (const statement of ts.createSourceFile("addon.ts", source, ts.ScriptTarget.Latest).statements) {

@@ -1,12 +1,13 @@
 #!/usr/bin/env node
-// Checks the import rules: dependencies point down only, an algorithm never imports another, one folder
-// loads a .node, the core knows neither Node nor the binding, and a .cu knows no torch.
+// Checks the import rules: imports go to lower layers only, algorithms do not import each other,
+// one folder loads .node files, the core does not use Node or the binding, and .cu files do not use
+// torch.
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
-// From the ground up. A file may import its own room and the rooms of the layers before it. Rooms that share a
-// layer do not import each other.
+// From the lowest layer up. A file may import from its own folder and from folders of lower layers.
+// Folders of the same layer do not import each other.
 const LAYERS = [
   ["base"],
   ["contract", "display", "files", "statistics"],
@@ -26,7 +27,7 @@ const LAYERS = [
   ["cli", "index.ts"],
 ];
 
-/** Every broken rule below `root`, one line each. */
+/** Every violation below `root`, one line each. */
 export function checkLayers(root) {
   const faults = [];
   const lib = join(root, "lib");
@@ -104,7 +105,7 @@ function imports(text, file) {
   return found;
 }
 
-/** `import { type A, type B }` carries no value either. */
+/** `import { type A, type B }` imports no values either. */
 function onlyTypes(what) {
   const names = /^\s*\{([^}]*)\}\s*$/.exec(what)?.[1];
   return names?.split(",").every((name) => name.trim() === "" || name.trim().startsWith("type ")) ?? false;

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Formats native/ with clang-format; `--check` only says which files differ. The program comes from PyPI, at one version,
-// in a virtual environment below nlac's cache.
+// Formats native/ with clang-format; `--check` only lists files that differ. A fixed version is
+// installed from PyPI into a virtual environment in nlac's cache.
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { homedir } from "node:os";
@@ -21,7 +21,7 @@ function mustRun(program, args) {
   if (status !== 0) throw new Error(`${[program, ...args].join(" ")}: exit ${status}`);
 }
 
-/** The path of clang-format, which is installed if it is not there. */
+/** The path of clang-format. Installs it if necessary. */
 function clangFormat() {
   const cache = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "nlac");
   const directory = join(cache, `clang-format-${VERSION}`);

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
-// How far the token losses and their gradients lie from float64, as a table.
+// Prints a table of the errors of token losses and their gradients relative to float64.
 //
 //   npm run build && node scripts/loss-accuracy.mjs [--device cuda]
 //
-// Each loss runs on the same random rows in float32 and in bfloat16, and is held against its formula in float64 on the very
-// numbers the tensors hold.
+// Each loss runs on the same random rows in float32 and in bfloat16, and is compared with its
+// formula in float64 on exactly the numbers in the tensors.
 import { parseArgs } from "node:util";
 import { spread } from "../dist/bench/inputs.js";
 import { ops, Tensor } from "../dist/index.js";
@@ -31,7 +31,7 @@ const given = {
   referenceNoise: spread(7, rows, 1),
 };
 
-/** log softmax(hidden · matrixᵀ / temperature) of a row, and the logarithm of the sum it is divided by. */
+/** log softmax(hidden · matrixᵀ / temperature) of a row, and the log of its normaliser. */
 function distribution(hidden, matrix, row) {
   const logits = Float64Array.from({ length: vocabulary }, (_, token) => {
     let sum = 0;
@@ -45,8 +45,8 @@ function distribution(hidden, matrix, row) {
 
 const total = (values, term) => values.reduce((sum, value, i) => sum + term(value, i), 0);
 
-// Each: the call, and a row's loss with its gradient at the logits / temperature. q is the student, p the teacher, both as
-// log probabilities, y the target.
+// Each entry: the call, and a row's loss with its gradient at the logits / temperature. q is the
+// student, p the teacher, both as log probabilities, y the target.
 const losses = {
   NLL: {
     call: (tensors) => ops.linearTokenNll(ofTargets(tensors)),
@@ -147,7 +147,7 @@ function ofTeacher({ student, studentMatrix, teacher, teacherMatrix, rowWeights 
   return { ...hidden, studentHead: studentMatrix, teacherHead: teacherMatrix, rowWeights, temperature };
 }
 
-/** Rows of {loss, gradient at the hidden states, at the matrix} in float64, summed as the weights say. */
+/** Weighted sums over rows of {loss, gradients of hidden states and matrix} in float64. */
 function reference(loss, { student, studentMatrix }, rowsOf) {
   const results = { losses: new Float64Array(rows), gradHidden: new Float64Array(rows * width) };
   const gradHead = new Float64Array(vocabulary * width);
@@ -181,7 +181,7 @@ function measure(dtype) {
     targets: tensor(given.targets, [rows]),
     advantages: tensor(given.advantages, [rows]),
   };
-  // What the tensors hold, after rounding.
+  // The numbers in the tensors, after rounding.
   const held = Object.fromEntries(Object.entries(tensors).map(([name, value]) => [name, value.toArray()]));
   const rowsOf = Array.from({ length: rows }, (_, row) => {
     const { logProbs: q, logSum } = distribution(held.student, held.studentMatrix, row);

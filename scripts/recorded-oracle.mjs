@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Measures how often the recorded oracle of Twenty Questions is right (docs/environments/twenty-questions.md): games it
-// did not know are asked again. Usage: NLAC_DATA=… node scripts/recorded-oracle.mjs
+// Measures the accuracy of the recorded oracle of Twenty Questions on held-out questions
+// (docs/environments/twenty-questions.md). Usage: NLAC_DATA=… node scripts/recorded-oracle.mjs
 import { join } from "node:path";
 import { createJiti } from "jiti";
 
@@ -18,7 +18,7 @@ const [gpt4, gpt35] = ["selfplay_gpt4.json", "selfplay_gpt35.json"].map((name) =
 const words = [...gpt4.keys()].map((name) => ({ name, aliases: [] }));
 const names = new Names(words);
 
-/** A fifth of each object's questions, and the rest. */
+/** Splits off a fifth of each object's questions. */
 function heldOut(games) {
   let turn = 0;
   const parts = { rest: new Map(), held: new Map() };
@@ -36,7 +36,10 @@ function heldOut(games) {
   return parts;
 }
 
-/** Per object: questions, of them told, told rightly, told where no is right, and of those where yes is right, said yes. */
+/**
+ * Counts per object: questions, answered, answered correctly, answered where no is correct, and
+ * answered with yes where yes is correct.
+ */
 async function ask(known, games) {
   const oracle = recordedOracle(new RecordedAnswers(known), words, names);
   return Promise.all(

@@ -1,9 +1,8 @@
 #!/usr/bin/env node
-// `npm test`: sets the machine up, builds the addon and the C++ tests, runs every test and check, and ends with one
-// line that adds all of them up. `--ts` and `--native` run one half. `--ci` also checks the format of native/, runs the
-// numeric tests under every instruction set that the processor has, trains the quickstart with three seeds, compiles
-// every CUDA kernel, links the CUDA addon, and runs the torch-free tests under AddressSanitizer and
-// UndefinedBehaviorSanitizer, and under ThreadSanitizer.
+// `npm test`: installs libtorch, builds the addon and the C++ tests, runs all tests and checks, and prints a summary.
+// `--ts` and `--native` run one half. `--ci` also checks the format of native/, runs the numeric tests under every
+// instruction set of the processor, trains the quickstart with three seeds, compiles every CUDA kernel, links the CUDA
+// addon, and runs the torch-free tests under AddressSanitizer and UndefinedBehaviorSanitizer, and ThreadSanitizer.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,7 +18,7 @@ const native = !process.argv.includes("--ts");
 const totals = { passed: 0, failed: 0, skipped: 0 };
 const failures = [];
 
-/** @param names of the tests that failed, where the runner says them */
+/** @param names of the failed tests, if the runner prints them */
 function count(name, { passed = 0, failed = 0, skipped = 0, names = [] }) {
   totals.passed += passed;
   totals.failed += failed;
@@ -28,7 +27,7 @@ function count(name, { passed = 0, failed = 0, skipped = 0, names = [] }) {
   console.log(`== ${name}: ${passed} passed, ${failed} failed${skipped ? `, ${skipped} skipped` : ""}`);
 }
 
-/** A step that passes or fails as one. Its fault never keeps the others from running. */
+/** Runs a step that passes or fails as a whole. Its failure does not stop the others. */
 async function check(name, body) {
   const started = Date.now();
   try {
@@ -42,7 +41,7 @@ async function check(name, body) {
   }
 }
 
-/** Runs a program; its output is passed on and handed back. */
+/** Runs a program. Prints and returns its output. */
 function run(program, args, { env = {}, minutes = 30 } = {}) {
   return new Promise((resolve) => {
     const child = spawn(program, args, {
@@ -73,7 +72,7 @@ async function mustRun(program, args, options) {
 
 const tool = (name) => join(root, "node_modules", ".bin", name);
 
-/** Every C++ test program of a build directory, or those whose name `only` matches; each doctest case counts. */
+/** Runs the C++ test programs of a build directory that match `only`; counts doctest cases. */
 async function runNativeTests(label, directory, only = /./, variables = {}) {
   const list = spawnSync("ctest", ["--test-dir", directory, "--show-only=json-v1"], { encoding: "utf8" });
   const tests = list.status === 0 ? JSON.parse(list.stdout).tests.filter(({ name }) => only.test(name)) : [];
@@ -87,16 +86,16 @@ async function runNativeTests(label, directory, only = /./, variables = {}) {
       output,
     );
     const [, , passed = 0, failed = 0, skipped = 0] = (summary ?? []).map(Number);
-    // A program that died, or said nothing, has failed whatever it counted before.
+    // A program that crashed or printed nothing has failed, whatever it counted before.
     const crashed = !summary || (status !== 0 && failed === 0) || passed + failed === 0;
     if (crashed) console.error(`${name}: exit ${status}`);
-    // doctest writes "TEST CASE:" above the messages of each case that failed.
+    // doctest prints "TEST CASE:" above the messages of each failed case.
     const names = [...new Set([...output.matchAll(/^TEST CASE:\s*(.+)$/gm)].map(([, title]) => title))];
     count(`${label} ${name}`, { passed, failed: failed + (crashed ? 1 : 0), skipped, names });
   }
 }
 
-/** Every vitest test counts, of all files or of those that `files` names; one that does not load counts as a failure. */
+/** Runs all vitest files, or `files`; counts tests. A file that does not load is one failure. */
 async function runVitest(label = "vitest", files = [], env = {}) {
   const directory = mkdtempSync(join(tmpdir(), "nlac-vitest-"));
   try {
@@ -125,8 +124,8 @@ async function runVitest(label = "vitest", files = [], env = {}) {
 }
 
 /**
- * What computes, under every instruction set below the one that all tests have just run under. A set that the processor
- * lacks is skipped.
+ * Runs the numeric tests under every instruction set below the default. Sets that the processor
+ * does not support are skipped.
  */
 async function runEveryInstructionSet(libtorch) {
   const sets = ["baseline", "avx2", "avx512", "avx512_bf16"];
@@ -144,7 +143,7 @@ async function runEveryInstructionSet(libtorch) {
   }
 }
 
-/** The set that the kernels choose under a limit. */
+/** The instruction set that the kernels use under a limit. */
 async function chosenSet(limit, libtorch) {
   const { findAddon } = await importLib("native/load");
   const { requireLibtorch } = await importLib("native/libtorch");
@@ -162,7 +161,7 @@ async function chosenSet(limit, libtorch) {
   }
 }
 
-/** What a user sees first learns: of three quickstarts with different seeds, the median one does. */
+/** The quickstart learns: the median of three runs with different seeds succeeds. */
 async function learnErrands() {
   const directory = mkdtempSync(join(tmpdir(), "nlac-learning-"));
   try {
@@ -176,7 +175,10 @@ async function learnErrands() {
   }
 }
 
-/** Not in build/cuda: what was linked without CUDA's libraries must not be taken for an addon that runs. */
+/**
+ * Not in build/cuda: an addon linked without CUDA's libraries must not be mistaken for a usable
+ * one.
+ */
 async function compileCuda({ buildNative, setup, report }) {
   let definitions;
   const ready = await check("CUDA toolchain", async () => {
@@ -224,7 +226,7 @@ const built =
     buildNative({ name: "cpu", definitions: { NLAC_LIBTORCH: libtorch, NLAC_TESTS: "ON" }, root, report }),
   ));
 if (built) await check("binding", () => mustRun(process.execPath, ["scripts/check-binding.mjs"]));
-// Parity with other implementations is tested on the default model; without it those tests are skipped.
+// Tests of parity with other implementations need the default model; otherwise they are skipped.
 await check("default model", () => resolveModel("SmolLM2-135M-Instruct"));
 if (ci) await check("peers", () => mustRun(join(root, "scripts", "peers.sh"), ["tensorboard"]));
 if (built && native) await runNativeTests("C++", join(root, "build", "cpu"));

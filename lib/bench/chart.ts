@@ -1,4 +1,6 @@
-/** A report as an SVG chart: bars of the medians, a whisker over the quartiles. Light and dark as the viewer is. */
+/**
+ * A report as an SVG chart: bars of medians with whiskers over the quartiles, in light and dark.
+ */
 
 import { fontFamily, inThemes, svgImage, themes } from "../display/image.ts";
 import { formatBytes } from "../display/reporter.ts";
@@ -17,7 +19,7 @@ const barHeight = 16;
 const caseGap = 34;
 const lineHeight = 17;
 
-/** Our bars, a peer's, and the limit's. */
+/** Colours of nlac's bars, of other libraries', and of the limit's. */
 const colours = {
   light: { ours: "#1a7f5a", peer: "#a9b4c0", limit: "#dfe5eb" },
   dark: { ours: "#3fb987", peer: "#5b6675", limit: "#2d343d" },

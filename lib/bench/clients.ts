@@ -1,6 +1,7 @@
 /**
- * Clients of a server that is watched, in a process of their own, so that what they need does not count: `node clients.js
- * <plan>`, the plan being JSON. Tells its parent after each hundredth of the requests how many were answered.
+ * Clients of a measured server, in their own process so that their memory does not count: `node
+ * clients.js <plan>`, with the plan as JSON. Reports progress to the parent process after each
+ * hundredth of the requests.
  */
 
 import { setImmediate } from "node:timers/promises";
@@ -12,7 +13,9 @@ export interface Plan {
   requests: number;
   atOnce: number;
   vocabulary: number;
-  /** Streams of 64 tokens on prompts of some 200, every fourth of some 2,000; else short requests of all kinds. */
+  /**
+   * Streams of 64 tokens on prompts of 200 (every fourth: 2,000) tokens; else short mixed requests.
+   */
   long: boolean;
 }
 
@@ -49,7 +52,7 @@ async function ask(number: number): Promise<void> {
 
 type Request = [path: string, body: object];
 
-/** A chat or, by ids of one of 64 beginnings, a completion; streamed or not. */
+/** A chat, or a completion on ids that share one of 64 prefixes; streamed or not. */
 function shortRequest(number: number, bits: Uint32Array): Request {
   const options = {
     max_tokens: 1 + (bits[1]! % 8),

@@ -1,4 +1,4 @@
-/** Figures as tables and charts show them. */
+/** Formats figures for tables and charts. */
 
 import type { Figure } from "./suite.ts";
 
@@ -8,13 +8,13 @@ export function formatTime(milliseconds: number): string {
   return `${threeDigits(milliseconds * factor)} ${unit}`;
 }
 
-/** Both ends in one unit: "408–420 ms". */
+/** A range in one unit: "408–420 ms". */
 export function formatTimes(low: number, high: number): string {
   const { unit, factor } = timeUnit(low);
   return `${threeDigits(low * factor)}–${threeDigits(high * factor)} ${unit}`;
 }
 
-/** Three digits, none lost to an exponent: 1234.5 → "1235", 0.5 → "0.500". */
+/** Three digits without an exponent: 1234.5 → "1235", 0.5 → "0.500". */
 export function threeDigits(value: number): string {
   if (value === 0) return "0";
   const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));

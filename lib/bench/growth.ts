@@ -1,29 +1,29 @@
-/** Whether a process grows with the requests it has answered. */
+/** Measures whether a process's memory grows with the number of requests. */
 
 import { quantile } from "../statistics/resampling.ts";
 
-/** Memory after so many requests. */
+/** Memory after a number of requests. */
 export interface MemorySample {
   requests: number;
   bytes: number;
 }
 
-/** What a process may grow by. */
+/** Limits of growth. */
 export interface GrowthBound {
-  /** Bytes a request, beyond which a process that is used for days is in danger. */
+  /** Maximum bytes per request for a process that runs for days. */
   leak: number;
-  /** Bytes that it may come to hold in a run of any length. */
+  /** Maximum total growth in bytes, in a run of any length. */
   allowance: number;
 }
 
-/** Allocators keep room, and code that is run for the first time takes some. */
+/** Allocators hold free memory, and code that runs for the first time needs some. */
 export const processBound: GrowthBound = { leak: 64, allowance: 8 * 2 ** 20 };
-/** JavaScript's objects are counted to the byte: what a request leaves behind shows as the few bytes it is. */
+/** JavaScript's heap is counted exactly: even a few bytes per request are visible. */
 export const heapBound: GrowthBound = { leak: 8, allowance: 2 ** 20 };
 
 /**
- * After garbage collection: resident memory, less the room that V8 keeps for objects to come (it makes that larger at will),
- * and JavaScript's objects alone.
+ * Memory after garbage collection: resident memory without V8's free heap, which it resizes at
+ * will, and the JavaScript heap in use.
  */
 export function heldBytes(): { process: number; heap: number } {
   globalThis.gc?.();
@@ -31,12 +31,12 @@ export function heldBytes(): { process: number; heap: number } {
   return { process: rss - (heapTotal - heapUsed), heap: heapUsed };
 }
 
-/** The share of the requests in which caches fill and code is run for the first time. */
+/** Share of the requests in which caches fill and code runs for the first time. */
 const settling = 0.1;
 
 /**
- * Bytes a request, of the samples after the first tenth of the requests: the median of the slopes of all pairs (Theil,
- * 1950; Sen, 1968), so that a few samples that lie apart do not decide it. At least two samples must be left.
+ * Growth in bytes per request, without the first tenth of the requests: the median slope of all
+ * pairs of samples (Theil, 1950; Sen, 1968), which is robust against outliers. Needs two samples.
  */
 export function growthPerRequest(samples: readonly MemorySample[]): number {
   const last = samples.at(-1)!.requests;
@@ -47,7 +47,7 @@ export function growthPerRequest(samples: readonly MemorySample[]): number {
   return quantile(Float64Array.from(slopes).sort(), 0.5);
 }
 
-/** What growth may be over so many requests: few requests tell a leak from habits only where it is large. */
+/** The limit for this number of requests: with few requests only a large growth is significant. */
 export function maxGrowth(requests: number, { leak, allowance }: GrowthBound): number {
   return Math.max(leak, allowance / ((1 - settling) * requests));
 }

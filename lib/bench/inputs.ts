@@ -1,13 +1,13 @@
 /**
- * The inputs of every implementation, by a rule that bench/peers/common.py computes too: number i of a seed is
+ * Inputs for all implementations, equal to those of bench/peers/common.py: number i of a seed is
  * hash(hash(seed) + i), 32 bits.
  */
 
 import { type DType, Tensor } from "../ops/tensor.ts";
 
-/** A prime: the rows of a matrix that repeats a block of so many numbers do not repeat. */
+/** Length of the repeated block of numbers: a prime, so that rows of a matrix differ. */
 const block = 2 ** 20 + 7;
-/** Made once a seed: a model has hundreds of tensors. */
+/** One block per seed, reused because a model has hundreds of tensors. */
 const blocks = new Map<number, Float32Array>();
 
 /** [count] 32-bit numbers. */
@@ -21,7 +21,7 @@ export function uniform(seed: number, count: number): Float32Array {
   return Float32Array.from(randomBits(seed, count), (bits) => (bits >>> 8) * 2 ** -24);
 }
 
-/** [count] f32 in [-scale, scale), one block of random numbers over and over. */
+/** [count] f32 in [-scale, scale): one block of random numbers, repeated. */
 export function spread(seed: number, count: number, scale: number): Float32Array {
   const numbers = blocks.get(seed) ?? uniform(seed, block);
   blocks.set(seed, numbers);

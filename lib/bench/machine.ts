@@ -1,4 +1,4 @@
-/** What a result was measured on. */
+/** The machine of a measurement. */
 
 import { spawnSync } from "node:child_process";
 import { availableParallelism, cpus, release, totalmem } from "node:os";
@@ -7,7 +7,7 @@ import { variantOf } from "../native/load.ts";
 
 export interface Machine {
   cpu: string;
-  /** What NLAC_INSTRUCTION_SET held nlac and the peers in Python to; absent: nothing. */
+  /** The limit by NLAC_INSTRUCTION_SET for nlac and the Python libraries; absent: none. */
   instructionSet?: string;
   cores: number;
   /** Bytes. */
@@ -15,11 +15,11 @@ export interface Machine {
   gpu: string | null;
   kernel: string;
   node: string;
-  /** The share of all processors' time that was taken in the second before the benchmark began. */
+  /** Share of processor time in use in the second before the benchmark. */
   busy: number;
 }
 
-/** Takes a second, in which it looks at what else runs. */
+/** Takes one second, to measure other load. */
 export async function describeMachine(device: string): Promise<Machine> {
   const limit = process.env.NLAC_INSTRUCTION_SET;
   return {
@@ -34,17 +34,17 @@ export async function describeMachine(device: string): Promise<Machine> {
   };
 }
 
-/** The processor or GPU, and what instruction set it is held to. */
+/** The processor or GPU, and its instruction set limit. */
 export function nameOf({ gpu, cpu, instructionSet }: Machine): string {
   return gpu ?? (instructionSet === undefined ? cpu : `${cpu} held to ${instructionSet}`);
 }
 
-/** Whether what else runs leaves the machine to the benchmark. */
+/** Whether other load is low enough for a benchmark. */
 export function isQuiet({ busy }: Machine): boolean {
   return busy <= 0.1;
 }
 
-/** Not the load average: a benchmark that has just ended is still in that. */
+/** Not the load average, which still includes a benchmark that has just ended. */
 async function busyShare(): Promise<number> {
   const times = () =>
     cpus().map(({ times: { idle, ...taken } }) => [idle, sum(Object.values(taken))] as const);

@@ -1,16 +1,16 @@
 /**
- * Peak memory of a part of a process, as bench/peers/common.py measures it: on the CPU the peak of resident memory,
- * started anew, less what was resident before; on a GPU the growth of what the driver counts as used, as libtorch
- * keeps what it once took.
+ * Peak memory of a part of a process, as in bench/peers/common.py. CPU: the peak of resident memory
+ * after a reset, minus the resident memory before. GPU: the growth of the memory in use according
+ * to the driver, because libtorch does not release memory.
  */
 
 import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { variantOf } from "../native/load.ts";
 
-/** Starts to measure. The function that comes back tells the peak since then in bytes; null where none is told. */
+/** Starts a measurement. The returned function gives the peak in bytes; null if unknown. */
 export function measurePeakMemory(device: string): () => number | null {
-  // Inputs leave arrays behind that would be freed in the middle, and hide as much of the peak.
+  // Collect the arrays of the inputs now: freeing them later would hide as much of the peak.
   globalThis.gc?.();
   if (variantOf(device) === "cuda") {
     const before = usedOnDevice(device);
@@ -20,7 +20,7 @@ export function measurePeakMemory(device: string): () => number | null {
   return () => {
     if (before === undefined) return null;
     const after = memoryStatus();
-    // Pages of files are code that was touched for the first time.
+    // Pages of files are code that ran for the first time.
     const code = Math.max(0, after.RssFile - before.RssFile);
     return Math.max(0, after.VmHWM - before.VmRSS - code);
   };
@@ -31,7 +31,7 @@ function resetPeak(): boolean {
     writeFileSync("/proc/self/clear_refs", "5");
     return true;
   } catch {
-    return false; // some containers do not have it
+    return false; // not available in some containers
   }
 }
 

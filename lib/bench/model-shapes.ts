@@ -1,15 +1,15 @@
-/** Shapes of real models' parameters, for what works on whole models. */
+/** Parameter shapes of real models. */
 
 interface Decoder {
   width: number;
   layers: number;
   intermediate: number;
-  /** Rows of the key and of the value matrix. */
+  /** Rows of the key and value matrices. */
   keyValueWidth: number;
   vocabulary: number;
   /** Whether queries, keys and values have biases. */
   bias: boolean;
-  /** Whether the embedding is the vocabulary matrix too. */
+  /** Whether embedding and vocabulary matrix are one. */
   tied: boolean;
 }
 
@@ -30,7 +30,7 @@ const decoders = {
 
 export type ModelName = keyof typeof decoders;
 
-/** The parameters' shapes, with at most `layers` layers. */
+/** Shapes of the parameters, with at most `layers` layers. */
 export function modelShapes(name: ModelName, layers = Number.POSITIVE_INFINITY): number[][] {
   const { width, intermediate, keyValueWidth, vocabulary, bias, tied, ...model } = decoders[name];
   const layer = [

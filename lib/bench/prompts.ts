@@ -1,24 +1,24 @@
-/** Prompts of random ids, as bench/peers/generation.py makes them too. */
+/** Prompts of random ids, equal to those of bench/peers/generation.py. */
 
 import { randomBits } from "./inputs.ts";
 
 export type PromptParameters = {
-  /** Beginnings, and texts on each. */
+  /** Number of prefixes, and of prompts per prefix. */
   groups: number;
   texts: number;
-  /** Tokens of a beginning, and of what a text adds to it. */
+  /** Tokens of a prefix, and of the rest of a prompt. */
   shared: number;
   own: number;
 };
 
-/** Ids that are words in every vocabulary of the model's family. */
+/** Ids that are ordinary tokens in the vocabularies of this model family. */
 const firstId = 1000;
 const ids = 40_000;
 
 /**
- * [groups · texts][shared + own] ids, those on one beginning together.
+ * [groups · texts][shared + own] ids; prompts with the same prefix are adjacent.
  *
- * @param sharing false gives every text a beginning of its own
+ * @param sharing false gives every prompt its own prefix
  */
 export function prompts({ groups, texts, shared, own }: PromptParameters, sharing = true): number[][] {
   const count = groups * texts;

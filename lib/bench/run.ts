@@ -1,6 +1,6 @@
 /**
- * Runs a suite: every trial in a process of its own, ours and the peers' in turn, so that all of them meet the same
- * machine. A row whose trial fails says so, and the others go on.
+ * Runs a suite. Every trial has its own process, and trials of all implementations alternate, so
+ * that they see the same machine load. A failed trial is reported in its row; the others continue.
  */
 
 import { spawn } from "node:child_process";
@@ -20,44 +20,46 @@ export interface BenchOptions {
   suite: Suite;
   device: string;
   threads: number;
-  /** Measure the peers and the limits too. */
+  /** Also measure the other libraries and the limits. */
   peers: boolean;
   quick: boolean;
-  /** Processes a row. */
+  /** Processes per row. */
   trials: number;
   /** Only cases whose id contains this. */
   only?: string | undefined;
-  /** The Python that runs the peers. Default: that of the peers' environment. */
+  /** The Python interpreter. Default: that of the environment made by scripts/peers.sh. */
   python?: string | undefined;
-  /** Called once, with the report that has no cases yet. */
+  /** Called once, with the report before its first case. */
   onStart?(report: Report): void;
   /** Called before each trial. */
   onTrial?(label: string, done: number, total: number): void;
-  /** Called with each case as it is done. */
+  /** Called with each finished case. */
   onCase?(result: CaseResult): void;
 }
 
 export interface RowResult extends Pick<Row, "name" | "role" | "implementation"> {
-  /** Why there are no figures; the rest is null then. */
+  /** Why there are no figures; all others are then null. */
   missing: string | null;
-  /** Milliseconds a call, over the samples of all trials. */
+  /** Milliseconds per call, over the samples of all trials. */
   time: Statistics | null;
   /** Median of each trial, milliseconds. */
   trialMedians: number[];
-  /** In the case's unit, at the median. */
+  /** Rate in the case's unit, from the median. */
   rate: number | null;
-  /** The limit's median over this one's. */
+  /** The limit's median divided by this one. */
   ofLimit: number | null;
-  /** This median over ours: how many times as fast we are. */
+  /** This median divided by nlac's: above 1, nlac is faster. */
   speedup: number | null;
-  /** Peak bytes beyond the inputs: the median of the trials. */
+  /** Peak bytes in addition to the inputs: median of the trials. */
   bytes: number | null;
-  /** Those beyond the results too. */
+  /** Peak bytes in addition to inputs and results. */
   scratchBytes: number | null;
   check: number | null;
-  /** Whether `check` is ours within the case's tolerance; null where there is nothing to compare. */
+  /**
+   * Whether `check` agrees with nlac's within the tolerance; null if there is nothing to compare.
+   */
   agrees: boolean | null;
-  /** Of each the largest of the trials. */
+  /** The maximum of each figure over the trials. */
   figures: Figure[];
   versions: Record<string, string>;
 }
@@ -79,12 +81,12 @@ export interface Report {
   cases: CaseResult[];
 }
 
-/** Minutes after which a trial is given up. */
+/** Timeout of a trial, in minutes. */
 const trialMinutes = 15;
 
 /**
- * @throws NlacError ERR_CONFIG where peers are asked for and their environment is not there, ERR_VALUE for an
- *   `only` that no case matches, and what loading the addon throws
+ * @throws NlacError ERR_CONFIG if the other libraries are requested but not installed, ERR_VALUE if
+ *   `only` matches no case, and errors of loading the addon
  */
 export async function runSuite(options: BenchOptions): Promise<Report> {
   const { suite, device, threads, quick, trials, only } = options;
@@ -126,7 +128,7 @@ export async function runSuite(options: BenchOptions): Promise<Report> {
   return report;
 }
 
-/** The interpreter of the environment that scripts/peers.sh makes. Throws ERR_CONFIG. */
+/** The Python interpreter of the environment made by scripts/peers.sh. Throws ERR_CONFIG. */
 function peersPython(): string {
   const python = join(cacheRoot(), "peers", "bin", "python");
   if (existsSync(python)) return python;
@@ -138,7 +140,9 @@ function peersPython(): string {
 
 export type TrialEnd = Extract<Outcome, { samples: number[] }> | { missing: string };
 
-/** One process. It hands its outcome over on file descriptor 3, as libraries print on the others. */
+/**
+ * Runs one trial. Its result arrives on file descriptor 3, because libraries print on the others.
+ */
 async function runTrial(job: Job, script: string | undefined, python: string | undefined): Promise<TrialEnd> {
   const threads = String(job.threads);
   const [program, args] =
@@ -173,14 +177,14 @@ async function runTrial(job: Job, script: string | undefined, python: string | u
   return "skipped" in outcome ? { missing: `skipped: ${outcome.skipped}` } : outcome;
 }
 
-/** What runs a module of this folder: JavaScript in the package, TypeScript through jiti in a checkout's tests. */
+/** The command for a module of this folder: compiled, or from TypeScript through jiti in tests. */
 export function moduleArguments(name: string): string[] {
   const compiled = import.meta.url.endsWith(".js");
   const file = fileURLToPath(new URL(compiled ? `./${name}.js` : `./${name}.ts`, import.meta.url));
   return compiled ? [file] : ["--import", "jiti/register", file];
 }
 
-/** All that comes, also where the other end breaks off. */
+/** Reads everything, even if the other end breaks off. */
 function textOf(stream: Readable): Promise<string> {
   stream.setEncoding("utf8");
   let text = "";
@@ -190,7 +194,7 @@ function textOf(stream: Readable): Promise<string> {
   return new Promise((resolve) => finished(stream, () => resolve(text)));
 }
 
-/** The last line that says what went wrong: an exception's own, without the notes that may follow it. */
+/** The last line with an error: an exception's own line, without notes after it. */
 function lastLine(text: string): string | undefined {
   const lines = text.split("\n").filter((line) => line.trim() !== "");
   return (
@@ -198,7 +202,7 @@ function lastLine(text: string): string | undefined {
   )?.trim();
 }
 
-/** A case's figures from the ends of its rows' trials. */
+/** Figures of a case from the results of its trials. */
 export function summarize(
   { id, title, parameters, work, tolerance }: Case,
   trials: readonly (readonly [Row, readonly TrialEnd[]])[],
@@ -217,7 +221,7 @@ export function summarize(
   return { id, title, parameters: withoutLists(parameters), unit: work.unit, rows };
 }
 
-/** Lists are shapes of whole models, by the hundred; the title names the model. */
+/** Omits lists of shapes, which have hundreds of entries; the title names the model. */
 function withoutLists(parameters: Case["parameters"]): Case["parameters"] {
   return Object.fromEntries(Object.entries(parameters).filter(([, value]) => !Array.isArray(value)));
 }
@@ -264,7 +268,7 @@ function largest([first, ...others]: readonly (readonly Figure[])[]): Figure[] {
   }));
 }
 
-/** The figures of a report that are beyond what they may be, in words. */
+/** Descriptions of the report's figures that exceed their limit. */
 export function exceeded({ cases }: Report): string[] {
   return cases.flatMap(({ id, rows }) =>
     rows.flatMap(({ figures }) =>

@@ -1,11 +1,11 @@
-/** What is said of a row's samples. Medians and quartiles, as a busy moment shows in a mean. */
+/** Statistics of samples: medians and quartiles, because means are sensitive to other load. */
 
 import { quantile } from "../statistics/resampling.ts";
 
 export interface Statistics {
   samples: number;
   min: number;
-  /** Lower quartile, median, upper quartile: linear between neighbours. */
+  /** Lower quartile, median, upper quartile, linearly interpolated. */
   q1: number;
   median: number;
   q3: number;

@@ -1,4 +1,4 @@
-/** Every suite, by name. */
+/** All suites by name. */
 
 import { NlacError } from "../base/errors.ts";
 import type { Suite } from "./suite.ts";
@@ -12,7 +12,7 @@ import { training } from "./suites/training.ts";
 
 export const suites: readonly Suite[] = [losses, sampler, ema, adamw, generation, training, soak];
 
-/** Throws ERR_VALUE. */
+/** The suite of this name. Throws ERR_VALUE. */
 export function suiteNamed(name: string): Suite {
   const suite = suites.find((candidate) => candidate.name === name);
   if (suite !== undefined) return suite;

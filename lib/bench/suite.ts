@@ -1,45 +1,42 @@
-/** What a benchmark is: suites of cases, and in a case rows that do the same work on the same inputs. */
+/** Types of benchmarks: suites of cases; the rows of a case do the same work on the same inputs. */
 
 import type { ErrorCode } from "../base/errors.ts";
 
-/** How often a trial calls what it measures. */
+/** Number of calls in a trial. */
 export interface Timing {
-  /** Calls before the first that counts; a figure to compare is taken of the first of them. */
+  /** Warm-up calls; the first one also gives the figure to compare. */
   warmup: number;
-  /** Calls that count, at least. */
+  /** Minimum number of timed calls. */
   calls: number;
-  /** Seconds that they take together, at least. */
+  /** Minimum total time of these calls, in seconds. */
   seconds: number;
 }
 
-/** What one call does at the least, as a rate is told of it. */
+/** The minimum work of a call, for its rate. */
 export interface Work {
   /** Floating-point operations, bytes, draws, tokens, or requests. */
   amount: number;
   unit: "TFLOP/s" | "GB/s" | "M/s" | "tokens/s" | "requests/s";
 }
 
-/** What a trial tells besides its times. */
+/** A figure of a trial other than its times. */
 export interface Figure {
   name: string;
   value: number;
   unit: "ms" | "bytes a request";
-  /** What it may be at most; null where it may be anything. */
+  /** Maximum allowed value; null if unlimited. */
   most: number | null;
 }
 
 export interface Row {
   name: string;
-  /** A limit is what the machine can do: the others are a fraction of it. */
+  /** A limit shows what the machine can do: the others are reported as a fraction of it. */
   role: "ours" | "peer" | "limit";
-  /** What the trial is asked for. */
+  /** The implementation that the trial runs. */
   implementation: string;
-  /** The file in bench/peers, for what is not ours. */
+  /** The file in bench/peers, for other libraries. */
   script?: string | undefined;
-  /**
-   * Bytes of the results that a call makes: memory that no implementation can do without. null where a call takes no
-   * memory worth telling.
-   */
+  /** Bytes of a call's results, which every implementation needs; null if not measured. */
   resultBytes: number | null;
 }
 
@@ -47,16 +44,16 @@ export interface Case {
   /** Names the case in results and for --only, for example "kl-1024x576x49152". */
   id: string;
   title: string;
-  /** Shapes, types and what else the inputs depend on; all that a trial is told. */
+  /** Shapes, types and other parameters of the inputs; passed to the trial. */
   parameters: Readonly<Record<string, unknown>>;
   timing: Timing;
   work: Work;
-  /** How far a row's figure may lie from ours, relative to it. */
+  /** Relative tolerance between a row's figure and nlac's. */
   tolerance: number;
   rows: readonly Row[];
 }
 
-/** One trial, as its process is told. */
+/** The parameters of one trial. */
 export interface Job extends Timing {
   suite: string;
   implementation: string;
@@ -65,45 +62,45 @@ export interface Job extends Timing {
   threads: number;
 }
 
-/** What a trial's process says: samples in milliseconds, one a call. */
+/** The result of a trial: samples in milliseconds, one per call. */
 export type Outcome =
   | {
       samples: number[];
-      /** A figure of the first call's result, by which rows are held against each other. */
+      /** A figure of the first call's result, to compare the rows. */
       check: number | null;
-      /** Peak memory beyond the inputs. */
+      /** Peak memory in addition to the inputs. */
       bytes: number | null;
-      /** Of ours only. */
+      /** Only for nlac's rows. */
       figures?: Figure[];
       versions: Record<string, string>;
     }
   | { skipped: string }
-  /** nlac itself cannot run here, whatever it is asked for. */
+  /** nlac cannot run here, for any case. */
   | { unavailable: { code: ErrorCode; message: string } };
 
-/** Our implementation, its inputs made. */
+/** nlac's implementation, with its inputs. */
 export interface Subject {
-  /** What is timed: `number` counts the calls. On a GPU it waits for the work to end. Declared async where it is. */
+  /** The timed call; `number` counts the calls. On a GPU it waits until the work is done. */
   call(number: number): void | Promise<void>;
-  /** Untimed, before each call. */
+  /** Called before each call, untimed. */
   before?(): void | Promise<void>;
   check?(): number;
-  /** After the last call. */
+  /** Called after the last call. */
   figures?(): Figure[];
 }
 
 export interface CaseOptions {
   device: string;
-  /** Small shapes and few calls: to see that all works. */
+  /** Small shapes and few calls, as a smoke test. */
   quick: boolean;
 }
 
 export interface Suite {
   name: string;
   summary: string;
-  /** Processes a row where nobody says how many. Default 3. */
+  /** Default processes per row. Default 3. */
   trials?: number;
   cases(options: CaseOptions): Case[];
-  /** In the trial's process only. */
+  /** Called only in the trial's process. */
   prepare(job: Job): Subject | Promise<Subject>;
 }

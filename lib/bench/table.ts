@@ -1,4 +1,4 @@
-/** A case for the terminal: a table, and bars of the medians below it. */
+/** A case for the terminal: a table, and bars of the medians. */
 
 import { formatBytes } from "../display/reporter.ts";
 import {
@@ -14,18 +14,18 @@ import { isQuiet, nameOf } from "./machine.ts";
 import type { CaseResult, Report, RowResult } from "./run.ts";
 
 export interface Style {
-  /** Columns at most. */
+  /** Maximum columns. */
   columns: number;
   colour: boolean;
 }
 
 const gap = "  ";
-/** Columns that a bar needs to show anything. */
+/** Minimum columns of a bar. */
 const minBar = 24;
-/** Columns of a median behind a bar: " 1234 ms" at most. */
+/** Columns for the median after a bar: " 1234 ms" at most. */
 const labelWidth = 8;
 
-/** What it was measured on, in one or two lines. */
+/** The machine and source in one or two lines. */
 export function renderHeading({ suite, device, threads, trials, machine, source, quick }: Report): string {
   const place = machine.gpu ?? `${nameOf(machine)}, ${threads} of ${machine.cores} cores`;
   const build = source.commit === null ? source.version : `${source.version} at ${source.commit}`;
@@ -43,7 +43,7 @@ export function renderCase(result: CaseResult, style: Style): string {
   const { rows, title } = result;
   const table = tableOf(result);
   const measured = rows.filter(({ time }) => time !== null);
-  // Bars stand beside the table where that leaves them room, else below it.
+  // Bars are placed next to the table if there is room, else below it.
   const beside = style.columns - table.width - gap.length >= minBar;
   const room = style.columns - gap.length - (beside ? table.width : table.names + labelWidth);
   const bars = measured.length > 1 ? barsOf(rows, room) : [];
@@ -72,7 +72,7 @@ interface Column {
 }
 
 function tableOf({ rows, unit }: CaseResult) {
-  // Where a call has no results of its own, all its memory is scratch.
+  // If a call has no results, all its memory is scratch.
   const results = rows.some(({ bytes, scratchBytes }) => bytes !== scratchBytes);
   const columns: Column[] = [
     { heading: "median", cell: ({ time }) => time && formatTime(time.median) },
@@ -113,7 +113,7 @@ function tableOf({ rows, unit }: CaseResult) {
   };
 }
 
-/** A bar for each row that has a time, of `room` columns at most. */
+/** A bar for each row with a time, at most `room` columns wide. */
 function barsOf(rows: readonly RowResult[], room: number): (string | undefined)[] {
   const longest = Math.max(...rows.map(({ time }) => time?.median ?? 0));
   return rows.map(({ time, role }) =>
@@ -135,7 +135,7 @@ function chartLines(
 
 const eighths = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/** `share` of `width` cells, to an eighth of one; what is above 0 shows. */
+/** A bar of `share` of `width` cells, in eighths; never empty if above 0. */
 export function renderBar(share: number, width: number, full = "█"): string {
   const count = Math.max(share > 0 ? 1 : 0, Math.round(share * width * 8));
   return full.repeat(Math.floor(count / 8)) + eighths[count % 8]!;

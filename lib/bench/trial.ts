@@ -1,6 +1,6 @@
 /**
- * One trial of our own: `node --expose-gc trial.js <job>`, the job being JSON, writes its outcome as JSON to file
- * descriptor 3.
+ * One trial of nlac: `node --expose-gc trial.js <job>`, with the job as JSON. Writes its result as
+ * JSON to file descriptor 3.
  */
 
 import { writeFileSync } from "node:fs";
@@ -43,7 +43,7 @@ async function measure(subject: Subject): Promise<Outcome> {
     throws: true,
   });
   bench.add(job.implementation, () => subject.call(number++), {
-    // It would find out by a call that is not counted, and some take minutes.
+    // Otherwise tinybench detects it with an extra call, which can take minutes.
     async: types.isAsyncFunction(subject.call),
     beforeEach: () => subject.before?.(),
   });

@@ -1,11 +1,11 @@
 /**
- * Byte-level byte-pair encoding: the model half of a tokenizer. Bytes become symbols, and the adjacent pair
- * that was learned earliest is joined first, until no pair is known.
+ * Byte-level byte-pair encoding, the model part of a tokenizer. Bytes become symbols; the adjacent
+ * pair with the lowest rank is merged first, until no known pair is left.
  */
 
 import { NlacError } from "../base/errors.ts";
 
-/** Vocabularies spell bytes as printable characters: byte → character. */
+/** Byte → the printable character that represents it in vocabularies. */
 const byteCharacters: readonly string[] = (() => {
   const printable = (byte: number) =>
     (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -19,19 +19,19 @@ const characterBytes: ReadonlyMap<string, number> = new Map(
 
 const utf8 = new TextEncoder();
 
-/** The bytes that an entry of a byte-level vocabulary stands for. */
+/** The bytes that an entry of a byte-level vocabulary represents. */
 export function bytesOfToken(token: string): Uint8Array {
   const bytes: number[] = [];
   for (const character of token) {
     const byte = characterBytes.get(character);
-    // An entry outside the alphabet was not learned from bytes; it stands for itself.
+    // An entry outside the alphabet was not learned from bytes: it represents its own text.
     if (byte === undefined) return utf8.encode(token);
     bytes.push(byte);
   }
   return Uint8Array.from(bytes);
 }
 
-/** How a byte-level vocabulary spells `text`: the inverse of `bytesOfToken`. */
+/** `text` in the spelling of a byte-level vocabulary: the inverse of `bytesOfToken`. */
 export function tokenOfText(text: string): string {
   let spelling = "";
   for (const byte of utf8.encode(text)) spelling += byteCharacters[byte]!;
@@ -61,30 +61,30 @@ export function bytePairModel<T extends { vocab: object; merges: unknown[]; igno
 
 export interface BytePairOptions {
   vocabulary: ReadonlyMap<string, number>;
-  /** In order of learning. */
+  /** Ordered by rank. */
   merges: readonly (readonly [string, string])[];
-  /** Ids that text must never become, whatever the merges say. */
+  /** Ids that ordinary text never encodes to, whatever the merges. */
   forbidden: ReadonlySet<number>;
-  /** A word that is an entry of the vocabulary is taken whole, without merging. */
+  /** Words in the vocabulary become one token without merging. */
   wholeWords: boolean;
 }
 
-/** Words longer than this are rare and long; remembering them would only cost memory. */
+/** Maximum length of a cached word; longer ones are rare and need memory. */
 const maxRememberedLength = 64;
 const maxRemembered = 1 << 16;
 const positions = 2 ** 32;
 
-/** Turns one pre-token at a time into ids. Remembers frequent words. */
+/** Encodes one pre-token at a time. Caches frequent words. */
 export class BytePairEncoder {
   readonly #vocabulary: ReadonlyMap<string, number>;
   readonly #forbidden: ReadonlySet<number>;
   readonly #wholeWords: boolean;
-  /** Id of each byte, -1 where the vocabulary has none. */
+  /** Id of each byte; -1 if it is not in the vocabulary. */
   readonly #byteIds = new Int32Array(256);
   /** left · stride + right → rank. */
   readonly #ranks = new Map<number, number>();
   readonly #stride: number;
-  /** rank → id of the joined pair. */
+  /** rank → id of the merged pair. */
   readonly #joined: Int32Array;
   readonly #remembered = new Map<string, readonly number[]>();
 
@@ -118,7 +118,7 @@ export class BytePairEncoder {
     }
   }
 
-  /** Appends the ids of `word` to `out`. Bytes that the vocabulary lacks are left out, as in the reference. */
+  /** Appends the ids of `word` to `out`. Unknown bytes are omitted, as in the reference. */
   encode(word: string, out: number[]): void {
     const remembered = this.#remembered.get(word);
     if (remembered !== undefined) {
@@ -147,8 +147,8 @@ export class BytePairEncoder {
   }
 
   /**
-   * Joins pairs in order of (rank, position). The heap holds rank · 2^32 + position of the pair's left symbol;
-   * an entry is stale if the pair that stands there now has another rank. O(n log n).
+   * Merges pairs in the order of (rank, position). The heap contains rank · 2^32 + position of the
+   * left symbol. An entry is stale if the pair at its position now has another rank. O(n log n).
    */
   #merge(symbols: number[]): number[] {
     const count = symbols.length;
@@ -187,10 +187,10 @@ export class BytePairEncoder {
   }
 }
 
-/** Marks a symbol that was joined into its left neighbour. */
+/** Marks a symbol that was merged into its left neighbour. */
 const gone = -1;
 
-/** A binary heap of numbers, the least first. */
+/** A binary min-heap of numbers. */
 class MinHeap {
   readonly #items: number[] = [];
 

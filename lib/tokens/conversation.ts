@@ -1,8 +1,7 @@
 /**
- * A conversation as the ids a model has seen and written. It grows by appending ids and is never
- * rendered or tokenized again: what the model sampled stays as sampled, with its log probabilities,
- * and the template's text for a turn is appended once. The reasoning before an answer is left out
- * where the template drops it from the history.
+ * A conversation as token ids. It grows by appending ids and is never rendered or tokenized again:
+ * sampled tokens and their log probabilities stay as they are, and the template's text for a turn
+ * is appended once. Reasoning is left out if the template drops it from the history.
  */
 
 import { NlacError } from "../base/errors.ts";
@@ -11,31 +10,30 @@ import { keptOf, keptTextOf } from "./reasoning.ts";
 import type { CallText, ChatTemplate } from "./template.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
-/** A run of ids with one origin; `[start, end)` in tokens. */
+/** A run of ids of one origin; `[start, end)` in tokens. */
 export interface Segment {
   /**
-   * "environment": messages, with the template's text around them. "template": the opening and the closing of an
-   * assistant's turn. "model": sampled ids, or the text of a scripted turn.
+   * "environment": messages, with the template's text around them. "template": the start and end of
+   * an assistant's turn. "model": sampled ids, or the text of a scripted turn.
    */
   source: "template" | "environment" | "model";
   start: number;
   end: number;
-  /** One an id, natural logarithms; of sampled ids only. */
+  /** One per id, natural logarithms; only for sampled ids. */
   logProbs?: Float32Array;
 }
 
-/** What was sampled for one turn. */
+/** The sampled tokens of one turn. */
 export interface SampledTurn {
   tokens: readonly number[];
-  /** One a token. */
+  /** One per token. */
   logProbs?: Float32Array | undefined;
 }
 
 export interface AppendOptions {
   /**
-   * What becomes of the reasoning before the answer. "template" (default): it is left out where the
-   * template drops it from the history. "kept": it stays, after the generation prompt that it was
-   * sampled from.
+   * How to treat the reasoning before the answer. "template" (default): left out if the template
+   * drops it from the history. "kept": it stays, after the generation prompt that it followed.
    */
   reasoning?: "template" | "kept";
 }
@@ -50,17 +48,17 @@ export interface ConversationJson {
   tools?: ToolSchema[];
 }
 
-/** What forks share; nothing in it changes but the memo. */
+/** Shared by forks; immutable except for the memo. */
 interface Context {
   tokenizer: Tokenizer;
   template: ChatTemplate;
   system: boolean;
   tools: readonly ToolSchema[] | undefined;
-  /** Ids of openings, by the role before, and of the closing. */
+  /** Ids of the start of a turn, by the previous role, and of its end. */
   remembered: Map<string, readonly number[]>;
 }
 
-/** Where the ids of a turn end, and whose turn it was. */
+/** The end of a turn, and its role. */
 interface Turn {
   end: number;
   role: Message["role"];
@@ -68,10 +66,10 @@ interface Turn {
 
 export class Conversation {
   readonly #context: Context;
-  /** The ids are the first `#length` of these. Forks read those of what they were forked from, until they grow. */
+  /** The first `#length` of these are the ids. Forks share the array until they grow. */
   #tokens: number[];
   #length: number;
-  /** Whether it may grow in place: no other conversation does. */
+  /** Whether it may grow in place, because no other conversation does. */
   #owner: boolean;
   readonly #segments: Segment[];
   readonly #turns: Turn[];
@@ -93,8 +91,8 @@ export class Conversation {
   }
 
   /**
-   * Opens a conversation: `messages` as the template renders them, with its default system message if it has
-   * one.
+   * Opens a conversation with `messages` as the template renders them, including its default system
+   * message.
    *
    * @param messages at least one
    * @throws NlacError ERR_VALUE without messages, ERR_TOKENIZER if the template refuses them
@@ -121,12 +119,12 @@ export class Conversation {
     return conversation;
   }
 
-  /** All ids so far. A new array. */
+  /** All ids, as a new array. */
   get tokens(): number[] {
     return this.#tokens.slice(0, this.#length);
   }
 
-  /** Where the ids came from: adjacent runs that together cover `tokens`. */
+  /** The origins of the ids: adjacent segments that cover `tokens`. */
   get segments(): readonly Readonly<Segment>[] {
     return this.#segments;
   }
@@ -137,8 +135,8 @@ export class Conversation {
   }
 
   /**
-   * Appends messages. Several of a tool's messages in a row belong in one call, for templates that set them
-   * out as one turn. An assistant's message is appended as by `appendAssistantText`.
+   * Appends messages. Pass consecutive messages of tools in one call, because some templates render
+   * them as one turn. An assistant's message is appended as by `appendAssistantText`.
    *
    * @throws NlacError ERR_TOKENIZER if the template refuses them here
    */
@@ -161,23 +159,22 @@ export class Conversation {
     return this;
   }
 
-  /** The ids to generate from: those so far and the opening of an assistant's turn. A new array. */
+  /** The prompt: all ids and the start of an assistant's turn, as a new array. */
   prompt(): number[] {
     return this.tokens.concat(this.#opening());
   }
 
   /**
-   * Appends an assistant's turn: its opening, the ids sampled, and what of the template's closing
-   * the model did not generate. A stop id replaces the closing up to and including its control
+   * Appends an assistant's turn: its start, the sampled ids, and the part of the template's end
+   * that the model did not generate. A stop id replaces the end up to and including its control
    * token.
    *
-   * Where the template drops the reasoning of earlier turns, this turn is appended without it, as
-   * the next state holds it: its answer as sampled, after the template's opening of an earlier
-   * turn. The ids of the reasoning are the caller's to keep. Some of these templates show it until
-   * the next question, between calls of tools too; here it goes at once, so that the states of an
-   * episode extend one another.
+   * If the template drops the reasoning of earlier turns, the turn is appended without it: the
+   * answer as sampled, after the template's start of an earlier turn. Store the ids of the
+   * reasoning yourself. Some of these templates keep it until the next question, even between tool
+   * calls; here it is dropped at once, so that each state of an episode is a prefix of the next.
    *
-   * @throws NlacError ERR_SHAPE if the log probabilities are not one a token
+   * @throws NlacError ERR_SHAPE if the number of log probabilities is not that of the tokens
    */
   appendGeneration(sampled: SampledTurn, { reasoning = "template" }: AppendOptions = {}): this {
     const { tokens, logProbs } = sampled;
@@ -196,9 +193,9 @@ export class Conversation {
   }
 
   /**
-   * A call as the template writes it in an assistant's turn, to be appended as a generation.
+   * A call in the template's format for an assistant's turn, to be appended as a generation.
    *
-   * @throws NlacError ERR_CONFIG if the template knows no calls with arguments in JSON
+   * @throws NlacError ERR_CONFIG if the template does not support calls with JSON arguments
    */
   writeCall(call: CallText): { text: string; tokens: number[] } {
     const { template, tokenizer } = this.#context;
@@ -206,8 +203,8 @@ export class Conversation {
   }
 
   /**
-   * The ids that `appendGeneration` appends of a sampled turn; none of one that was cut off while
-   * it reasoned.
+   * The ids that `appendGeneration` appends for a sampled turn; none if it was cut off during its
+   * reasoning.
    */
   withoutReasoning({ tokens }: SampledTurn): number[] {
     const { template, tokenizer } = this.#context;
@@ -216,7 +213,7 @@ export class Conversation {
     return [...head, ...tokens.slice(from)];
   }
 
-  /** Appends a call as `writeCall` writes it. Throws as `writeCall`. */
+  /** Appends a call in the format of `writeCall`. Throws as `writeCall`. */
   appendCall(call: CallText): this {
     const { thought } = call;
     const kept = thought === undefined ? call : { ...call, thought: this.keptText(thought) };
@@ -224,8 +221,8 @@ export class Conversation {
   }
 
   /**
-   * Appends an assistant's turn of recorded or scripted text, encoded as ordinary text; reasoning
-   * as in `appendGeneration`.
+   * Appends an assistant's turn of recorded or scripted text, encoded as ordinary text. Treats
+   * reasoning as `appendGeneration` does.
    */
   appendAssistantText(text: string): this {
     const tokens = this.#context.tokenizer.encode(this.keptText(text));
@@ -233,8 +230,8 @@ export class Conversation {
   }
 
   /**
-   * What of an assistant's text stays in the history: all of it, or what follows the reasoning that
-   * the template drops.
+   * The part of an assistant's text that stays in the history: all of it, or the text after
+   * reasoning that the template drops.
    */
   keptText(text: string): string {
     const { reasoning } = this.#context.template;
@@ -242,9 +239,9 @@ export class Conversation {
   }
 
   /**
-   * Puts other ids in the place of the assistant's turn that was appended last, e.g. a thought rewritten.
+   * Replaces the ids of the last assistant's turn, for example after its thought was rewritten.
    *
-   * @throws NlacError ERR_VALUE if the last turn is not one that was appended by `appendGeneration`
+   * @throws NlacError ERR_VALUE if the last turn was not appended by `appendGeneration`
    */
   replaceLastGeneration(sampled: SampledTurn, options: AppendOptions = {}): this {
     const before = this.#turns.at(-2);
@@ -258,7 +255,9 @@ export class Conversation {
     return this.appendGeneration(sampled, options);
   }
 
-  /** A copy that grows on its own. The ids are copied when it does: the states of an episode hold them once. */
+  /**
+   * An independent copy. Its ids are copied only when it grows: states of an episode share them.
+   */
   fork(): Conversation {
     const [segments, turns] = [[...this.#segments], [...this.#turns]];
     return new Conversation(this.#context, this.#tokens, segments, turns, this.#length, false);
@@ -267,7 +266,7 @@ export class Conversation {
   /**
    * A copy of the first `length` ids.
    *
-   * @param length where a turn ends
+   * @param length the end of a turn
    * @throws NlacError ERR_VALUE if no turn ends there
    */
   prefix(length: number): Conversation {
@@ -279,7 +278,7 @@ export class Conversation {
     return copy;
   }
 
-  /** What `fromJSON` reads; `JSON.stringify` calls it. */
+  /** The input of `fromJSON`; for `JSON.stringify`. */
   toJSON(): ConversationJson {
     const { system, tools } = this.#context;
     return {
@@ -298,9 +297,9 @@ export class Conversation {
   }
 
   /**
-   * A conversation from `toJSON`'s result, to go on with the same tokenizer and template.
+   * Restores a conversation from `toJSON`, with the same tokenizer and template.
    *
-   * @throws NlacError ERR_VALUE if the parts do not fit together
+   * @throws NlacError ERR_VALUE if the parts are inconsistent
    */
   static fromJSON(json: ConversationJson, tokenizer: Tokenizer, template: ChatTemplate): Conversation {
     if (json.version !== 1) {
@@ -355,7 +354,7 @@ export class Conversation {
     );
   }
 
-  /** Of a turn that was not sampled. */
+  /** For a turn that was not sampled. */
   #openingOfText(): readonly number[] {
     return this.#context.template.reasoning === undefined ? this.#opening() : this.#openingOfEarlier();
   }
@@ -373,14 +372,14 @@ export class Conversation {
     return this;
   }
 
-  /** As the template opens a turn that others follow. */
+  /** The start of a turn that others follow. */
   #openingOfEarlier(): readonly number[] {
     const { template, tokenizer } = this.#context;
     const here = this.#here();
     return this.#remember(`earlier, after ${here.after}`, () => template.encodeOpening(tokenizer, here));
   }
 
-  /** What of the closing is still to be written after `tokens`. */
+  /** The part of the turn's end that is missing after `tokens`. */
   #closingAfter(tokens: readonly number[]): readonly number[] {
     const { template, tokenizer } = this.#context;
     const closing = this.#remember("closing", () => template.encodeClosing(tokenizer, this.#here()));
@@ -419,7 +418,9 @@ export class Conversation {
     this.#turns.push({ end: this.#length, role });
   }
 
-  /** Back to where a turn ends. Segments never cross the end of a turn. Forks may still read the ids behind it. */
+  /**
+   * Truncates to the end of a turn. Segments never span it. Forks may still use the ids behind it.
+   */
   #truncate(length: number): void {
     this.#length = length;
     this.#owner = false;
@@ -428,7 +429,7 @@ export class Conversation {
   }
 }
 
-/** As bytes of little-endian float32. */
+/** Encodes as little-endian float32 bytes. */
 export function floatsToBase64(values: Float32Array): string {
   const bytes = Buffer.alloc(values.length * 4);
   for (const [i, value] of values.entries()) bytes.writeFloatLE(value, i * 4);

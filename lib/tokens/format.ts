@@ -1,8 +1,8 @@
-/** The shapes of tokenizer.json and tokenizer_config.json, as far as nlac reads them. */
+/** The parts of tokenizer.json and tokenizer_config.json that nlac reads. */
 
 import { NlacError } from "../base/errors.ts";
 
-/** An entry matched in text before anything else, e.g. `<|im_end|>`. */
+/** A token that is matched before pre-tokenization, such as `<|im_end|>`. */
 export interface AddedToken {
   id: number;
   content: string;
@@ -10,7 +10,7 @@ export interface AddedToken {
   lstrip?: boolean;
   rstrip?: boolean;
   normalized?: boolean;
-  /** A control token; others, like `<think>`, are shown when text is decoded. */
+  /** Whether it is a control token; others, like `<think>`, are shown in decoded text. */
   special?: boolean;
 }
 
@@ -44,12 +44,12 @@ export interface TokenizerConfig {
   [key: string]: unknown;
 }
 
-/** The text of `bos_token` and the like, which configurations write in two ways. */
+/** The text of `bos_token` etc., which configurations write in two ways. */
 export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "string" ? token : (token?.content ?? undefined);
 }
 
-/** The template for chats, of one or several. */
+/** The chat template, the default one if there are several. */
 export function defaultTemplate(config: TokenizerConfig): string | undefined {
   const template = config.chat_template;
   if (!Array.isArray(template)) return template ?? undefined;
@@ -63,7 +63,7 @@ export function checkTokenizerJson(value: unknown): TokenizerJson {
   };
   const json = isObject(value) ? (value as TokenizerJson) : refuse("it is not an object");
   const model = isObject(json.model) ? json.model : refuse("it has no model");
-  // Files of before 2022 leave the type out.
+  // Files from before 2022 have no type.
   if (model.type !== undefined && model.type !== "BPE")
     refuse(`its model is ${JSON.stringify(model.type)}, not BPE`);
   if (!isObject(model.vocab)) refuse("its vocabulary is missing");
@@ -81,7 +81,7 @@ export function checkTokenizerJson(value: unknown): TokenizerJson {
   return json;
 }
 
-/** The two halves of a merge, which older files write as one string. */
+/** The two parts of a merge; older files write them as one string. */
 export function mergePair(merge: string | [string, string]): [string, string] {
   if (typeof merge !== "string") return merge;
   const space = merge.indexOf(" ", 1);

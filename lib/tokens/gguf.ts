@@ -1,13 +1,13 @@
 /**
- * Rebuilds the two files of a Hugging Face tokenizer from the metadata of a GGUF file, which holds the
- * vocabulary and merges in full but names the pre-tokenizer only by a keyword.
+ * Rebuilds the two files of a Hugging Face tokenizer from GGUF metadata, which contains vocabulary
+ * and merges, but only the name of the pre-tokenizer.
  */
 
 import { NlacError } from "../base/errors.ts";
 import { bytePairModel } from "./bpe.ts";
 import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
 
-/** Kinds of tokens in GGUF. A normal token is 1, an unused one 5, a byte 6. */
+/** Token types in GGUF. 1 is normal, 5 unused, 6 a byte. */
 const unknownToken = 2;
 const controlToken = 3;
 const userDefinedToken = 4;
@@ -19,7 +19,7 @@ const byteLevel = (words: boolean) => ({
   use_regex: words,
 });
 
-/** Words as later models cut them: numbers in groups of at most `digits`, newlines kept apart. */
+/** Newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. */
 const modernWords = (digits: number) => ({
   type: "Sequence",
   pretokenizers: [
@@ -81,7 +81,7 @@ const conventions: ReadonlyMap<string, Conventions> = new Map([
  * The tokenizer that `metadata` describes.
  *
  * @param metadata GGUF keys and values, arrays as plain or typed arrays
- * @throws NlacError ERR_MODEL_FORMAT for a missing key or a kind of tokenizer that is not byte-level BPE
+ * @throws NlacError ERR_MODEL_FORMAT for a missing key or a tokenizer that is not byte-level BPE
  */
 export function tokenizerFromGguf(metadata: Record<string, unknown>): {
   json: TokenizerJson;

@@ -1,9 +1,9 @@
 /**
- * Tokenizers for small closed languages: every entry of the vocabulary is a whole phrase, and a text is the phrases it
- * is made of. A model that meets a few long texts over and over (its instructions) then reads each as one token.
+ * Tokenizers for small closed languages whose vocabulary consists of whole phrases. A model that
+ * reads the same long texts often, such as instructions, then reads each as one token.
  *
- * The result is an ordinary byte-level tokenizer.json, whose pre-tokenizer cuts phrases out and whose model takes them
- * whole.
+ * The result is an ordinary byte-level tokenizer.json: its pre-tokenizer splits text into phrases,
+ * and its model takes each as a whole.
  */
 
 import { bytePairModel, tokenOfText } from "./bpe.ts";
@@ -13,9 +13,9 @@ const roles = ["system", "user", "assistant", "tool"];
 const endOfTurn = "<|end|>";
 
 /**
- * Where several phrases fit, the longest is taken. Text that is in none of them is left out.
+ * Builds a tokenizer. The longest phrase that matches is taken. Text outside of phrases is omitted.
  *
- * @param phrases at least one character each; repeated ones count once
+ * @param phrases at least one character each; duplicates are ignored
  */
 export function phraseTokenizer(phrases: readonly string[]): TokenizerParts {
   const longestFirst = [...new Set(phrases)].sort((a, b) => b.length - a.length || (a < b ? -1 : 1));

@@ -1,19 +1,19 @@
 /**
- * Cuts text into the pieces that byte-pair encoding may not join: words, numbers, runs of spaces. Reads the
- * `pre_tokenizer` part of a tokenizer.json. The rules are those of the Rust library `tokenizers`, whose idea
- * of a space or a digit is Unicode's, not JavaScript's.
+ * Pre-tokenization: splits text into words, numbers and whitespace, which BPE never merges across.
+ * Implements the `pre_tokenizer` part of tokenizer.json as the Rust library `tokenizers` does, with
+ * Unicode's definition of spaces and digits instead of JavaScript's.
  */
 
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
 
-/** Pieces of a text, in order. */
+/** Pieces of a text in order. */
 export type PreTokenizer = (text: string) => string[];
 
 const gpt2Words =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
-/** Throws ERR_MODEL_FORMAT for a rule it does not know, and for tokenizers that do not work on bytes. */
+/** Throws ERR_MODEL_FORMAT for an unknown rule, and for tokenizers that do not work on bytes. */
 export function compilePreTokenizer(rule: unknown): PreTokenizer {
   const steps: PreTokenizer[] = [];
   let bytes = false;
@@ -79,7 +79,7 @@ function compileSplit(step: Record<string, unknown>): PreTokenizer {
   }
 }
 
-/** The library rewrites the reference's regular expressions, which are Oniguruma's, for JavaScript. */
+/** Converts an Oniguruma regular expression to JavaScript. */
 function compilePattern(step: Record<string, unknown>): RegExp {
   try {
     const { pre_tokenizer } = new HuggingFaceTokenizer(
@@ -103,7 +103,7 @@ function compilePattern(step: Record<string, unknown>): RegExp {
   throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pattern: ${JSON.stringify(step.pattern)}.`);
 }
 
-/** The library folds case in ASCII only; the reference's engine also takes ſ for s and the Kelvin sign for k. */
+/** The converter folds only ASCII case; Oniguruma also matches ſ as s and the Kelvin sign as k. */
 function foldUnicodeCase(compiled: RegExp, original: unknown): RegExp {
   const ignoresCase = (original as { Regex?: string }).Regex?.includes("(?i") ?? false;
   if (!ignoresCase) return compiled;
@@ -111,7 +111,7 @@ function foldUnicodeCase(compiled: RegExp, original: unknown): RegExp {
   return new RegExp(source, compiled.flags);
 }
 
-/** Matches and what lies between them, or one of the two. */
+/** Matches and the text between them, or only one of these. */
 function isolate(text: string, pattern: RegExp, kept: "both" | "matches" | "gaps" = "both"): string[] {
   const pieces: string[] = [];
   let end = 0;

@@ -1,6 +1,6 @@
 /**
- * The reasoning that a model writes between <think> tags before it answers, and what of a
- * generation is left once the chat template has dropped it from the history.
+ * The reasoning between <think> tags before an answer, and the part of a generation that remains
+ * after the chat template has dropped it.
  */
 
 import type { Tokenizer } from "./tokenizer.ts";
@@ -10,31 +10,26 @@ export const thinkClose = "</think>";
 
 /** How a chat template drops the reasoning of earlier turns. */
 export interface ReasoningForm {
-  /**
-   * Whether the line breaks after the closing tag go too. Otherwise all that follows the tag stays.
-   */
+  /** Whether line breaks after the closing tag are dropped too. */
   dropsLineBreaks: boolean;
   /**
-   * Whether the generation prompt opens the reasoning, so that the model writes the closing tag
-   * only.
+   * Whether the generation prompt contains the opening tag, so that the model does not generate it.
    */
   opened: boolean;
 }
 
-/** What of a turn stays in the history. */
+/** The part of a turn that stays in the history. */
 export interface KeptTurn {
-  /**
-   * Text whose ids were cut in two, encoded anew; usually empty. It stands before the sampled ids.
-   */
+  /** Re-encoded text of an id that was split; usually empty. It precedes the sampled ids. */
   head: number[];
-  /** The sampled ids from this index on stay. */
+  /** Index of the first sampled id that stays. */
   from: number;
 }
 
 /**
- * What of a sampled turn the template's history holds: what follows the last closing tag. A turn
- * without one stays whole, as the template has it, unless it was cut off while it reasoned: then
- * nothing of it was said.
+ * The part of a sampled turn in the template's history: everything after the last closing tag. A
+ * turn without a closing tag stays whole, unless it was cut off during its reasoning: then nothing
+ * stays.
  */
 export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: ReasoningForm): KeptTurn {
   const end = endOfReasoning(tokenizer, tokens);
@@ -46,7 +41,7 @@ export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: Re
   let { rest, from } = end;
   if (!form.dropsLineBreaks) return { head: tokenizer.encode(rest), from };
   rest = rest.replace(/^\n+/, "");
-  // The line breaks may go on in the ids that follow.
+  // Line breaks may continue in the following ids.
   while (rest === "" && from < tokens.length && !tokenizer.specialIds.has(tokens[from]!)) {
     const text = tokenizer.decode([tokens[from]!]);
     if (!text.startsWith("\n")) break;
@@ -56,7 +51,7 @@ export function keptOf(tokenizer: Tokenizer, tokens: readonly number[], form: Re
   return { head: tokenizer.encode(rest), from };
 }
 
-/** The same of a text. */
+/** The same for text. */
 export function keptTextOf(text: string, { dropsLineBreaks }: ReasoningForm): string {
   const at = text.lastIndexOf(thinkClose);
   if (at < 0) return text;
@@ -65,8 +60,8 @@ export function keptTextOf(text: string, { dropsLineBreaks }: ReasoningForm): st
 }
 
 /**
- * Where the last closing tag ends: the index of the first id behind it, and the text behind the tag
- * within the id that ends it. Undefined without one.
+ * The end of the last closing tag: the index of the first id after it, and the rest of the id that
+ * contains its end. Undefined without a tag.
  */
 function endOfReasoning(
   tokenizer: Tokenizer,
@@ -75,15 +70,14 @@ function endOfReasoning(
   const contains = (from: number, to: number) =>
     tokenizer.decode(tokens.slice(from, to)).includes(thinkClose);
   if (!contains(0, tokens.length)) return undefined;
-  // Whether the tag is in what follows an id falls from true to false once, so the last tag is
-  // found by halving.
+  // "The text after id i contains the tag" is monotonic in i: find the last tag by bisection.
   const start = lastTrue(0, tokens.length, (i) => contains(i, tokens.length));
   const before = lastTrue(start, tokens.length, (i) => !contains(start, i));
   const text = tokenizer.decode(tokens.slice(start, before + 1));
   return { from: before + 1, rest: text.slice(text.lastIndexOf(thinkClose) + thinkClose.length) };
 }
 
-/** The largest i in [low, high) with `holds(i)`; holds(low) is true, and once false it stays so. */
+/** The largest i in [low, high) with `holds(i)`, for a monotonic predicate with holds(low) true. */
 function lastTrue(low: number, high: number, holds: (i: number) => boolean): number {
   let [yes, no] = [low, high];
   while (no - yes > 1) {

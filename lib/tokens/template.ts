@@ -1,10 +1,10 @@
 /**
- * Chat templates: messages to text, messages to ids, and the text by which a template continues a
- * conversation that is already there.
+ * Chat templates: from messages to text and ids, and the text by which a template continues a
+ * conversation.
  *
- * What a message says is not trusted. Before a template sees it, everything in it that spells an added token
- * of the vocabulary is broken by a guard character, which tokenizing takes out again. Other text reaches the
- * template unchanged, so its ids are those of the plain rendering.
+ * Messages are not trusted. Before rendering, a guard character is inserted into all text that
+ * spells an added token; tokenization removes it again. Other text is unchanged, so its ids are
+ * those of the plain rendering.
  */
 
 import { Template } from "@huggingface/jinja";
@@ -14,36 +14,36 @@ import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 
 export interface RenderOptions {
-  /** Functions the template should describe to the model. */
+  /** Functions that the template describes to the model. */
   tools?: readonly ToolSchema[] | undefined;
-  /** End with the text that opens an assistant's turn. Default false. */
+  /** Append the start of an assistant's turn. Default false. */
   addGenerationPrompt?: boolean;
 }
 
 export interface ChatTemplateOptions {
-  /** What else the template may read, e.g. `{ bos_token: "<s>", enable_thinking: false }`. */
+  /** Other variables of the template, e.g. `{ bos_token: "<s>", enable_thinking: false }`. */
   variables?: Readonly<Record<string, unknown>>;
 }
 
-/** What a continuation depends on besides the new messages. */
+/** The context of a continuation. */
 export interface ContinuationContext {
-  /** Role of the message that the continuation follows. */
+  /** Role of the previous message. */
   after: Message["role"];
   /** Whether the conversation has a system message. */
   system: boolean;
   tools?: readonly ToolSchema[] | undefined;
 }
 
-/** A call of a function, to be written as an assistant's turn. */
+/** A function call in an assistant's turn. */
 export interface CallText {
   name: string;
-  /** JSON, whose spelling is kept. */
+  /** JSON; its formatting is preserved. */
   arguments: string;
-  /** Stands before the call. */
+  /** Text before the call. */
   thought?: string | undefined;
 }
 
-/** Text in which a guard character voids the spellings of control tokens that messages brought along. */
+/** Rendered text, with the guard character that invalidates control tokens in messages. */
 export interface GuardedText {
   text: string;
   guard: string;
@@ -70,9 +70,9 @@ export class ChatTemplate {
   }
 
   /**
-   * The chat template of a tokenizer, which may refer to its named tokens.
+   * The chat template of a tokenizer, which may use its named tokens.
    *
-   * @throws NlacError ERR_TOKENIZER if it has none: a base model was not trained on chats
+   * @throws NlacError ERR_TOKENIZER if it has none, as for base models
    */
   static of(tokenizer: Tokenizer, options: ChatTemplateOptions = {}): ChatTemplate {
     if (tokenizer.chatTemplate === undefined) {
@@ -87,7 +87,7 @@ export class ChatTemplate {
     });
   }
 
-  /** Whether the template describes tools to the model. Others leave that to the messages. */
+  /** Whether the template describes tools to the model. Otherwise messages have to do so. */
   get readsTools(): boolean {
     const messages: Message[] = [{ role: "user", content: "?" }];
     const tools = [{ name: "probe", description: "", parameters: { type: "object", properties: {} } }];
@@ -96,8 +96,7 @@ export class ChatTemplate {
 
   /**
    * How the template drops the reasoning of earlier turns from the history, as those of QwQ, Qwen3
-   * and DeepSeek-R1 do; undefined for one that keeps it. It is read off how the template writes a
-   * turn that a question follows.
+   * and DeepSeek-R1 do; undefined if it does not. Determined by rendering a turn before a question.
    */
   get reasoning(): ReasoningForm | undefined {
     this.#reasoning ??= { form: this.#reasoningForm() };
@@ -128,8 +127,8 @@ export class ChatTemplate {
   }
 
   /**
-   * The text of a whole conversation, for reading. To get ids, use `encode`: this text does not tell control
-   * tokens from messages that spell them.
+   * The text of a conversation, for people. Use `encode` for ids, because this text does not
+   * distinguish control tokens from messages that spell them.
    *
    * @throws NlacError ERR_TOKENIZER if the template refuses the messages
    */
@@ -166,8 +165,8 @@ export class ChatTemplate {
   }
 
   /**
-   * The ids of a whole conversation. For text that spells no added token they equal the ids of `render`'s
-   * text; text that spells one is encoded as ordinary text.
+   * The ids of a conversation. They equal the ids of `render`'s text, except that text which spells
+   * an added token is encoded as ordinary text.
    *
    * @throws NlacError ERR_TOKENIZER if the template refuses the messages
    */
@@ -178,15 +177,15 @@ export class ChatTemplate {
   }
 
   /**
-   * The ids that the template appends to a conversation for `messages` (and the opening of an assistant's
-   * turn). They are taken from how it continues a short conversation of the same shape, and so do not depend
-   * on what was said before; a template that rewrites earlier turns, like one that drops old thoughts, is held
-   * to what it appends.
+   * The ids that the template appends for `messages` (and the start of an assistant's turn). They
+   * are determined with a short conversation of the same shape, so they do not depend on earlier
+   * content. If a template rewrites earlier turns, for example to drop reasoning, only what it
+   * appends counts.
    *
-   * Where a template joins a tool's message to the tool's message before it, the new one is set out as if it
-   * were the first; passing them together keeps them joined.
+   * If a template joins messages of tools, a new one is rendered like the first; pass them together
+   * to join them.
    *
-   * @throws NlacError ERR_TOKENIZER if the template refuses the messages or does not continue by appending
+   * @throws NlacError ERR_TOKENIZER if the template refuses the messages or does not append
    */
   encodeContinuation(
     tokenizer: Tokenizer,
@@ -197,7 +196,7 @@ export class ChatTemplate {
     const guarded = this.#guard(tokenizer, messages, context.tools);
     const text =
       this.#continuation({ ...context, tools: guarded.tools }, guarded.messages, options) ??
-      // A tool's message joined to the one before: set it out on its own.
+      // A tool's message that would be joined to the previous one: render it separately.
       (context.after === "tool" && guarded.messages[0]?.role === "tool"
         ? this.#continuation(
             { ...context, after: "assistant", tools: guarded.tools },
@@ -217,8 +216,8 @@ export class ChatTemplate {
   }
 
   /**
-   * The ids by which the template opens an assistant's turn that is followed by others. The
-   * generation prompt may differ from it: it may open the reasoning too.
+   * The ids by which the template starts an assistant's turn that is followed by others. They may
+   * differ from the generation prompt, which may also start the reasoning.
    *
    * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
    */
@@ -243,7 +242,7 @@ export class ChatTemplate {
     return tokenizer.encodeTemplate(between.slice(before.length), guarded.guard);
   }
 
-  /** The ids by which the template closes an assistant's turn. */
+  /** The ids by which the template ends an assistant's turn. */
   encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
     const guarded = this.#guard(tokenizer, [], context.tools);
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
@@ -252,10 +251,11 @@ export class ChatTemplate {
   }
 
   /**
-   * A call as the template writes one in an assistant's turn, without the turn's opening and closing: the form is read off
-   * how it writes a call that is known.
+   * A call in the template's format, without the start and end of the turn. The format is
+   * determined by rendering a known call.
    *
-   * @throws NlacError ERR_CONFIG if the template knows no calls, or does not write the arguments as JSON after the name
+   * @throws NlacError ERR_CONFIG if the template does not support calls, or does not write the
+   *   arguments as JSON after the name
    */
   writeCall(
     tokenizer: Tokenizer,
@@ -276,7 +276,7 @@ export class ChatTemplate {
     };
   }
 
-  /** What the template writes around a call's thought, name and arguments. */
+  /** The template's text around the thought, name and arguments of a call. */
   #callForm(context: Omit<ContinuationContext, "after">) {
     const { tools } = context;
     const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
@@ -284,7 +284,7 @@ export class ChatTemplate {
     const calls = [{ id: "call00000", type: "function", function: { name, arguments: { [key]: key } } }];
     const written = (content: string) =>
       this.#render([...messages, { role: "assistant", content, tool_calls: calls }], { tools });
-    // Llama's template leaves out what is said beside a call.
+    // Llama's template omits text next to a call.
     const text = written(said);
     const at = text.lastIndexOf(said);
     const turn =
@@ -300,8 +300,8 @@ export class ChatTemplate {
     if (form === null || !this.readsTools)
       throw new NlacError(
         "ERR_CONFIG",
-        "The model's chat template knows no calls of functions with arguments in JSON, which the action format " +
-          '"call" needs; let the environment ask for the format "tool".',
+        "The model's chat template does not support function calls with JSON arguments, which the action format " +
+          '"call" needs; use the action format "tool" in the environment.',
       );
     const [, separator = "", before = "", between = "", after = ""] = form;
     return { separator: separator === "" ? "\n" : separator, before, between, after };
@@ -321,7 +321,7 @@ export class ChatTemplate {
     return after.startsWith(before) ? after.slice(before.length) : undefined;
   }
 
-  /** A short conversation that ends with a message of role `after`; that message reads `mark`. */
+  /** A short conversation that ends with a message of role `after` and content `mark`. */
   #probe(context: ContinuationContext, messages: readonly Message[]): { messages: Message[]; mark: string } {
     const taken = [this.source, JSON.stringify(this.#variables), JSON.stringify(context.tools) ?? ""];
     for (const { content } of messages) taken.push(content);
@@ -340,7 +340,7 @@ export class ChatTemplate {
 
   #textAfter(mark: string, text: string): string {
     const at = text.lastIndexOf(mark);
-    if (at < 0) throw new NlacError("ERR_TOKENIZER", "The chat template leaves out what a message says.");
+    if (at < 0) throw new NlacError("ERR_TOKENIZER", "The chat template omits the content of a message.");
     return text.slice(at + mark.length);
   }
 
@@ -349,7 +349,7 @@ export class ChatTemplate {
     forEachText(tools, (text) => texts.push(text));
     const guard = guards.find((candidate) => !texts.some((text) => text.includes(candidate)));
     if (guard === undefined) {
-      throw new NlacError("ERR_TOKENIZER", "The messages hold every noncharacter of Unicode.");
+      throw new NlacError("ERR_TOKENIZER", "The messages contain every noncharacter of Unicode.");
     }
     return {
       guard,
@@ -364,7 +364,9 @@ export class ChatTemplate {
 
 const roles: ReadonlySet<string> = new Set(["system", "user", "assistant", "tool"]);
 
-/** Unicode's noncharacters of the first plane: no text should hold them, and normalizing leaves them alone. */
+/**
+ * Unicode's noncharacters of the first plane: not in normal text, and unchanged by normalization.
+ */
 const guards = Array.from({ length: 32 }, (_, i) => String.fromCharCode(0xfdd0 + i));
 
 /** `value` with `change` applied to every string in it, keys included. */

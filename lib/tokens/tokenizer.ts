@@ -1,6 +1,6 @@
 /**
- * Text to token ids and back. Two ways in, kept apart on purpose: `encode` for text that anyone may have
- * written, which never yields a control token, and `encodeTemplate` for the chat template's own text.
+ * Text to token ids and back. `encode` is for untrusted text and never returns control tokens;
+ * `encodeTemplate` is for the text of chat templates.
  */
 
 import { randomBytes } from "node:crypto";
@@ -26,33 +26,33 @@ export interface DecodeOptions {
   skipSpecial?: boolean;
 }
 
-/** What a tokenizer is made of; `fromDirectory` and `fromGguf` put it together. */
+/** The parts of a tokenizer; `fromDirectory` and `fromGguf` read them. */
 export interface TokenizerParts {
-  /** The content of tokenizer.json. */
+  /** The contents of tokenizer.json. */
   json: TokenizerJson;
-  /** The content of tokenizer_config.json. */
+  /** The contents of tokenizer_config.json. */
   config: TokenizerConfig;
   /** Jinja source, from chat_template.jinja or the configuration. */
   chatTemplate?: string | undefined;
-  /** Ids that end a turn. Default: that of the configuration's eos_token. */
+  /** Ids that end a turn. Default: the configuration's eos_token. */
   eosTokenIds?: readonly number[];
 }
 
 /** A byte-level BPE tokenizer (GPT-2, Llama 3, Qwen, SmolLM). Immutable. */
 export class Tokenizer {
-  /** One more than the largest id. A model may have more rows than this. */
+  /** The largest id plus one. A model may have more rows. */
   readonly vocabSize: number;
   /** Ids of control tokens, e.g. `<|im_end|>`. */
   readonly specialIds: ReadonlySet<number>;
-  /** Ids of all tokens that are matched as a whole in template text: the control tokens and e.g. `<think>`. */
+  /** Ids of tokens that are matched whole in template text: control tokens and e.g. `<think>`. */
   readonly addedIds: ReadonlySet<number>;
   /** Ids that end a turn. */
   readonly eosTokenIds: readonly number[];
   /** Jinja source of the chat template; base models have none. */
   readonly chatTemplate: string | undefined;
-  /** The content of tokenizer.json. */
+  /** The contents of tokenizer.json. */
   readonly json: Readonly<TokenizerJson>;
-  /** Texts of the named tokens, as chat templates refer to them: `bos_token`, `eos_token`, … */
+  /** Texts of the named tokens in chat templates: `bos_token`, `eos_token`, … */
   readonly namedTokens: Readonly<Record<string, string>>;
 
   readonly #config: TokenizerConfig;
@@ -65,11 +65,11 @@ export class Tokenizer {
   readonly #spellings: readonly string[];
   /** First UTF-16 units of the spellings. */
   readonly #initials: ReadonlySet<string>;
-  /** By id; undefined where the vocabulary has a hole. */
+  /** By id; undefined for unused ids. */
   readonly #bytes: readonly (Uint8Array | undefined)[];
   readonly #ids: ReadonlyMap<string, number>;
 
-  /** Throws ERR_MODEL_FORMAT if the parts do not make a byte-level BPE tokenizer. */
+  /** Throws ERR_MODEL_FORMAT if the parts are not a byte-level BPE tokenizer. */
   constructor(parts: TokenizerParts) {
     const json = checkTokenizerJson(parts.json);
     this.json = json;
@@ -124,11 +124,12 @@ export class Tokenizer {
   }
 
   /**
-   * Reads a Hugging Face directory: tokenizer.json, and where present tokenizer_config.json,
-   * special_tokens_map.json, chat_template.jinja, config.json and generation_config.json (for the ids that
-   * end a turn).
+   * Reads a Hugging Face directory: tokenizer.json, and if present tokenizer_config.json,
+   * special_tokens_map.json, chat_template.jinja, config.json and generation_config.json (for the
+   * ids that end a turn).
    *
-   * @throws NlacError ERR_MODEL_NOT_FOUND if there is no tokenizer.json, ERR_MODEL_FORMAT if it cannot be used
+   * @throws NlacError ERR_MODEL_NOT_FOUND if there is no tokenizer.json, ERR_MODEL_FORMAT if it is
+   *   not supported
    */
   static async fromDirectory(directory: string): Promise<Tokenizer> {
     const json = await readJson(join(directory, "tokenizer.json"));
@@ -158,15 +159,15 @@ export class Tokenizer {
   /**
    * Rebuilds the tokenizer that a GGUF file's metadata describes.
    *
-   * @throws NlacError ERR_MODEL_FORMAT for a kind of tokenizer or pre-tokenizer that is not supported
+   * @throws NlacError ERR_MODEL_FORMAT for an unsupported tokenizer or pre-tokenizer
    */
   static fromGguf(metadata: Record<string, unknown>): Tokenizer {
     return new Tokenizer(tokenizerFromGguf(metadata));
   }
 
   /**
-   * Ids of text that anyone may have written. Never yields the id of an added token, even when the text
-   * spells one. Unpaired surrogates count as U+FFFD; bytes that the vocabulary lacks are left out.
+   * Ids of untrusted text. Never contains the id of an added token, even if the text spells one.
+   * Unpaired surrogates become U+FFFD; bytes that are not in the vocabulary are omitted.
    */
   encode(text: string): number[] {
     const ids: number[] = [];
@@ -177,8 +178,8 @@ export class Tokenizer {
   /**
    * Ids of trusted text, in which added tokens are recognised.
    *
-   * @param guard a character that `guardSpellings` put into parts of `text` that are not to be trusted. It
-   *   voids the spelling it stands in, and is itself left out.
+   * @param guard a character that `guardSpellings` inserted into untrusted parts of `text`. It
+   *   invalidates the added token that it is in, and is itself omitted.
    */
   encodeTemplate(text: string, guard?: string): number[] {
     const ids: number[] = [];
@@ -201,8 +202,8 @@ export class Tokenizer {
   }
 
   /**
-   * `text` with `guard` after the first character of everything that spells an added token, and of an end that
-   * begins to spell one. Text that does neither comes back as it is.
+   * `text` with `guard` after the first character of every added token that it spells, or starts to
+   * spell at its end. Other text is returned unchanged.
    *
    * @param guard one character that does not occur in `text`
    */
@@ -223,8 +224,8 @@ export class Tokenizer {
   }
 
   /**
-   * The text of `ids`, bytes that are not UTF-8 as U+FFFD. Ids past the vocabulary, which a padded model can
-   * sample, have no text.
+   * The text of `ids`; invalid UTF-8 becomes U+FFFD. Ids beyond the vocabulary, which a padded
+   * model can generate, have no text.
    */
   decode(ids: readonly number[] | Int32Array, options: DecodeOptions = {}): string {
     const parts: Uint8Array[] = [];
@@ -236,24 +237,24 @@ export class Tokenizer {
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(parts));
   }
 
-  /** The bytes of one id: of a character, or of a part of one. Empty for ids that stand for nothing. */
+  /** The bytes of an id, which may be part of a character. Empty for unused ids. */
   bytesOf(id: number): Uint8Array {
     return this.#bytes[id]?.slice() ?? new Uint8Array();
   }
 
-  /** The bytes of every id, `vocabSize` of them; empty for ids that stand for nothing. */
+  /** The bytes of every id, `vocabSize` entries; empty for unused ids. */
   tokenBytes(): Uint8Array[] {
     return Array.from(this.#bytes, (bytes) => bytes?.slice() ?? new Uint8Array());
   }
 
-  /** The id of the token that is written exactly so in the vocabulary, added tokens included. */
+  /** The id of the token with exactly this text in the vocabulary, including added tokens. */
   idOf(token: string): number | undefined {
     return this.#ids.get(token);
   }
 
   /**
-   * Writes tokenizer.json and tokenizer_config.json, the latter with the chat template, so that transformers
-   * loads the directory. Each file is replaced as a whole. `directory` is made if it does not exist.
+   * Writes tokenizer.json and tokenizer_config.json (with the chat template), so that transformers
+   * can load the directory. Each file is replaced atomically. Creates `directory` if necessary.
    */
   async save(directory: string): Promise<void> {
     await mkdir(directory, { recursive: true });
@@ -270,11 +271,11 @@ export class Tokenizer {
 
   #checkId(id: number): void {
     if (Number.isInteger(id) && id >= 0 && id < this.vocabSize) return;
-    throw new NlacError("ERR_MODEL_FORMAT", `The id ${id}, said to end a turn, is not in the vocabulary.`);
+    throw new NlacError("ERR_MODEL_FORMAT", `The end-of-turn id ${id} is not in the vocabulary.`);
   }
 }
 
-/** Finds added tokens in text: the leftmost first, of several there the longest. */
+/** Finds added tokens in text: the leftmost first, and the longest of several. */
 class AddedTokenMatcher {
   readonly empty: boolean;
   readonly #tokens: ReadonlyMap<string, AddedToken>;
@@ -290,7 +291,7 @@ class AddedTokenMatcher {
     );
   }
 
-  /** Ids of the tokens found, and the texts between them. */
+  /** Ids of the tokens, and the texts between them. */
   split(text: string, guard: string | undefined): (string | number)[] {
     if (this.empty) return text === "" ? [] : [text];
     const parts: (string | number)[] = [];
@@ -299,7 +300,7 @@ class AddedTokenMatcher {
       const token = this.#tokens.get(match[0])!;
       let from = match.index;
       let to = from + match[0].length;
-      // A guard here stands after the token's first character, for a token of one character.
+      // For a token of one character, the guard follows the token.
       if (guard !== undefined && text.startsWith(guard, to)) continue;
       if (
         token.single_word === true &&
@@ -371,7 +372,7 @@ async function readJson(path: string): Promise<unknown> {
   }
 }
 
-/** Written beside, synced and renamed: a reader sees the old file or the new one. */
+/** Writes a temporary file, syncs and renames it: readers see the old file or the new one. */
 async function replaceFile(path: string, content: string): Promise<void> {
   const beside = `${path}.${randomBytes(6).toString("hex")}`;
   try {

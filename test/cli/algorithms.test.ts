@@ -46,7 +46,7 @@ describe.each([
 ])("a run of %s", (name, fields, loss) => {
   const run = join(root, name);
 
-  test("is trained, resumed, shown, measured and played", async () => {
+  test("trains, resumes, views, evaluates and plays", async () => {
     const trained = await nlac(
       "train",
       `errands-${name}`,
@@ -101,7 +101,7 @@ describe.each([
 ] as [string, string, Record<string, unknown>][])("a run of %s", (name, recipe, fields) => {
   const run = join(root, `${name}-costs`);
 
-  test("records what it cost in tokens, and which build trained it", async () => {
+  test("records its token counts, and the build that trained it", async () => {
     const trained = await nlac("train", recipe, "--run", run, "--json", ...set({ ...rounds, ...fields }));
     expect(trained.errors).not.toContain("ERR_");
     const rows = [...readRecords<MetricsRow>(join(run, "metrics.jsonl"))].map(({ values }) => values);

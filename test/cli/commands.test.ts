@@ -53,7 +53,7 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-describe("every command on a run that train left", () => {
+describe("commands on a trained run", () => {
   test("view prints figures and samples with their texts", async () => {
     const { code, output } = await nlac("view", run, "--samples", "1");
     expect(code).toBe(0);
@@ -105,7 +105,7 @@ describe("every command on a run that train left", () => {
     expect(readFileSync(join(run, "metrics.jsonl"))).toEqual(before);
   });
 
-  test("a budget that ends in the diagnosis is told, and the evaluation before it is kept", async () => {
+  test("a budget spent during the diagnosis is reported, with the results of the evaluation", async () => {
     const environment = join(root, "spent.mjs");
     writeFileSync(
       environment,
@@ -135,7 +135,7 @@ describe("every command on a run that train left", () => {
     process.exitCode = undefined; // the commands of a test are one process
   });
 
-  test("eval plays no task twice unless it is told to, and then spreads them evenly", async () => {
+  test("eval repeats tasks only with --trials, and distributes them evenly", async () => {
     const many = await nlac("eval", run, "--episodes", "9999");
     expect(many.code).toBe(1);
     const [, tasks, trials] =
@@ -176,7 +176,7 @@ describe("every command on a run that train left", () => {
     expect((await nlac("generate", run, "Hello", "--max-new-tokens", "3")).output).toMatch(/\n$/);
   });
 
-  test("a run that generated in int8 to train does so again only where it is asked to", async () => {
+  test("a run trained with int8 generation uses it again only on request", async () => {
     const copy = join(root, "int8");
     cpSync(run, copy, { recursive: true });
     const description = JSON.parse(readFileSync(join(copy, "run.json"), "utf8"));
@@ -199,7 +199,7 @@ describe("every command on a run that train left", () => {
     expect(output).toContain("not readable");
   });
 
-  test("play ends with the sum of the rewards, and with what an episode costs that is cut short", async () => {
+  test("play prints the total reward, including the cost of an unfinished episode", async () => {
     const file = join(root, "rewarding.mjs");
     for (const [reward, turns, shown] of [
       [0.25, 3, "0.75"],
@@ -218,7 +218,7 @@ describe("every command on a run that train left", () => {
     }
   });
 
-  test("the floor knows no limit of prompts: one of the run's is in other tokens", async () => {
+  test("the floor has no prompt limit, because the run's is in other tokens", async () => {
     const file = join(root, "long.mjs");
     writeFileSync(
       file,
@@ -232,7 +232,7 @@ describe("every command on a run that train left", () => {
     expect(JSON.parse(output)).toMatchObject({ outcomes: { "context-limit": 1 }, floor: { estimate: 1 } });
   });
 
-  test("play tells the model of an unreadable action in the words of training", async () => {
+  test("play reports an unreadable action to the model as training does", async () => {
     const generate = vi.spyOn(Learner.prototype, "generate");
     await nlac("play", run, "--max-action-tokens", "5");
     const [first, second] = generate.mock.calls.map(([[request]]) => request!.tokens!);
@@ -244,7 +244,7 @@ describe("every command on a run that train left", () => {
     expect(grown).toContain(unreadableMessage(reason!, "text").content);
   });
 
-  test("export writes what loads again", async () => {
+  test("an exported model loads again", async () => {
     const out = join(root, "exported");
     expect((await nlac("export", run, out)).code).toBe(0);
     for (const file of ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]) {
@@ -254,7 +254,7 @@ describe("every command on a run that train left", () => {
     expect((await nlac("export", run, out)).errors).toContain("is not empty");
   });
 
-  test("a run with an adapter is trained, resumed, and exported merged or alone; it is no model to start from", async () => {
+  test("a run with an adapter is trained, resumed, exported merged or alone, and refused as a start", async () => {
     const adapted = join(root, "adapted");
     const flags = ["--set", 'learner.adapter={"rank": 2, "alpha": 4}', "--run", adapted, "--json"];
     expect(JSON.parse((await nlac("train", recipe, ...flags)).output)).toMatchObject({ updates: 1 });
@@ -273,7 +273,7 @@ describe("every command on a run that train left", () => {
     expect(onTop.errors).toContain("export the merged model");
   });
 
-  test("a run directory is not written to twice, and a resumed one that is done ends at once", async () => {
+  test("a run directory is not overwritten, and resuming a finished run ends at once", async () => {
     const again = await nlac("train", recipe, "--run", run);
     expect(again.errors).toContain("--resume");
     expect(again.errors).not.toContain("loading"); // it is said before the model is loaded
@@ -292,7 +292,7 @@ describe("every command on a run that train left", () => {
   });
 });
 
-test("train closes with the success it measured at first and at last, where it measured any", async () => {
+test("train prints the first and last measured success", async () => {
   const flags = ["--set", "config.evaluation.every=1", "--set", "config.evaluation.episodes=1"];
   const measured = await nlac("train", recipe, "--run", join(root, "measured"), ...flags);
   expect(measured.output).toMatch(/1 updates\.\nSuccess: 0 at first, 0 at last\.\n/);
@@ -313,7 +313,7 @@ test("faults are one line and an exit code", async () => {
   expect(readFileSync(join(run, "run.json"), "utf8")).toContain('"name": "tiny"');
 });
 
-test("what the environment or the disk does not have for a training is refused before its model is looked for", async () => {
+test("missing tasks or files are reported before the model is resolved", async () => {
   const environment = join(root, "bare.mjs");
   const closed = join(root, "closed");
   writeFileSync(
@@ -355,7 +355,7 @@ test("what the environment or the disk does not have for a training is refused b
   expect(free.errors).toContain("ERR_VALUE: --constrain-actions");
 });
 
-test("a model that has no words for the evaluator is refused before it is warmed up", async () => {
+test("a model without tokens for the evaluator is refused before its warm-up", async () => {
   const changes = ["model=errands-base", "learner.dtype=float32", "config.futures=2", "warmup.steps=1"];
   const train = ["train", "errands", "--run", join(root, "wordless")];
   const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));
@@ -363,7 +363,7 @@ test("a model that has no words for the evaluator is refused before it is warmed
   expect(errors).not.toContain("warm-up");
 });
 
-test("what the file system refuses and what is damaged is one line that names the file, and no fault of nlac's", async () => {
+test("file system errors and damaged files give one line that names the file, not ERR_INTERNAL", async () => {
   const file = join(root, "a-file");
   writeFileSync(file, "");
   const damaged = join(root, "damaged");
@@ -423,14 +423,14 @@ test("what the file system refuses and what is damaged is one line that names th
   expect((await nlac("view", empty)).output).toContain(`${empty}\n`);
 });
 
-test("an evaluation that was cut off leaves an empty record, which the next one may fill", async () => {
+test("an empty record of a stopped evaluation can be used by the next one", async () => {
   const record = join(root, "again.jsonl");
   writeFileSync(record, "");
   expect((await nlac("eval", run, "--episodes", "1", "--record", record)).code).toBe(0);
   expect([...readRecords(record)]).toHaveLength(1);
 });
 
-test("play --oracle takes its answers from a pipe, and its end for the end of the game", () => {
+test("play --oracle reads answers from a pipe, and ends at its end", () => {
   const program = fileURLToPath(new URL("../../lib/cli/main.ts", import.meta.url));
   const flags = ["--oracle", "--max-action-tokens", "3"];
   const { status, stdout, stderr } = spawnSync(

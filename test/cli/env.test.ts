@@ -49,7 +49,7 @@ const desk = (handler: string, more = "") => `
   });`;
 
 describe("nlac env check", () => {
-  it("has nothing against the example and the environments that come with the package", async () => {
+  it("accepts the example and the package's environments", async () => {
     for (const name of [example, "errands"]) {
       const { code, output } = await nlac("env", "check", name);
       expect([code, output]).toEqual([0, expect.stringMatching(/: nothing breaks the contract\.\n$/)]);
@@ -117,7 +117,7 @@ describe("nlac env check", () => {
   });
 });
 
-it("a file's errors are the package's own, so that faults of services are told apart", async () => {
+it("errors of an environment file have the package's class, so that service errors are recognised", async () => {
   const path = written("service.mjs", desk('() => { throw new NlacError("ERR_SERVICE", "down"); }'));
   const environment = await openEnvironment(path);
   const episode = await environment.start("a", { seed: 0 });
@@ -127,8 +127,8 @@ it("a file's errors are the package's own, so that faults of services are told a
   expect(error).toMatchObject({ code: "ERR_SERVICE" });
 });
 
-describe("a recipe names one's own environment", () => {
-  it("by a path that goes from the recipe, or with --set from where one is", async () => {
+describe("a recipe with a user's environment", () => {
+  it("takes a path relative to the recipe, or with --set to the working directory", async () => {
     const path = written("mine.mjs", desk("() => 1"));
     const recipe = written(
       "recipe.ts",
@@ -139,7 +139,7 @@ describe("a recipe names one's own environment", () => {
     expect((await loadRecipe(recipe, [set])).environment.name).toBe(example);
   });
 
-  it("and is trained on, resumed, measured and played", async () => {
+  it("trains, resumes, evaluates and plays", async () => {
     const model = join(root, "model");
     const learner = await tinyLearner({}, { ...tinyConfig, max_position_embeddings: 8192 });
     await learner.exportHuggingFace(model);

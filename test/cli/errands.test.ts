@@ -12,7 +12,7 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 const set = (fields: Record<string, unknown>) =>
   Object.entries(fields).flatMap(([field, value]) => ["--set", `${field}=${JSON.stringify(value)}`]);
 
-test("the recipes of errands, shortened: a model from nothing, and NLAC from the run that made it", async () => {
+test("the errands recipes, shortened: a new model, and NLAC starting from its run", async () => {
   const base = join(root, "base");
   const made = await nlac(
     ...["train", "errands-base", "--run", base, "--json"],

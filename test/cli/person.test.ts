@@ -24,7 +24,7 @@ test.each([true, false])(
   },
 );
 
-test("the end of a pipe is the end of the answers, those before it included", async () => {
+test("the end of a pipe ends the answers after the last line", async () => {
   const { input, person } = seat(false);
   input.end("yes\nno");
   expect(await person.ask("first? ")).toBe("yes");
@@ -34,7 +34,7 @@ test("the end of a pipe is the end of the answers, those before it included", as
   expect(person.signal.aborted).toBe(false);
 });
 
-test("Ctrl-D at a terminal ends the answers and the line, and is no interruption", async () => {
+test("Ctrl-D at a terminal ends the answers and the line without an interruption", async () => {
   const { input, person, shown } = seat(true);
   const answer = person.ask("first? ");
   input.write("\x04");
@@ -43,7 +43,7 @@ test("Ctrl-D at a terminal ends the answers and the line, and is no interruption
   expect(person.signal.aborted).toBe(false);
 });
 
-test("Ctrl-C at a terminal ends the answers and interrupts, asked or not", async () => {
+test("Ctrl-C at a terminal ends the answers and interrupts, even without a prompt", async () => {
   const asked = seat(true);
   const answer = asked.person.ask("first? ");
   asked.input.write("ye\x03");

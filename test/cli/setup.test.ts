@@ -81,7 +81,7 @@ describe("setup", () => {
     expect(existsSync(join(cache, "torch/lib/libtorch_cuda.so"))).toBe(true);
   });
 
-  it("says what it would do and how large it is, and does nothing, for --dry-run", async () => {
+  it("--dry-run prints the plan and the download size, and changes nothing", async () => {
     const { root, server, report, options } = await place();
     const result = await setup({ ...options, dryRun: true, root: join(root, "checkout") });
     expect(result).toMatchObject({ dryRun: true, built: false });
@@ -108,7 +108,7 @@ describe("setup", () => {
     expect(existsSync(cache)).toBe(false);
   });
 
-  it("refuses wheels that hold another version than they claim", async () => {
+  it("refuses wheels that contain another version than they claim", async () => {
     const offered = wheels("2.10.0");
     const { options } = await place(offered);
     await expectFailure(setup(options), "ERR_LIBTORCH_NOT_FOUND", /is torch 2\.10\.0, not 2\.11\.0/);
@@ -133,7 +133,7 @@ describe("setup --from", () => {
     expect((await setup(options)).libtorch).toBe(join(cache, "torch"));
   });
 
-  it("refuses another version, an empty place, and to write through its own link", async () => {
+  it("refuses another version, an empty directory, and writing through its own link", async () => {
     const { root, cache, options } = await place();
     const old = fakeTorch(join(root, "old"), { version: "2.9.0" });
     await expectFailure(setup({ ...options, from: old }), "ERR_LIBTORCH_VERSION");
@@ -147,7 +147,7 @@ describe("setup --from", () => {
     expect(readdirSync(site, { recursive: true })).toEqual(before);
   });
 
-  it("never replaces an installation of nlac's own", async () => {
+  it("never replaces an installation by nlac", async () => {
     const { root, cache, options } = await place();
     await setup(options);
     const site = fakeTorch(join(root, "mine"));

@@ -9,7 +9,7 @@ afterEach(() => {
 
 const word = fc.stringMatching(/^[a-zA-Zä-ü.,{}":]{1,12}$/);
 
-test("lines end between words, hold what fits and no more, and lose nothing", () => {
+test("lines break between words, are filled, and lose nothing", () => {
   fc.assert(
     fc.property(
       fc.array(word, { minLength: 1 }),
@@ -29,13 +29,13 @@ test("lines end between words, hold what fits and no more, and lose nothing", ()
   );
 });
 
-test("lines of the text's own stay apart, and what follows a label stands behind it", () => {
+test("existing line breaks stay, and continuation lines are indented after a label", () => {
   expect(wrap("one two\n\n  three four five\n", 12)).toBe("one two\n\n  three four\n  five\n");
   expect(wrap("label  one two three", 12, 7)).toBe("label  one\n       two\n       three");
   expect(wrap("label  much-too-long one", 12, 7)).toBe("label  much-too-long\n       one");
 });
 
-test("a terminal's width counts, and a pipe has none", () => {
+test("wraps to a terminal's width, and not in a pipe", () => {
   const text = `${"word ".repeat(30)}end`;
   process.stdout.columns = 60;
   const lines = fitted(text).split("\n");

@@ -6,7 +6,7 @@ function recorder(isTTY: boolean) {
   return { written, stream: { isTTY, columns: 200, write: (text: string) => written.push(text) } };
 }
 
-test("a terminal sees one line that renews itself, with bar, figures, speed and time left", () => {
+test("a terminal gets one line that is updated, with bar, figures, speed and time left", () => {
   const { written, stream } = recorder(true);
   let now = 0;
   const progress = new TerminalProgress(stream, () => now);
@@ -41,7 +41,7 @@ test("a pipe gets plain lines, not more than one every 15 seconds", () => {
   expect(written.length).toBe(7);
 });
 
-test("a resumed run's remaining time rests on what was done since it was resumed", () => {
+test("a resumed run's remaining time is computed from the progress since resuming", () => {
   const { written, stream } = recorder(true);
   let now = 0;
   const progress = new TerminalProgress(stream, () => now);
@@ -54,7 +54,7 @@ test("a resumed run's remaining time rests on what was done since it was resumed
   expect(written.at(-1)).toContain("1m01s left");
 });
 
-test("figures and times read well", () => {
+test("figures and times are formatted", () => {
   expect([0, 12, 0.123456, 1234.5, 1e-7, Number.NaN].map(formatFigure)).toEqual([
     "0",
     "12",

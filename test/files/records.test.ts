@@ -74,13 +74,13 @@ test("a writer opened at a checkpoint's length cuts off what came after", () => 
   expect([...readRecords(path)]).toEqual([{ kept: true }, { kept: "new" }]);
 });
 
-test("a file shorter than the checkpoint knew it is refused", () => {
+test("a file shorter than at the checkpoint is refused", () => {
   const path = fresh();
   write(path, [{ a: 1 }]);
   expect(() => new RecordWriter(path, 10_000)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
 });
 
-test("records come back whole whatever is read at once, characters of many bytes cut in the middle", () => {
+test("records are whole for any chunk size, even if it splits multi-byte characters", () => {
   const path = fresh();
   const records = [{ text: "ä€😀" }, { text: "" }, { text: "\n\u2028é".repeat(20) }, ["😀", null]];
   write(path, records);
@@ -94,7 +94,7 @@ test("records come back whole whatever is read at once, characters of many bytes
   }
 });
 
-test("a file is read no further than it is gone through: damage is met where it is", () => {
+test("a file is read lazily: damage is reported where it is reached", () => {
   const path = fresh();
   write(path, [{ first: 1 }, { second: 2 }, { third: 3 }]);
   writeFileSync(path, readFileSync(path, "utf8").replace("third", "thurd"));
@@ -122,7 +122,7 @@ test.each([
   expect(readFileSync(path)).toEqual(before);
 });
 
-test("a record cut at any byte is gone on without", () => {
+test("a writer resumes without a record that was cut at any byte", () => {
   const path = fresh();
   write(path, [{ first: 1 }, { second: "zwei" }]);
   const whole = readFileSync(path);

@@ -32,7 +32,7 @@ describe("download", () => {
     expect(readdirSync(directory)).toEqual(["file.bin"]);
   });
 
-  it("goes on where a cut connection left off", async () => {
+  it("resumes after a broken connection", async () => {
     let cuts = 2;
     const whole = respondWithRange(data);
     const { url, requests } = await serve((request, response) => {
@@ -48,7 +48,7 @@ describe("download", () => {
     expect(requests).toEqual(["GET /f", "GET /f bytes=100000-", "GET /f bytes=200000-"]);
   });
 
-  it("goes on where a former process left off", async () => {
+  it("resumes the download of an earlier process", async () => {
     const { url, requests } = await serve(respondWithRange(data));
     const { path, ...options } = target();
     write(`${path}.part`, data.subarray(0, 250_000));
@@ -57,7 +57,7 @@ describe("download", () => {
     expect(requests).toEqual(["GET /f bytes=250000-"]);
   });
 
-  it("starts over when what was left is of another file", async () => {
+  it("starts over if the partial file belongs to another file", async () => {
     const { url, requests } = await serve(respondWithRange(data));
     const { path, ...options } = target();
     write(`${path}.part`, randomBytes(1000));
@@ -66,7 +66,7 @@ describe("download", () => {
     expect(requests).toEqual(["GET /f bytes=1000-", "GET /f"]);
   });
 
-  it("starts over when the server knows no ranges, or the part is too long", async () => {
+  it("starts over if the server does not support ranges, or the partial file is too long", async () => {
     const { url } = await serve((_request, response) => response.end(data));
     const first = target();
     write(`${first.path}.part`, data.subarray(0, 1000));

@@ -43,7 +43,7 @@ describe("withLock", () => {
     expect(holder).toBe(`${process.pid} ${hostname()}\n`);
   });
 
-  it("takes over from another host only after it went quiet", async () => {
+  it("takes over from another host only after its lock is stale", async () => {
     const path = join(temporaryDirectory(), "a.lock");
     write(path, "1 elsewhere\n");
     let entered = false;

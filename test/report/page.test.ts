@@ -56,7 +56,7 @@ const hostile =
   "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"><!--\u2028&amp;";
 
 describe("the page", () => {
-  test("loads nothing, and lets nothing run but its own script and styles", () => {
+  test("loads nothing, and allows only its own script and styles", () => {
     const html = page([episode(0, {}, hostile)], hostile);
     const [data, script] = contents(html, "script");
     expect(contents(html, "script")).toHaveLength(2);
@@ -73,7 +73,7 @@ describe("the page", () => {
     expect(script).not.toMatch(/innerHTML|outerHTML|insertAdjacent|document\.write|eval|\.style\b/);
   });
 
-  test("any text stands in it as it is, and none ends the element that it stands in", () => {
+  test("embeds any text without ending the script element", () => {
     const text = fc.oneof(
       fc.string({ unit: "binary" }),
       fc.constantFrom(hostile, "]]>", "<!--<script>", "\u2029"),
@@ -91,7 +91,7 @@ describe("the page", () => {
     );
   });
 
-  test("says how each episode ended, and keeps what openings share once", () => {
+  test("contains each episode's result, and stores shared openings once", () => {
     const episodes = [
       episode(0),
       episode(1),
@@ -135,7 +135,7 @@ function opened(html: string, hash = ""): string {
 }
 
 describe.skipIf(chromium === undefined)("in a browser", () => {
-  test("hostile texts are text", () => {
+  test("hostile text is shown as text", () => {
     const html = page([episode(0, {}, hostile), episode(1, { task: hostile })]);
     const document = opened(html, "#episode-0");
     expect(document).toContain("<title>errands, test: nlac</title>");
@@ -144,7 +144,7 @@ describe.skipIf(chromium === undefined)("in a browser", () => {
     expect(document.split(escaped).length - 1).toBeGreaterThan(3);
   });
 
-  test("an episode is drawn when it is opened, and only then", () => {
+  test("an episode is drawn only when it is opened", () => {
     const html = page(Array.from({ length: 1000 }, (_, id) => episode(id)));
     const closed = opened(html);
     expect(closed).toContain(">1000 episodes<");
@@ -157,7 +157,7 @@ describe.skipIf(chromium === undefined)("in a browser", () => {
     expect(document).toMatch(/<option value="task 1">task 1 \(333\)<\/option>/);
   });
 
-  test("episodes are found by how they ended, by their task and by what was said", () => {
+  test("episodes are filtered by outcome, task and text", () => {
     const html = page([
       episode(0, {}, "a Rose is <b>red</b>"),
       episode(1, {}, "violets"),

@@ -56,7 +56,7 @@ function metricsOf(path: string): { step: number; values: Record<string, unknown
   }));
 }
 
-test("a run leaves what its description promises", async () => {
+test("a run directory contains the documented files", async () => {
   const path = fresh();
   const run = RunDirectory.create(path, options());
   await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
@@ -113,7 +113,7 @@ test("a run cut anywhere and resumed writes the same files as an uncut one", asy
   }
 });
 
-test("what was written after the checkpoint, torn or not, is cut off on resuming", async () => {
+test("records after the checkpoint are removed on resuming", async () => {
   const path = fresh();
   const run = RunDirectory.create(path, options());
   await trainNlac({ model: seededModel(), environment: errandEnvironment(), config, run });
@@ -230,7 +230,7 @@ test.each([
   );
 });
 
-test("resuming goes through the episodes one at a time, and counts them", async () => {
+test("resuming reads the episodes one at a time, and counts them", async () => {
   const path = fresh();
   const run = RunDirectory.create(path, options());
   const training = { environment: errandEnvironment(), config: { ...config, replayCapacity: 4 } };

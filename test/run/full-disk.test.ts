@@ -29,7 +29,7 @@ beforeEach(() => {
 const records = [{ first: 1 }, { second: "zwei" }, { third: 3 }];
 const line = (record: unknown) => `{"checksum":"00000000","record":${JSON.stringify(record)}}\n`.length;
 
-test("a record that a disk filled up under, at any byte, is lost alone, and the next one stands on its own", () => {
+test("a full disk at any byte loses only the record being written", () => {
   for (let room = 0; room < line(records[1]); room++) {
     const path = join(mkdtempSync(join(tmpdir(), "nlac-full-disk-")), "records.jsonl");
     const writer = new RecordWriter(path);

@@ -41,7 +41,7 @@ test("every record's length and checksums are in place", () => {
   expect(records).toBe(4);
 });
 
-test("a file shorter than the checkpoint knew it, or on a full disk, is refused with its name", () => {
+test("a file shorter than at the checkpoint, or on a full disk, is an error that names it", () => {
   const path = join(writeSome(), "events.out.tfevents.1.nlac");
   expect(() => new EventWriter(path, 100_000)).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
   expect(() => new EventWriter("/dev/full")).toThrow(

@@ -6,11 +6,11 @@ const single = (values: readonly number[]) => values.map((value) => [value]);
 const ones = (count: number, of: number) => Array.from({ length: of }, (_, i) => (i < count ? 1 : 0));
 
 describe("intervals over groups", () => {
-  test("groups are what has the same key, in order", () => {
+  test("groups have equal keys, in order", () => {
     expect(grouped([1, 2, 3, 4], ["a", "b", "a", "c"])).toEqual([[1, 3], [2], [4]]);
   });
 
-  test("one value a group: Wilson's interval, and Student's standard error", () => {
+  test("one value per group: Wilson's interval, and Student's standard error", () => {
     for (const [count, of] of [
       [0, 7],
       [3, 7],
@@ -29,7 +29,7 @@ describe("intervals over groups", () => {
     expect(high - low).toBeCloseTo(2 * 1.959964 * Math.sqrt(32 / 56), 12);
   });
 
-  test("repeats that all end alike tell no more than one of them", () => {
+  test("identical repeats add no information", () => {
     const repeated = ones(3, 10).map((value) => [value, value, value, value]);
     const { low, high } = shareInterval(repeated);
     const wilson = wilsonInterval(0.3, 10);
@@ -58,7 +58,7 @@ describe("intervals over groups", () => {
     expect(shareInterval([])).toEqual({ estimate: Number.NaN, low: 0, high: 1 });
   });
 
-  test("95 % of the intervals cover the truth, where trials of a task go together; one a trial would not", () => {
+  test("95 % of the intervals cover the truth for correlated trials; intervals per trial do not", () => {
     // Half of the tasks are solved in 9 of 10 trials, half in 1 of 10: the truth is 0.5.
     const covers = ({ low, high }: { low: number; high: number }) => (low <= 0.5 && 0.5 <= high ? 1 : 0);
     const experiments = 1000;

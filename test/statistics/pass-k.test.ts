@@ -25,7 +25,7 @@ const counted = (outcomes: readonly boolean[]) => ({
 });
 
 describe("pass^k", () => {
-  test("is what listing every choice of k trials gives", () => {
+  test("equals the count over all choices of k trials", () => {
     fc.assert(
       fc.property(
         fc.array(fc.array(fc.boolean(), { minLength: 1, maxLength: 8 }), { minLength: 1, maxLength: 6 }),
@@ -59,7 +59,7 @@ describe("pass^k", () => {
     expect(passHatK([{ successes: 4999, trials: 5000 }], 5000).estimate).toBe(0);
   });
 
-  test("one trial a task has the interval of a share", () => {
+  test("with one trial per task it has the interval of a share", () => {
     // Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method 3.
     for (const [successes, tasks, low, high] of [
       [81, 263, 0.2553, 0.3662],
@@ -77,7 +77,7 @@ describe("pass^k", () => {
     }
   });
 
-  test("where all tasks came out alike there is an interval all the same: of one trial a task", () => {
+  test("if all tasks have the same result, the interval is that of one trial per task", () => {
     for (const trials of [1, 4, 64]) {
       for (let k = 1; k <= trials; k *= 2) {
         expect(passHatK(Array(10).fill({ successes: 0, trials }), k)).toEqual(wilsonInterval(0, 10));
@@ -129,7 +129,7 @@ describe("pass^k", () => {
     expect(covered / experiments).toBeGreaterThan(0.93);
   });
 
-  test("tasks that were tried too seldom are left out", () => {
+  test("tasks with too few trials are left out", () => {
     const tasks = [
       { successes: 2, trials: 2 },
       { successes: 0, trials: 1 },

@@ -93,7 +93,7 @@ test("draws keep to their strata, and are the same for the same seed", () => {
   }
 });
 
-test("without values there is nothing to say", () => {
+test("without values the estimate is NaN", () => {
   expect(bootstrap<number>([[]], ([sample]) => [interquartileMean(sample!)])).toEqual([
     { estimate: Number.NaN, low: Number.NaN, high: Number.NaN },
   ]);
@@ -123,7 +123,7 @@ describe("a permutation test", () => {
     expect(ours.p).toBeCloseTo(p, 12);
   });
 
-  test("draws where there are too many, and says how far that may be off", () => {
+  test("samples permutations if there are too many, and gives the standard error", () => {
     const most = 5000;
     const far: number[] = [];
     for (const { a, b, paired, p, permutations } of tests) {
@@ -148,7 +148,7 @@ describe("a permutation test", () => {
     expect(permutationTest(many, shifted).p).toBeGreaterThan(0.3);
   });
 
-  test("has a p that is right under the null: as many below a level as the level says", () => {
+  test("has uniform p values under the null hypothesis", () => {
     const below = (paired: boolean) => {
       let count = 0;
       for (let i = 0; i < 400; i++) {
@@ -162,7 +162,7 @@ describe("a permutation test", () => {
     expect(Math.abs(below(true) - 0.25)).toBeLessThan(0.066);
   });
 
-  test("wants values on both sides, and pairs as many", () => {
+  test("needs values in both samples, and pairs of equal length", () => {
     expect(() => permutationTest([], [1])).toThrow(RangeError);
     expect(() => permutationTest([1, 2], [1], { paired: true })).toThrow(RangeError);
     expect(permutationTest([1, 1], [1, 1]).p).toBe(1);

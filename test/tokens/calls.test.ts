@@ -108,7 +108,7 @@ it("a service is told how to call, and its calls are read", () => {
 describe("templates that cannot be used for calls", () => {
   const qwen = ChatTemplate.of(tokenizerNamed("qwen-like")).source;
   it.each([
-    ["knows no tools", ChatTemplate.of(tokenizerNamed("smollm2")), /knows no calls/],
+    ["knows no tools", ChatTemplate.of(tokenizerNamed("smollm2")), /does not support function calls/],
     ["writes calls as XML", new ChatTemplate(qwen.replaceAll('{"name": "', "<function=")), /not read here/],
     [
       "puts calls where none is read",

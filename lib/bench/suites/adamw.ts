@@ -1,6 +1,7 @@
 /**
- * A step of AdamW on all parameters of a model: global norm, clipping, float32 masters and moments, a bfloat16 copy of
- * the masters, gradients set to 0. They are filled again before every call, untimed.
+ * An AdamW step on all parameters of a model: global norm, clipping, float32 masters and moments, a
+ * bfloat16 copy of the masters, zeroed gradients. Gradients are refilled before every call,
+ * untimed.
  */
 
 import { ops, Tensor } from "../../ops/index.ts";
@@ -21,7 +22,9 @@ type Parameters = {
   };
 };
 
-/** The gradient is read twice, for the norm and for the step; all but it is written once, and so is the copy. */
+/**
+ * The gradient is read twice (norm and step); the rest is read and written once; so is the copy.
+ */
 const bytesAParameter = 5 * 4 + 4 * 4 + 2;
 
 export const adamw: Suite = {
@@ -36,7 +39,7 @@ export const adamw: Suite = {
     const parameters: Parameters = {
       shapes,
       options: {
-        // Large, so that an implementation that steps otherwise is seen in the first call.
+        // Large, so that a different step is visible in the first call.
         ...{ learningRate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 },
         ...{ weightDecay: 0.01, maxGradNorm: 1 },
       },

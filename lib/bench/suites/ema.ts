@@ -1,4 +1,4 @@
-/** The moving average over all parameters of a model, at the paper's tau. */
+/** The moving average (EMA) over all parameters of a model, with the paper's tau. */
 
 import { ops, type Tensor } from "../../ops/index.ts";
 import { spreadTensor } from "../inputs.ts";
@@ -8,7 +8,7 @@ import type { Case, CaseOptions, Job, Subject, Suite } from "../suite.ts";
 type Parameters = {
   shapes: number[][];
   online: "float32" | "bfloat16";
-  /** Whether a bfloat16 copy of the target is made in the same call. */
+  /** Whether the same call also writes a bfloat16 copy of the target. */
   shadow: boolean;
   tau: number;
 };
@@ -25,7 +25,7 @@ export const ema: Suite = {
     return (["bfloat16", "float32"] as const).map((online) => {
       const shadow = online === "bfloat16";
       const parameters: Parameters = { shapes, online, shadow, tau: 0.005 };
-      // The target is read and written, the online parameters are read, and the copy is written.
+      // Read and write the target, read the online parameters, write the copy.
       const bytes = elements * (8 + (online === "float32" ? 4 : 2) + (shadow ? 2 : 0));
       return {
         id: `${online}-${quick ? "quick" : model}`,
@@ -67,7 +67,7 @@ export const ema: Suite = {
   },
 };
 
-/** The tensor that is cheapest to read. */
+/** The smallest tensor, which is the fastest to read. */
 export function smallestOf(tensors: readonly Tensor[]): Tensor {
   const elements = (tensor: Tensor) => countElements([tensor.shape]);
   return tensors.reduce((least, tensor) => (elements(tensor) < elements(least) ? tensor : least));

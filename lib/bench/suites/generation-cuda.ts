@@ -1,7 +1,7 @@
 /**
- * Writing texts on a GPU with a model of Qwen2.5-7B's shape, with random weights, in bfloat16. What is timed is writing
- * alone: prompts have been read before, and their keys and values are kept. The limit is to read, for every token written,
- * the weights once for all texts and each text's keys and values, as fast as a copy moves bytes.
+ * Decoding on a GPU with a model of Qwen2.5-7B's shape and random weights, in bfloat16. Only
+ * decoding is timed: the prompts are already in the KV cache. The limit is to read, per generated
+ * token, the weights once for all sequences and each sequence's keys and values at copy speed.
  */
 
 import { Learner } from "../../learner/learner.ts";
@@ -10,15 +10,15 @@ import { countElements, modelShapes } from "../model-shapes.ts";
 import type { Case, Job, Subject } from "../suite.ts";
 
 type Parameters = {
-  /** What AutoModelForCausalLM.from_config takes, and Learner.create. */
+  /** Config for AutoModelForCausalLM.from_config and Learner.create. */
   config: Record<string, unknown>;
   texts: number;
-  /** Tokens of a prompt, and those written on it. */
+  /** Tokens of a prompt, and generated tokens. */
   prompt: number;
   written: number;
-  /** That a copy moves in the time of the limit. */
+  /** Bytes that a copy moves in the time of the limit. */
   bytes: number;
-  /** Room for the prompts and what one call writes, and a little more: the store is copied where it grows. */
+  /** Capacity for prompts and one call's tokens with a margin: growing the cache would copy it. */
   cacheBytes: number;
 };
 
@@ -40,7 +40,7 @@ const config = {
 };
 
 export function cudaCases(): Case[] {
-  // Of the embedding a token reads one row.
+  // Each token reads one row of the embedding.
   const shapes = modelShapes("Qwen2.5-7B").slice(1);
   const weightBytes = 2 * countElements(shapes);
   const { num_hidden_layers: layers, num_key_value_heads: heads } = config;

@@ -1,7 +1,6 @@
 /**
- * Writing texts with a small language model: one, some and many at once, and NLAC's own pattern, several texts on each of
- * many long beginnings, which policy, critic, refiner and backup of one transition share. Nothing of a call is left for
- * the next.
+ * Generation with a small language model: one, some and many sequences at a time, and NLAC's
+ * pattern of several sequences on each of many long shared prefixes. Calls share no caches.
  */
 
 import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/resolve-model.ts";
@@ -11,9 +10,9 @@ import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 import { cudaCases, prepareCuda } from "./generation-cuda.ts";
 
 type Parameters = PromptParameters & {
-  /** File of the model in the cache, for the peers. */
+  /** The model's file in the cache, for the other libraries. */
   file: string;
-  /** Tokens of a text. */
+  /** Tokens per sequence. */
   written: number;
 };
 
@@ -38,7 +37,7 @@ const llama: Row = {
 
 export const generation: Suite = {
   name: "generation",
-  summary: "writing texts in bfloat16 and float32, one to many at once",
+  summary: "generation in bfloat16 and float32, one to many sequences at a time",
 
   cases({ device, quick }: CaseOptions): Case[] {
     if (device !== "cpu" && !quick) return cudaCases();
@@ -94,10 +93,10 @@ export const generation: Suite = {
     const dtype = implementation === "float32" ? "float32" : "bfloat16";
     const learner = await Learner.load(DEFAULT_MODEL, { device, threads, dtype, int8Generation });
     const requests = prompts(given, implementation !== "unshared").map((tokens, seed) => ({
-      // Every text is written to its full length.
+      // Every sequence is generated to its full length.
       ...{ tokens, seed, maxNewTokens: given.written, temperature: 1, forbidden: learner.info.eosTokenIds },
     }));
-    // The matrices are packed at the first text.
+    // The first sequence packs the matrices.
     await learner.generate([{ ...requests[0]!, maxNewTokens: 1 }]);
     return {
       before: () => learner.dropCaches(),

@@ -1,6 +1,7 @@
 /**
- * Token losses fused with the vocabulary matrix, from hidden states to the gradients of both: the mean loss of all
- * rows, forward and backward, in one call. Weights are scaled so that logits have a standard deviation of about 2.5.
+ * Token losses fused with the vocabulary matrix, from hidden states to the gradients of both: the
+ * mean loss of all rows, forward and backward, in one call. Weights are scaled so that logits have
+ * a standard deviation of about 2.5.
  */
 
 import { type LossTensors, ops, Tensor } from "../../ops/index.ts";
@@ -14,15 +15,15 @@ type Parameters = {
   vocabulary: number;
   dtype: "bfloat16";
   weightScale: number;
-  /** The weight of the teacher in the mixture of a generalized Jensen-Shannon divergence; 0 is the forward KL. */
+  /** Weight of the teacher in a generalized Jensen-Shannon divergence; 0 is the forward KL. */
   beta: number;
-  /** With it, the KL over the teacher's k likeliest tokens and the rest as one. */
+  /** If set: the KL over the teacher's top k tokens and the remaining probability mass. */
   topK: number | null;
-  /** Bytes of logits for the implementation "small": an eighth of all of them in float32. */
+  /** Bytes of logits for the implementation "small": an eighth of all logits in float32. */
   smallWorkspace: number;
-  /** Rows at once of the peer that goes over chunks. */
+  /** Rows per chunk of the chunked library. */
   chunk: number;
-  /** Whether the limit's products have float32 results, where torch can. */
+  /** Whether the limit's products have float32 results, if torch supports it. */
   wideProducts: boolean;
 };
 
@@ -110,7 +111,7 @@ function rowsOf(kind: Kind, rows: number, width: number, vocabulary: number, dev
   const row = (role: Row["role"], name: string, implementation: string, elementBytes: number): Row => ({
     ...{ role, name, implementation },
     script: role === "ours" ? undefined : role === "limit" ? "limits.py" : "losses.py",
-    // The gradients of the hidden states, in bfloat16, and of the matrix.
+    // Gradients of the hidden states, in bfloat16, and of the matrix.
     resultBytes: rows * width * 2 + vocabulary * width * elementBytes,
   });
   const peer = (name: string, implementation: string) => row("peer", name, implementation, 2);
@@ -130,7 +131,7 @@ function rowsOf(kind: Kind, rows: number, width: number, vocabulary: number, dev
         ];
   return [
     row("ours", "nlac", "fused", 4),
-    // On CUDA the default is less than that.
+    // On CUDA the default is smaller.
     ...(device === "cpu" ? [row("ours", "nlac, 1/8 of logits", "small", 4)] : []),
     peer("torch eager", "eager"),
     peer("torch eager, 8 chunks", "eager-chunked"),

@@ -1,10 +1,11 @@
 /**
- * The prioritized sampler at 2^20 leaves, many at once. Indices are random and every eighth repeats the one before
- * it; 64 batches take turns, so that a batch is not found in the caches. Call k of an operation:
+ * The prioritized sampler with 2^20 leaves, in batches. Indices are random, and every eighth
+ * repeats the one before it; 64 batches alternate, so that they are not in the processor's caches.
+ * Call k:
  *
- * - set: batch k's priorities, raised to alpha, at batch k's indices;
- * - sample: so many draws, with probabilities and importance weights;
- * - cycle: the one, then the other. A tree that puts work off shows it here.
+ * - set: batch k's priorities, raised to alpha, at batch k's indices; - sample: a batch of draws,
+ * with probabilities and importance weights; - cycle: set, then sample. Shows the cost of lazy
+ * updates.
  */
 
 import { PrioritizedSampler } from "../../replay/sampler.ts";
@@ -38,7 +39,7 @@ export const sampler: Suite = {
           parameters,
           timing: quick ? { warmup: 2, calls: 10, seconds: 0 } : { warmup: 100, calls: 200, seconds: 0.5 },
           work: { amount: batch, unit: "M/s" as const },
-          // Single-precision trees differ in the seventh digit, and duplicates may be resolved otherwise.
+          // Single-precision trees differ in the seventh digit and in duplicates.
           tolerance: 1e-3,
           rows: rows(operation, device),
         };
@@ -105,7 +106,7 @@ function rows(operation: Parameters["operation"], device: string): Row[] {
     peer("torchrl sampler", "torchrl-sampler"),
     peer("cpprb", "cpprb"),
     peer("sumtree", "sumtree"),
-    // Linear in the leaves: on a CPU a hundred times as slow as any tree.
+    // Linear in the leaves: on a CPU a hundred times slower than a tree.
     ...(device === "cpu" ? [] : [peer("torch cumsum", "cumsum")]),
   ];
 }

@@ -1,7 +1,7 @@
 /**
- * What long use does to a process: memory that must not grow with the requests it answers, and an event loop that must stay
- * free while the core computes. Each by calls of the library and through the server, whose clients are a process of their
- * own (clients.ts).
+ * Long use of one process: memory must not grow with the number of requests, and the event loop
+ * must stay free while the core computes. Measured with library calls and through the server, whose
+ * clients are a separate process (clients.ts).
  */
 
 import { spawn } from "node:child_process";
@@ -31,17 +31,17 @@ type Parameters = {
   watched: "memory" | "loop";
   through: "calls" | "server";
   model: string;
-  /** Of memory through calls: texts. Of the loop through calls: texts written and then learned from, 8 at a time. */
+  /** Memory: number of requests. Event loop: texts to generate and then train on, 8 at a time. */
   requests: number;
-  /** Callers, or clients, at once. */
+  /** Concurrent callers or clients. */
   atOnce: number;
-  /** Whether there is enough of it to hold the figures to their bounds. */
+  /** Whether the run is long enough to check the limits. */
   bounded: boolean;
 };
 
-/** The model of the package that is smallest: what is watched is all around it. */
+/** The package's smallest model: the benchmark is about everything around it. */
 const tiny = "errands-base";
-/** Small enough to be full in the first tenth of the requests. */
+/** Small enough to be full after a tenth of the requests. */
 const cacheBytes = 16 * 2 ** 20;
 const rememberedIds = 2000;
 /** Milliseconds. */
@@ -123,7 +123,7 @@ function growthFigure(name: string, samples: readonly MemorySample[], bound: Gro
   return { name, value: growthPerRequest(samples), unit: "bytes a request", most };
 }
 
-/** Of the time between two turns of a loop that a timer of 1 ms keeps turning: an idle one reads a little more than 1 ms. */
+/** Time between turns of the event loop with a 1 ms timer; a little over 1 ms when idle. */
 function delayFigures(delays: ReturnType<typeof monitorEventLoopDelay>): Figure[] {
   const figure = (name: string, nanoseconds: number, most: number | null): Figure => ({
     ...{ name: `event loop ${name}`, value: nanoseconds / 1e6, unit: "ms", most },
@@ -136,13 +136,15 @@ function delayFigures(delays: ReturnType<typeof monitorEventLoopDelay>): Figure[
 }
 
 interface Hooks {
-  /** Called when all is there and the load begins. */
+  /** Called when everything is set up and the load starts. */
   begin(): void;
-  /** Called after each hundredth of the requests with how many were answered. */
+  /** Called after each hundredth of the requests, with the number of answered ones. */
   answered(requests: number): void;
 }
 
-/** So many calls of one to four short requests, some broken off; a training step between them drops all caches. */
+/**
+ * Calls of one to four short requests, some aborted. A training step drops all caches in between.
+ */
 async function askMuch(
   learner: Learner,
   { requests, atOnce }: Parameters,
@@ -187,7 +189,7 @@ async function callOnce(learner: Learner, requests: GenerateRequest[], breakOff:
   }
 }
 
-/** Sixteen ids of one of 64 beginnings, and four more. */
+/** Sixteen ids, one of 64 prefixes, and four more. */
 function shortRequest(number: number, vocabulary: number): GenerateRequest {
   const bits = randomBits(1000 + number, 16);
   const pick = <T>(i: number, values: readonly T[]) => values[bits[i]! % values.length]!;
@@ -205,7 +207,7 @@ function shortRequest(number: number, vocabulary: number): GenerateRequest {
   };
 }
 
-/** Texts on prompts of 200, and what they are learned from: forward and backward, a step, the target's. */
+/** Generation on prompts of 200 tokens, then training: forward, backward, step, target update. */
 async function learnMuch(
   learner: Learner,
   { requests, atOnce, model }: Parameters,
@@ -226,7 +228,7 @@ async function learnMuch(
   }
 }
 
-/** Serves clients until they have asked all. */
+/** Serves clients until all requests are done. */
 async function serveClients(
   learner: Learner,
   { watched, requests, atOnce, model }: Parameters,
@@ -240,7 +242,7 @@ async function serveClients(
   const clients = spawn(process.execPath, [...moduleArguments("clients"), JSON.stringify(plan)], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
   });
-  // A process is forked while the loop waits: that is none of the server's work.
+  // After the fork, which blocks the event loop and is not part of the server's work.
   begin();
   clients.on("message", (requests) => answered(requests as number));
   const code = await new Promise((resolve, reject) => {

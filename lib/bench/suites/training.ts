@@ -1,6 +1,7 @@
 /**
- * A training step of a small language model: the NLL of some texts, its gradient, and a step of AdamW on all parameters. The
- * parameters that AdamW steps are float32 in nlac, of the model's type in the peers.
+ * A training step of a small language model: the NLL of some texts, its gradient, and an AdamW step
+ * on all parameters. nlac's trained parameters are float32, the other libraries' have the model's
+ * type.
  */
 
 import { DEFAULT_MODEL, KNOWN_MODELS } from "../../hub/resolve-model.ts";
@@ -9,10 +10,10 @@ import { prompts } from "../prompts.ts";
 import type { Case, CaseOptions, Job, Row, Subject, Suite } from "../suite.ts";
 
 type Parameters = {
-  /** File of the model in the cache, for the peers. */
+  /** The model's file in the cache, for the other libraries. */
   file: string;
   texts: number;
-  /** Tokens of a text; all but the first are trained on. */
+  /** Tokens per text; all but the first have a loss. */
   tokens: number;
   learningRate: number;
 };
@@ -41,7 +42,7 @@ export const training: Suite = {
         parameters,
         timing: { warmup: 1, calls: quick ? 1 : 3, seconds: 0 },
         work: { amount: texts * tokens, unit: "tokens/s" },
-        // bfloat16's hidden states are rounded in every layer.
+        // Hidden states in bfloat16 are rounded in every layer.
         tolerance: 0.02,
         rows: [...ours, ...peers],
       },

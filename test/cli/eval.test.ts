@@ -77,7 +77,7 @@ describe("do-nothing", () => {
     ]) {
       vi.stubEnv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1");
       const { errors, code } = await nlac("eval", ...argv);
-      expect([code, errors]).toEqual([1, expect.stringContaining("ERR_CONFIG: mute does not say")]);
+      expect([code, errors]).toEqual([1, expect.stringContaining('ERR_CONFIG: mute has no "idle" action')]);
     }
     expect((await nlac("eval", "do-nothing", ...errands, "--critic", "x.jsonl")).errors).toContain(
       "ERR_VALUE",

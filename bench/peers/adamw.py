@@ -37,7 +37,7 @@ def torch_adamw(**kind):
             eps=options["epsilon"],
             **kind,
         )
-        # The moments are inputs: made here, not by the first call.
+        # The moments are inputs: allocate them here, not in the first call.
         for master in x.masters:
             optimizer.state[master] = {
                 "step": torch.zeros((), device=job["device"] if kind.get("fused") else "cpu"),
@@ -64,7 +64,7 @@ def torch_adamw(**kind):
 
 
 def written_zeros(master):
-    """Zeros that were written, so that their memory is there."""
+    """Zeros that are written, so that their memory is allocated."""
     import torch
 
     return torch.full_like(master, 0.0, requires_grad=False)

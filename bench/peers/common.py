@@ -18,7 +18,7 @@ import numpy as np
 
 
 # What NLAC_INSTRUCTION_SET holds nlac's kernels to, torch and its libraries keep to as well (native/core/instruction_set.h).
-# They read it when they are first used.
+# They read it at their first use.
 LIMITS = {
     "baseline": ("default", "SSE41", "SSE4_2"),
     "avx2": ("avx2", "AVX2", "AVX2"),
@@ -31,11 +31,11 @@ if os.environ.get("NLAC_INSTRUCTION_SET"):
 
 
 class Skip(Exception):
-    """Why this implementation cannot be measured here; the table says so in its row."""
+    """Raised if this implementation cannot run here; the table shows the reason."""
 
 
 def main(implementations, packages):
-    """Runs the one implementation that the job names; `packages[name]` are those whose versions the result records."""
+    """Runs the implementation that the job names. The result records the versions of `packages[name]`."""
     job = json.loads(sys.argv[1])
     name = job["implementation"]
     try:
@@ -84,7 +84,7 @@ class Subject:
 
 
 class PeakMemory:
-    """Peak memory from here on beyond what is held here; bytes, None where the system does not tell."""
+    """Peak memory in bytes in addition to the current memory; None if unknown."""
 
     def __init__(self, device):
         self.device = device
@@ -99,7 +99,7 @@ class PeakMemory:
         ctypes.CDLL(None).malloc_trim(0)
         try:
             with open("/proc/self/clear_refs", "w") as file:
-                file.write("5")  # the peak starts anew
+                file.write("5")  # resets the peak
             self.before = status()
         except OSError:
             self.before = None
@@ -111,7 +111,7 @@ class PeakMemory:
             after = used_on_device(self.device)
             return None if after is None else max(0, after - self.before)
         after = status()
-        # Pages of files are code that was touched for the first time.
+        # Pages of files are code that ran for the first time.
         code = max(0, after["RssFile"] - self.before["RssFile"])
         return max(0, after["VmHWM"] - self.before["VmRSS"] - code)
 
@@ -123,7 +123,7 @@ def status():
 
 
 def used_on_device(device):
-    """As lib/bench/memory.ts asks: what the driver counts, the same for every implementation."""
+    """As in lib/bench/memory.ts: memory in use according to the driver, for every implementation."""
     number = device.partition(":")[2] or "0"
     query = ["nvidia-smi", f"--id={number}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
@@ -157,7 +157,7 @@ def uniform(seed, count):
 
 
 def spread(seed, count, scale):
-    """[count] f32 in [-scale, scale), one block of random numbers over and over."""
+    """[count] f32 in [-scale, scale), one block of random numbers, repeated."""
     numbers = (block(seed)[:count].astype(np.float64) * 2 - 1) * scale
     return np.resize(numbers.astype(np.float32), count)
 
@@ -179,14 +179,14 @@ def tensor(job, seed, shape, scale, dtype):
 
 
 def threads(job):
-    """Before any operation: the job's number of threads, as the environment says already."""
+    """Sets the job's number of threads, as in the environment. Call before any operation."""
     import torch
 
     torch.set_num_threads(job["threads"])
 
 
 def finish(job):
-    """Waits for the device, so that a call's time is the work's."""
+    """Waits for the device, so that calls are timed to their end."""
     if job["device"].startswith("cuda"):
         import torch
 

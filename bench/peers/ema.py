@@ -18,7 +18,7 @@ class Inputs:
         self.online = [common.tensor(job, 2, shape, 1.0, given["online"]) for shape in given["shapes"]]
         self.shadow = [torch.empty_like(t, dtype=torch.bfloat16) for t in self.target] if given["shadow"] else []
         for tensor in self.shadow:
-            tensor.zero_()  # memory is there only once it was written
+            tensor.zero_()  # memory is allocated at the first write
 
 
 def groups(tensors):

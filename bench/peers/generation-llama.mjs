@@ -1,6 +1,6 @@
 /**
- * node-llama-cpp as a peer of `Learner.generate`, on a job as bench/peers/common.py describes it: the file of the cache as
- * it is, 4 bits a weight, a sequence a text, all at once; every text is written to its full length.
+ * node-llama-cpp as a peer of `Learner.generate`, on a job as described in bench/peers/common.py:
+ * the cached file with 4 bits per weight, one sequence per text, all in parallel and of full length.
  */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -29,7 +29,7 @@ async function run({ parameters, threads, warmup, calls, seconds }) {
   });
 
   const write = async (sequence, tokens, seed) => {
-    // All of the distribution, as the others draw from it, and what ends a text ends none.
+    // Sample without filters, as the others do, and never stop at an end token.
     const options = { temperature: 1, topK: 0, topP: 1, seed, yieldEogToken: true };
     let left = parameters.written;
     for await (const _ of sequence.evaluate(tokens, options)) if (--left === 0) break;

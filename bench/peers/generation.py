@@ -1,4 +1,4 @@
-"""Peers of `Learner.generate`: texts written on random prompts, as lib/bench/suites/generation.ts has them."""
+"""Peers of `Learner.generate`: generation on random prompts, as in lib/bench/suites/generation.ts."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ FIRST_ID, IDS = 1000, 40_000
 
 
 def prompts(given):
-    """[texts][tokens], those on one beginning together."""
+    """[texts][tokens]; prompts with the same prefix are adjacent."""
 
     def random(seed, count):
         return [FIRST_ID + int(bits) % IDS for bits in common.random_bits(seed, count)]
@@ -61,7 +61,7 @@ def transformers(job, dtype="bfloat16"):
 
 
 def sampled(written):
-    """Exactly so many tokens a text, drawn from the whole distribution."""
+    """Settings for a fixed number of tokens per text, sampled without filters."""
     return dict(max_new_tokens=written, min_new_tokens=written, do_sample=True, top_k=0, pad_token_id=0)
 
 
@@ -107,7 +107,7 @@ def transformers_written(job):
 
 
 def joined(parts):
-    """One cache of several, text by text."""
+    """Joins several caches along the batch."""
     import torch
     from transformers import DynamicCache
 

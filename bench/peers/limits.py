@@ -1,4 +1,4 @@
-"""What the machine itself can do, measured like a peer: the rows that the others are a fraction of."""
+"""Limits of the machine, measured like a peer; other rows are reported as a fraction of them."""
 
 import concurrent.futures
 import ctypes
@@ -10,7 +10,7 @@ BUFFER = 2**30  # bytes; larger copies go over it again
 
 
 def products(job):
-    """The matrix products of a token loss alone, over all rows at once, results in memory that is reused."""
+    """Only the matrix products of a token loss, over all rows, with reused memory for results."""
     import torch
 
     common.threads(job)
@@ -37,7 +37,7 @@ def products(job):
 
 
 def copy(job):
-    """Copies until the job's bytes are moved, those read and those written counted."""
+    """Copies until the job's bytes are moved, counting reads and writes."""
     import torch
 
     common.threads(job)
@@ -74,7 +74,7 @@ def copy(job):
 
 
 def best(call):
-    """The least of three timings, seconds."""
+    """The minimum of three timings, seconds."""
     times = []
     for _ in range(3):
         begin = time.perf_counter()

@@ -31,11 +31,11 @@ class Inputs:
             self.teacher_weight = common.tensor(job, 4, (vocabulary, width), scale, dtype)
 
     def calls(self, loss):
-        """`loss()` makes the mean loss as a scalar that backward starts from."""
+        """`loss()` returns the mean loss as a scalar for backward."""
         return self.gradients(lambda: backward(loss()))
 
     def gradients(self, step):
-        """`step()` leaves the gradients and returns the mean loss."""
+        """`step()` computes the gradients and returns the mean loss."""
         values = []
 
         def call(_):
@@ -63,7 +63,7 @@ def backward(loss):
 
 
 def summed(x, rows=slice(None)):
-    """The loss summed over `rows`, as one writes it in torch."""
+    """The loss summed over `rows`, in plain torch."""
     import torch
     from torch.nn import functional as F
 
@@ -85,7 +85,7 @@ def summed(x, rows=slice(None)):
 
 
 def with_tail(kept):
-    """[rows, k] log probabilities, and the rest's as one more column."""
+    """[rows, k + 1] log probabilities: the top k, and the remaining mass in the last column."""
     import torch
 
     rest = torch.log1p(-kept.exp().sum(-1, keepdim=True).clamp(max=1 - 1e-7))

@@ -89,7 +89,7 @@ def torchrl_sampler(job):
 
 
 def torch_cumsum(job):
-    """No tree: the sums are made anew at every sample."""
+    """No tree: the sums are computed at every sample."""
     common.threads(job)
     import torch
 

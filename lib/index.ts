@@ -22,9 +22,11 @@ export {
 } from "./algorithms/react.ts";
 export { type RftConfig, type RftConfigInput, type RftOptions, trainRft } from "./algorithms/rft.ts";
 export { type SacConfig, type SacConfigInput, type SacOptions, trainSac } from "./algorithms/sac.ts";
+export type { LearnerDType } from "./base/dtype.ts";
 export { type ErrorCode, NlacError } from "./base/errors.ts";
 export type { Progress } from "./display/progress.ts";
 export { environments } from "./environments/index.ts";
+export type { Figures } from "./episodes/figures.ts";
 export type { Outcome, Trajectory, Transition, Turn } from "./episodes/trajectory.ts";
 export { Learner, type ModelInfo } from "./learner/learner.ts";
 export type {
@@ -44,6 +46,10 @@ export type {
   LanguageModel,
   PolicyGradientModel,
   ScoredText,
+  SoftQModel,
+  SoftQOptions,
+  SoftQResult,
+  SoftQText,
   StepOptions,
   StepResult as OptimizerStepResult,
   Support,
@@ -67,8 +73,17 @@ export {
 } from "./recipe/train-recipe.ts";
 export { type Draws, PrioritizedSampler, type SampleOptions, type SamplerOptions } from "./replay/sampler.ts";
 export { type MetricsRow, RunDirectory, type RunOptions } from "./run/directory.ts";
-export { type MemoryRun, memoryRun, type TrainingResult, type TrainingRun } from "./run/training-run.ts";
+export {
+  type Checkpoint,
+  type MemoryRun,
+  memoryRun,
+  type SampleRecord,
+  type TrainingResult,
+  type TrainingRun,
+} from "./run/training-run.ts";
+export type { ServedModel } from "./serve/conversation-cache.ts";
 export { type ServeOptions, type Server, serve } from "./serve/server.ts";
+export type { Interval } from "./statistics/intervals.ts";
 export { passHatK, type TaskTrials } from "./statistics/pass-k.ts";
 export {
   Conversation,

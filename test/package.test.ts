@@ -74,6 +74,39 @@ test("the pages' TypeScript compiles there", () => {
   expect(tsc(project, ...flags, ...examples)).toBe("");
 });
 
+test("every entry point loads, and nlac does so without mathjs", () => {
+  const copy = mkdtempSync(join(tmpdir(), "nlac-copy-"));
+  try {
+    cpSync(join(project, "node_modules", "nlac"), copy, { recursive: true });
+    symlinkSync(join(root, "node_modules"), join(copy, "node_modules"));
+    const hook = "export const load = (url, context, next) => (process._rawDebug(url), next(url, context));";
+    const register = `import { register } from "node:module"; register(${JSON.stringify(dataUrl(hook))});`;
+    const loadedBy = (entry: string) => {
+      const args = ["--import", dataUrl(register), "--input-type=module", "--eval", `import "${entry}";`];
+      const { status, stderr } = spawnSync(process.execPath, args, { cwd: copy, encoding: "utf8" });
+      expect([entry, status, stderr.includes("/dist/")]).toEqual([entry, 0, true]);
+      return stderr;
+    };
+    const { exports } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+    const loaded = new Map(
+      Object.keys(exports).map((path) => [path, loadedBy(path.replace(".", "nlac"))] as const),
+    );
+    expect([...loaded.keys()]).toEqual([".", "./environments", "./ops", "./compare"]);
+    for (const modules of loaded.values()) expect(modules).not.toMatch(/\/mathjs\//);
+    expect(loaded.get(".")).toMatch(/\/zod\//);
+  } finally {
+    rmSync(copy, { recursive: true });
+  }
+}, 120_000);
+
+test("docs/api.md is up to date; `npm run api` writes it", async () => {
+  const { apiReport } = (await import(join(root, "scripts/api-report.mjs"))) as {
+    apiReport: (directory: string) => string;
+  };
+  const report = apiReport(join(project, "node_modules", "nlac"));
+  expect(readFileSync(join(root, "docs", "api.md"), "utf8")).toBe(report);
+}, 60_000);
+
 test("an editor says there what a recipe's field means", () => {
   const recipe = `import { defineRecipe } from "nlac";
 export default defineRecipe({
@@ -108,6 +141,10 @@ export default defineRecipe({
   ];
   for (const field of fields) expect([field, told(field).length > 10]).toEqual([field, true]);
 });
+
+function dataUrl(script: string): string {
+  return `data:text/javascript,${encodeURIComponent(script)}`;
+}
 
 /** What the compiler finds, run in `directory`. */
 function tsc(directory: string, ...flags: string[]): string {

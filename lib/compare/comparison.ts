@@ -67,7 +67,7 @@ export const comparisonSchema = z
     reference: comparison.reference ?? comparison.methods[0]!.name,
   }));
 
-export type Comparison = z.output<typeof comparisonSchema>;
+export type Comparison = z.infer<typeof comparisonSchema>;
 export type ComparisonInput = z.input<typeof comparisonSchema>;
 
 /** Gives a comparison file its types: `export default defineComparison({ … })`. */

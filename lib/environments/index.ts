@@ -12,8 +12,10 @@ export const environments = { twentyQuestions, math, errands, tauBench, recorded
 
 export type {
   Action,
+  Demonstration,
   Environment,
   Episode,
+  JudgedAction,
   Message,
   Observation,
   ResetOptions,
@@ -31,7 +33,7 @@ export {
   type ServiceOptions,
 } from "../services/chat-service.ts";
 export type { Budget } from "../services/limits.ts";
-export type { LocalServiceOptions } from "../services/local.ts";
+export type { LocalModel, LocalServiceOptions } from "../services/local.ts";
 export {
   openService,
   type RecordingOptions,

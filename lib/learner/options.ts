@@ -92,7 +92,7 @@ export const recipeLearner = withChecks(z.strictObject(recipeFields));
 export type LearnerOptions = z.input<typeof learnerOptions>;
 /** The options with their defaults. */
 export type Settings = z.output<typeof learnerOptions>;
-export type Heads = NonNullable<Settings["heads"]>;
+export type Heads = NonNullable<LearnerOptions["heads"]>;
 
 export interface CreateOptions extends LearnerOptions {
   /** For encode, decode and chats; without one the learner takes ids only. */

@@ -1,0 +1,56 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, expect, test } from "vitest";
+import { readRecords } from "../../lib/files/records.ts";
+import { loadRecipe, resumeRun, trainRecipe } from "../../lib/index.ts";
+import { learnerDirectory, type MetricsRow } from "../../lib/run/directory.ts";
+import { nlac } from "../support/command-line.ts";
+
+const root = mkdtempSync(join(tmpdir(), "nlac-train-recipe-"));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+const changes = ["warmup.steps=3", "warmup.batchSize=8", "warmup.episodes=2"];
+const parametersOf = (run: string) => readFileSync(join(learnerDirectory(run), "model.safetensors"));
+/** The metrics that do not depend on the clock. */
+const metricsOf = (run: string) =>
+  [...readRecords<MetricsRow>(join(run, "metrics.jsonl"))].map(({ step, values }) => [
+    step,
+    Object.entries(values).filter(([name]) => !/seconds|PerSecond|^time/.test(name)),
+  ]);
+
+test("a recipe runs from TypeScript as it does from the command line", async () => {
+  const [here, there] = [join(root, "here"), join(root, "there")];
+  const lines: string[] = [];
+  const recipe = await loadRecipe("errands-base", changes);
+  const result = await trainRecipe(recipe, { directory: here, log: (line) => lines.push(line) });
+  expect(lines.at(-1)).toBe(`run directory: ${here}`);
+  expect(recipe.learner.dtype).toBe((await loadRecipe("errands-base")).learner.dtype); // not changed
+
+  const set = changes.flatMap((change) => ["--set", change]);
+  const trained = await nlac("train", "errands-base", "--run", there, "--json", ...set);
+  expect(JSON.parse(trained.output)).toEqual({ ...result, run: there });
+  expect(metricsOf(there)).toEqual(metricsOf(here));
+  expect(parametersOf(there).equals(parametersOf(here))).toBe(true);
+
+  const { run, stopped, updates } = await resumeRun(here);
+  expect({ run, stopped, updates }).toEqual({ run: here, stopped: false, updates: result.updates });
+});
+
+test("a signal stops the warm-up, and nothing is left", async () => {
+  const directory = join(root, "stopped");
+  const recipe = await loadRecipe("errands-base", changes);
+  const stopped = trainRecipe(recipe, { directory, signal: AbortSignal.abort() });
+  await expect(stopped).rejects.toMatchObject({ code: "ERR_ABORTED" });
+  expect(existsSync(directory)).toBe(false);
+});
+
+test("a bad recipe is refused before anything is written", async () => {
+  const directory = join(root, "bad");
+  const recipe = { name: "n", model: "m", environment: { name: "errands" }, learner: { cacheBytes: -1 } };
+  await expect(trainRecipe(recipe, { directory })).rejects.toMatchObject({
+    code: "ERR_CONFIG",
+    message: expect.stringContaining("learner.cacheBytes"),
+  });
+  expect(existsSync(directory)).toBe(false);
+});

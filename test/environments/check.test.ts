@@ -142,7 +142,7 @@ describe("checkEnvironment without a policy", () => {
 
   it.each([
     ["no description", /the tool go has no description/],
-    ["no schema", /parameters of "go" are no JSON Schema/],
+    ["no schema", /parameters of "go" are not a usable JSON Schema/],
     ["another code", /after the signal fired: ERR_VALUE instead of ERR_ABORTED/],
     ["breaks on long arguments", /failed with out of room/],
     ["breaks on a call", /"far":\d+.*failed with lost/],

@@ -417,7 +417,7 @@ describe("errandsModel", () => {
     const asked = trainNlac({ model, environment: errands(), config: { futures: 2 } });
     await expect(asked).rejects.toMatchObject({
       code: "ERR_CONFIG",
-      message: expect.stringMatching(/^futures: 2 ask .+ Set futures to 1/),
+      message: expect.stringMatching(/^futures: 2 needs .+ Set futures to 1/),
     });
     const diagnosed = diagnose({
       ...{ model, environment: errands(), tasks: [], trajectories: [], number: 0 },

@@ -128,7 +128,7 @@ export default defineRecipe({
   });
   const told = (field: string) =>
     ts.displayPartsToString(service.getQuickInfoAtPosition(file, recipe.indexOf(`${field}:`))?.documentation);
-  expect(told("targetRate")).toMatch(/^τ: the share of θ that θ̄ takes over/);
+  expect(told("targetRate")).toMatch(/^τ: the step of the EMA /);
   const fields = [
     "name",
     "model",

@@ -160,7 +160,9 @@ describe("constrained actions are rejected", () => {
         train({ model, environment: errandEnvironment() as never, config: held }),
       ).rejects.toMatchObject({
         code: "ERR_CONFIG",
-        message: expect.stringMatching(/format tool, and those of errand have the format text/),
+        message: expect.stringMatching(
+          /only the action format "tool" can be constrained; errand has the format "text"/,
+        ),
       });
   });
 

@@ -327,7 +327,7 @@ test("missing tasks or files are reported before the model is resolved", async (
   const cases: [code: string, named: string, ...changes: string[]][] = [
     ["ERR_CONFIG", "bare has no tasks to train on.", "environment.options.splits=[]"],
     ["ERR_CONFIG", "bare has no tasks to test on.", "config.evaluation.every=1"],
-    ["ERR_CONFIG", "constrainActions needs", "config.constrainActions=true"],
+    ["ERR_CONFIG", "constrainActions: only the action format", "config.constrainActions=true"],
     ["ERR_CONFIG", "bare has no scripted episodes", "warmup.steps=1"],
     ["ERR_CONFIG", "bare has no scripted episodes", "config.rehearsal=1"],
     ["ERR_CONFIG", "in hindsight", "algorithm=rft", "config.imitate=hindsight"],

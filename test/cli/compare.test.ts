@@ -85,7 +85,7 @@ test("SIGTERM stops the runs at a safe point, and says how to go on", async () =
   expect(ran.errors).toMatch(/^nlac, seed 0 +stopped/m);
   expect(ran.errors).toContain(`Continue: nlac compare ${out} --resume\n`);
   expect(ran.output).toContain(
-    "Not over, and therefore not counted: nlac, seed 0 (stopped), broken, seed 0 (waiting).",
+    "Not finished, and therefore not counted: nlac, seed 0 (stopped), broken, seed 0 (waiting).",
   );
   expect(ran.code).toBe(0);
   expect(process.listenerCount("SIGTERM")).toBe(listeners);

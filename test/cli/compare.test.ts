@@ -83,9 +83,9 @@ test("SIGTERM stops the runs at a safe point, and says how to go on", async () =
   const ran = await running;
   expect(ran.errors).toContain("SIGTERM: stopping the runs at their next safe point");
   expect(ran.errors).toMatch(/^nlac, seed 0 +stopped/m);
-  expect(ran.errors).toContain(`Go on:    nlac compare ${out} --resume\n`);
+  expect(ran.errors).toContain(`Continue: nlac compare ${out} --resume\n`);
   expect(ran.output).toContain(
-    "Not over, and therefore not counted: nlac, seed 0 (stopped), broken, seed 0 (waiting).",
+    "Not finished, and therefore not counted: nlac, seed 0 (stopped), broken, seed 0 (waiting).",
   );
   expect(ran.code).toBe(0);
   expect(process.listenerCount("SIGTERM")).toBe(listeners);
@@ -101,7 +101,7 @@ test("a report trains nothing and needs no recipe", () =>
     expect(ran.code).toBe(0);
     expect(ran.output).toMatch(/^method +runs +success, IQM/);
     expect(ran.output).toMatch(/^nlac +3\/3 +0\.\d\d \[0\.\d\d, 0\.\d\d\]/m);
-    expect(ran.errors).toContain(`Read it:  ${join(directory, "index.html")}\n`);
+    expect(ran.errors).toContain(`Report:   ${join(directory, "index.html")}\n`);
     expect(existsSync(join(directory, "index.html"))).toBe(true);
     const curves = () => readFileSync(join(directory, "curves.svg"), "utf8");
     expect(curves()).toContain(">environment steps<");

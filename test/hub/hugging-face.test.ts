@@ -90,7 +90,7 @@ describe("a model of the hub", () => {
     // Neither what is no part of a model nor pickled weights.
     expect(readdirSync(path).sort()).toEqual(readdirSync(shipped).sort());
     expect(report.lines.join("\n")).toMatch(
-      /them\/errands at main \(0123456789ab\): 2\.\d MB in 1 file of weights/,
+      /them\/errands at main \(0123456789ab\): 2\.\d MB in 1 weight file/,
     );
     expect(readdirSync(join(home, "hub", ".locks"))).toEqual([]);
 

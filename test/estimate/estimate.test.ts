@@ -392,7 +392,7 @@ describe("nlac train --dry-run", () => {
       const { code, output } = await nlac("train", path, "--dry-run");
       expect(code).toBe(0);
       expect(output).toMatch(/cannot be opened here: ERR_CONFIG: There is no environment "nowhere"/);
-      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is no directory/m);
+      expect(output).toMatch(/^No estimate: ERR_MODEL_NOT_FOUND: none is not a directory/m);
     });
   });
 

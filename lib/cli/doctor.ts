@@ -20,6 +20,7 @@ import {
 } from "../native/libtorch.ts";
 import { findAddon, hasNvidiaDriver, threadCount, type Variant } from "../native/load.ts";
 import { cacheRoot, type Env, packageRoot } from "../native/paths.ts";
+import { thisMachine, whyUnfit } from "../native/prebuilt.ts";
 import { probeAddon } from "../native/probe.ts";
 
 export interface Check {
@@ -99,9 +100,7 @@ function checkNode(): Check {
 }
 
 function checkSystem(): Check {
-  const header = (process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined)
-    ?.header;
-  const glibc = header?.glibcVersionRuntime;
+  const { glibc } = thisMachine();
   const detail = `${process.platform}-${process.arch}, ${glibc ? `glibc ${glibc}` : "no glibc"}`;
   const [major = 0, minor = 0] = (glibc ?? "0.0").split(".").map(Number);
   if (process.platform === "linux" && (major > 2 || minor >= 28))
@@ -168,6 +167,8 @@ function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: stri
   if (!installation) return fault(`the ${variant} build is missing`);
   if (!libtorch) return fault("cannot be tested without libtorch");
   const { directory } = installation;
+  const unfit = whyUnfit(directory);
+  if (unfit !== undefined) return fault(`${directory} cannot be used: ${unfit}`);
   const probe = probeAddon(installation, libtorch);
   if (!probe.loads) return fault(`${directory} does not load: ${probe.reason}`);
   const inCheckout = directory === join(root, "build", variant);

@@ -24,6 +24,7 @@ import {
 } from "./libtorch.ts";
 import { ADDON_FILES, findAddon, type Installation, type Variant } from "./load.ts";
 import { buildRoot, type Env, packageRoot } from "./paths.ts";
+import { whyUnfit } from "./prebuilt.ts";
 import { probeAddon } from "./probe.ts";
 import { CUDA_COMPILER_WHEELS, CUDA_RUN_WHEELS, TORCH_WHEELS, type Wheel } from "./wheels.ts";
 
@@ -89,7 +90,7 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
       report.line(`The ${variant} addon loads (${existing.directory}).`);
       return result(existing.directory, false);
     }
-    report.line(`The ${variant} addon in ${existing.directory} does not load: ${reason}.`);
+    report.line(`The ${variant} addon in ${existing.directory} cannot be used: ${reason}.`);
     // Make reports its targets as up to date otherwise.
     if (build) for (const name of ADDON_FILES) rmSync(join(own, name), { force: true });
   } else if (existing) {
@@ -119,6 +120,8 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
   function whyNotLoading(installation: Installation, libtorch: Libtorch): string | undefined {
     // Without a GPU, the CUDA addon can be compiled but not loaded.
     if (options.toolchainOnly) return undefined;
+    const unfit = whyUnfit(installation.directory);
+    if (unfit !== undefined) return unfit;
     const found = (options.probe ?? probeAddon)(installation, libtorch);
     return found.loads ? undefined : found.reason;
   }

@@ -95,7 +95,7 @@ describe("setup", () => {
     const probe = () => ({ loads: false, reason: "GLIBC_2.38 not found" }) as const;
     const attempt = setup({ ...options, probe });
     await expectFailure(attempt, "ERR_ADDON_NOT_FOUND", /Building the native addon needs cmake/);
-    expect(report.lines).toContainEqual(expect.stringMatching(/does not load: GLIBC_2\.38 not found\.$/));
+    expect(report.lines).toContainEqual(expect.stringMatching(/cannot be used: GLIBC_2\.38 not found\.$/));
   });
 
   it("--fetch-only downloads what a setup without a network then uses", async () => {

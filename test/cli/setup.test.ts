@@ -43,6 +43,7 @@ async function place(offered = wheels()) {
     wheels: offered,
     pythonSites: () => [],
     installers: ["https"],
+    probe: () => ({ loads: true, torch: "2.11.0", cuda: false, instructionSet: "avx2", openmp: [] }),
     report,
   } satisfies SetupOptions;
   for (const variant of ["cpu", "cuda"])
@@ -71,14 +72,41 @@ describe("setup", () => {
   });
 
   it("adds the CUDA wheels to it, or only the compiler", async () => {
-    const { cache, options } = await place();
+    const { root, cache, options } = await place();
     await setup(options);
-    const toolchain = await setup({ ...options, variant: "cuda", toolchainOnly: true });
+    const compile = { ...options, root: join(root, "checkout"), build: false };
+    const toolchain = await setup({ ...compile, variant: "cuda", toolchainOnly: true });
     expect(toolchain.installed).toEqual(["nvidia-cuda-nvcc 13.0.88"]);
     expect(existsSync(join(cache, "nvidia/cu13/bin/nvcc"))).toBe(true);
-    const whole = await setup({ ...options, variant: "cuda" });
+    const whole = await setup({ ...compile, variant: "cuda" });
     expect(whole.installed).toEqual(["nvidia-cublas 13.1.0.3"]);
     expect(existsSync(join(cache, "torch/lib/libtorch_cuda.so"))).toBe(true);
+  });
+
+  it("fetches no CUDA compiler if the CUDA addon is there", async () => {
+    const { cache, options } = await place();
+    const result = await setup({ ...options, variant: "cuda" });
+    expect(result.installed).toHaveLength(4);
+    expect(existsSync(join(cache, "nvidia/cu13/bin/nvcc"))).toBe(false);
+  });
+
+  it("compiles an addon that does not load, and says why", async () => {
+    const { report, options } = await place();
+    const probe = () => ({ loads: false, reason: "GLIBC_2.38 not found" }) as const;
+    const attempt = setup({ ...options, probe });
+    await expectFailure(attempt, "ERR_ADDON_NOT_FOUND", /Building the native addon needs cmake/);
+    expect(report.lines).toContainEqual(expect.stringMatching(/cannot be used: GLIBC_2\.38 not found\.$/));
+  });
+
+  it("--fetch-only downloads what a setup without a network then uses", async () => {
+    const { server, cache, options } = await place();
+    const fetched = await setup({ ...options, fetchOnly: true });
+    expect(fetched).toMatchObject({ installed: [], built: false });
+    expect(existsSync(cache)).toBe(false);
+    const before = server.requests.length;
+    expect((await setup({ ...options, offline: true })).installed).toHaveLength(3);
+    expect(server.requests).toHaveLength(before);
+    expect(existsSync(join(cache, "torch/lib/libtorch_cpu.so"))).toBe(true);
   });
 
   it("--dry-run prints the plan and the download size, and changes nothing", async () => {

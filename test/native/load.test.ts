@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { findAddon, openmpRuntimes, threadCount, variantOf } from "../../lib/native/load.ts";
-import { packageRoot } from "../../lib/native/paths.ts";
+import { buildRoot, packageRoot } from "../../lib/native/paths.ts";
 import { temporaryDirectory, write } from "../support/files-and-servers.ts";
 
 describe("the loader addon", () => {
@@ -80,6 +80,16 @@ describe("findAddon", () => {
     for (const name of ["nlac.node", "nlac_loader.node"]) write(join(root, "build/cpu", name));
     expect(findAddon("cpu", root)?.directory).toBe(join(root, "build/cpu"));
     expect(findAddon("cuda", root)).toBeUndefined();
+  });
+
+  it("finds what an installed package compiled in the cache, where npm does not delete it", () => {
+    const home = temporaryDirectory();
+    const env = { XDG_CACHE_HOME: home };
+    const root = join(home, "project/node_modules/nlac");
+    const directory = join(buildRoot(root, env), "cpu");
+    expect(directory.startsWith(join(home, "nlac/builds"))).toBe(true);
+    for (const name of ["nlac.node", "nlac_loader.node"]) write(join(directory, name));
+    expect(findAddon("cpu", root, env)).toEqual({ variant: "cpu", directory });
   });
 });
 

@@ -117,11 +117,17 @@ export interface FakeWheel extends Wheel {
   data: Buffer;
 }
 
-/** A wheel of these files, with the record that marks it as installed. */
+/** A wheel of these files, with their checksums in its RECORD. */
 export function fakeWheel(name: string, version: string, files: readonly Member[]): FakeWheel {
   const stem = `${name.replaceAll("-", "_")}-${version}`;
-  const data = zip([...files, { name: `${stem}.dist-info/RECORD`, data: "" }]);
+  const data = zip([...files, { name: `${stem}.dist-info/RECORD`, data: fakeRecord(files) }]);
   return { name, version, file: `${stem}-py3-none-any.whl`, sha256: sha256(data), bytes: data.length, data };
+}
+
+export function fakeRecord(files: readonly Member[]): string {
+  const line = ({ name, data }: Member) =>
+    `${name},sha256=${createHash("sha256").update(data).digest("base64url")},${Buffer.from(data).length}\n`;
+  return files.map(line).join("");
 }
 
 export type Handler = (request: IncomingMessage, response: ServerResponse) => void;
@@ -167,12 +173,14 @@ export function index(wheels: readonly FakeWheel[], html = false): Handler {
 
 export function respondWithRange(data: Buffer): Handler {
   return (request, response) => {
-    const start = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? "")?.[1] ?? "-1");
-    if (start < 0) return response.writeHead(200, { "content-length": data.length }).end(data);
+    const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? "") ?? [];
+    if (from === undefined) return response.writeHead(200, { "content-length": data.length }).end(data);
+    const start = Number(from);
     if (start >= data.length) return response.writeHead(416).end();
-    const range = `bytes ${start}-${data.length - 1}/${data.length}`;
-    response.writeHead(206, { "content-length": data.length - start, "content-range": range });
-    return response.end(data.subarray(start));
+    const piece = data.subarray(start, to ? Number(to) + 1 : data.length);
+    const range = `bytes ${start}-${start + piece.length - 1}/${data.length}`;
+    response.writeHead(206, { "content-length": piece.length, "content-range": range });
+    return response.end(piece);
   };
 }
 

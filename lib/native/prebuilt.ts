@@ -1,0 +1,73 @@
+/** build.json: what a prebuilt addon was made of, and what it needs. scripts/prebuild.mjs writes it. */
+
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { version } from "../base/version.ts";
+import { TORCH_VERSION } from "./libtorch.ts";
+
+const buildSchema = z.object({
+  nlac: z.string(),
+  torch: z.string(),
+  variant: z.enum(["cpu", "cuda"]),
+  nodeApi: z.int(),
+  /** The newest symbol version of each family: { GLIBC: "2.28" }. */
+  symbols: z.record(z.string(), z.string()),
+  /** SHA-256 of each file. */
+  files: z.record(z.string(), z.string()),
+});
+
+export interface Machine {
+  nodeApi: number;
+  /** Undefined if this is not a glibc system. */
+  glibc: string | undefined;
+}
+
+/**
+ * Why a prebuilt addon cannot be used on this machine; undefined if nothing is wrong, or if the
+ * directory has no build.json, as one that was compiled here.
+ */
+export function whyUnfit(directory: string, machine: Machine = thisMachine()): string | undefined {
+  const file = join(directory, "build.json");
+  if (!existsSync(file)) return undefined;
+  const build = parse(readFileSync(file, "utf8"));
+  if (build === undefined) return "build.json is damaged";
+  for (const [name, expected] of Object.entries(build.files)) {
+    const path = join(directory, name);
+    if (!existsSync(path)) return `${name} is missing`;
+    if (sha256(path) !== expected) return `${name} is damaged: its SHA-256 differs from build.json`;
+  }
+  if (build.nlac !== version) return `it is of nlac ${build.nlac}, not ${version}`;
+  if (build.torch !== TORCH_VERSION) return `it was compiled for torch ${build.torch}, not ${TORCH_VERSION}`;
+  if (build.nodeApi > machine.nodeApi)
+    return `it needs Node-API ${build.nodeApi}; this Node has ${machine.nodeApi}`;
+  const needed = build.symbols.GLIBC;
+  if (needed !== undefined && isOlder(machine.glibc ?? "0", needed))
+    return `it needs glibc ${needed}; this system has ${machine.glibc ?? "none"}`;
+  return undefined;
+}
+
+/** The C library and Node-API of this process. */
+export function thisMachine(): Machine {
+  const report = process.report?.getReport() as { header?: { glibcVersionRuntime?: string } } | undefined;
+  return { nodeApi: Number(process.versions.napi), glibc: report?.header?.glibcVersionRuntime };
+}
+
+function sha256(path: string): string {
+  return createHash("sha256").update(readFileSync(path)).digest("hex");
+}
+
+function parse(text: string): z.infer<typeof buildSchema> | undefined {
+  try {
+    return buildSchema.parse(JSON.parse(text));
+  } catch {
+    return undefined;
+  }
+}
+
+function isOlder(a: string, b: string): boolean {
+  const [x, y] = [a, b].map((text) => text.split(".").map(Number));
+  const at = x!.findIndex((part, i) => part !== (y![i] ?? 0));
+  return at < 0 ? x!.length < y!.length : x![at]! < (y![at] ?? 0);
+}

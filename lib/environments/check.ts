@@ -104,7 +104,6 @@ class Check<Task> {
       if (idle !== undefined)
         await this.#trying(`${label}, idle`, () => this.#play(task, `${label}, idle`, () => idle));
       await this.#trying(label, () => this.#checkTools(task, label));
-      await this.#trying("reset", () => this.#checkDriver(task));
       await this.#trying(label, () => this.#checkAbort(task, label));
     }
     await this.#trying("close", () => this.#environment.close());
@@ -274,21 +273,6 @@ class Check<Task> {
     } finally {
       await episode.close();
     }
-  }
-
-  async #checkDriver(task: Task): Promise<void> {
-    const environment = this.#environment;
-    const episode = await this.#start(task);
-    const observation = await environment.reset(task, { seed: this.#seed });
-    if (!isDeepStrictEqual(observation, episode.observation))
-      this.#report("reset and start give different observations");
-    const action = this.#agent({ observation, history: [] });
-    if (!isDeepStrictEqual(await environment.step(action), await episode.step(action)))
-      this.#report("step answers otherwise than an episode's step");
-    await episode.close();
-    await environment.close();
-    if ((await this.#codeOf(environment.step(action))) === undefined)
-      this.#report("a step without reset is not refused");
   }
 
   async #checkAbort(task: Task, label: string): Promise<void> {

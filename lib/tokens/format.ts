@@ -33,7 +33,8 @@ export interface TokenizerJson {
   [key: string]: unknown;
 }
 
-type NamedToken = string | { content: string } | null;
+/** A token by its text; configurations write it in two ways. */
+export type NamedToken = string | { content: string } | null;
 
 export interface TokenizerConfig {
   bos_token?: NamedToken;
@@ -44,7 +45,7 @@ export interface TokenizerConfig {
   [key: string]: unknown;
 }
 
-/** The text of `bos_token` etc., which configurations write in two ways. */
+/** The text of `bos_token` etc. */
 export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "string" ? token : (token?.content ?? undefined);
 }

@@ -56,7 +56,7 @@ describe("do-nothing", () => {
       file,
       `const no = async () => { throw new Error("db is down"); };
       export default { name: "down", actionFormat: "text", maxTurns: 1, tasks: async () => ["a", "b"], taskId: String,
-        idle: { text: "." }, start: no, reset: no, step: no, close: async () => {} };`,
+        idle: { text: "." }, start: no, close: async () => {} };`,
     );
     const { code, errors } = await nlac("eval", "do-nothing", "--environment", file);
     expect(code).toBe(1);
@@ -69,7 +69,7 @@ describe("do-nothing", () => {
       file,
       `const no = async () => { throw new Error("no"); };
       export default { name: "mute", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
-        start: no, reset: no, step: no, close: async () => {} };`,
+        start: no, close: async () => {} };`,
     );
     for (const argv of [
       ["do-nothing", "--environment", file],

@@ -56,8 +56,6 @@ function scripted(format: Environment["actionFormat"], ...steps: (Partial<StepRe
       },
       close: async () => void closed++,
     }),
-    reset: async () => ({ messages: [] }),
-    step: async () => ({ observation: [], reward: 0, terminated: true, truncated: false, info: {} }),
     close: async () => undefined,
   };
   return { environment, actions, closed: () => closed };
@@ -182,7 +180,7 @@ describe("the command", () => {
       `const step = async ({ text }) => ({ observation: [], reward: text === "blue" ? 1 : 0, terminated: true, truncated: false, info: {} });
       const start = async () => ({ observation: { messages: [{ role: "user", content: "Which colour?" }] }, step, close: async () => {} });
       export default { name: "mine", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
-        start, reset: start, step, close: async () => {} };`,
+        start, close: async () => {} };`,
     );
     const { status, stdout } = play("blue\n", file);
     expect(status).toBe(0);

@@ -3,7 +3,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import { describe, expect, test, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import { uniform } from "../../lib/base/random.ts";
-import type { Environment } from "../../lib/contract/environment.ts";
+import type { Environment, Episode } from "../../lib/contract/environment.ts";
 import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { readRecorded, toRecord } from "../../lib/episodes/records.ts";
@@ -56,11 +56,7 @@ function play(options: Partial<CollectOptions<Errand>> = {}) {
 
 /** The environment with its episodes replaced. */
 function changed(
-  change: (
-    step: (...args: Parameters<Environment["step"]>) => ReturnType<Environment["step"]>,
-    task: Errand,
-    turn: number,
-  ) => Environment["step"],
+  change: (step: Episode["step"], task: Errand, turn: number) => Episode["step"],
   environment = errandEnvironment(),
 ): Environment<Errand> & { closed: () => number } {
   let closed = 0;

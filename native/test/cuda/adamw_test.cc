@@ -122,7 +122,7 @@ std::vector<int64_t> many_counts() {
 
 }  // namespace
 
-TEST_CASE("cuda: a step has the CPU's bits, with the moving average that rides on it") {
+TEST_CASE("cuda: a step with its EMA is bitwise equal to the CPU's") {
   if (!has_device()) return;
   for (const int64_t shift : {0, 1}) {
     for (const double max_grad_norm : {0.0, 0.5, 1e6}) {
@@ -139,7 +139,7 @@ TEST_CASE("cuda: a step has the CPU's bits, with the moving average that rides o
   }
 }
 
-TEST_CASE("cuda: a gradient that is not finite changes nothing but the gradients, which become 0") {
+TEST_CASE("cuda: a non-finite gradient only resets the gradients to 0") {
   if (!has_device()) return;
   for (const float bad : {std::nanf(""), -std::numeric_limits<float>::infinity()}) {
     for (const int64_t shift : {0, 1}) {
@@ -153,7 +153,7 @@ TEST_CASE("cuda: a gradient that is not finite changes nothing but the gradients
   }
 }
 
-TEST_CASE("cuda: gradients whose squares leave float32 still have a norm, and no gradient has norm 0") {
+TEST_CASE("cuda: gradients whose squares overflow float32 have a norm, and no gradients have norm 0") {
   if (!has_device()) return;
   Parameters parameters({6}, 0);
   const std::vector<float> large(6, 1e30f);

@@ -153,7 +153,7 @@ Mask random_mask(int64_t vocab, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("cuda: tokens are drawn by the law of their settings, each draw for itself") {
+TEST_CASE("cuda: each draw follows the distribution of its own settings") {
   if (!has_device()) return;
   uint64_t counter = 0;
   int64_t doubtful = 0, checked = 0;
@@ -205,7 +205,7 @@ TEST_CASE("cuda: tokens are drawn by the law of their settings, each draw for it
   CHECK(doubtful * 20 < checked);
 }
 
-TEST_CASE("cuda: evenly spaced numbers draw each token as often as it is likely") {
+TEST_CASE("cuda: evenly spaced uniforms draw each token in proportion to its probability") {
   if (!has_device()) return;
   constexpr int count = 400;
   const Logits row = numbers(203, 4, 3);
@@ -222,7 +222,7 @@ TEST_CASE("cuda: evenly spaced numbers draw each token as often as it is likely"
   }
 }
 
-TEST_CASE("cuda: among equal logits the smaller ids are kept, and zeros are equal whatever their sign") {
+TEST_CASE("cuda: ties go to smaller ids, and 0 equals -0") {
   if (!has_device()) return;
   for (const int64_t vocab : {1, 5, 64, 1000, 20000}) {
     CAPTURE(vocab);
@@ -266,7 +266,7 @@ TEST_CASE("cuda: among equal logits the smaller ids are kept, and zeros are equa
   }
 }
 
-TEST_CASE("cuda: a token without probability is never drawn, and logits that are not finite are told of") {
+TEST_CASE("cuda: a token of probability 0 is never drawn, and non-finite logits are reported") {
   if (!has_device()) return;
   for (const size_t vocab : {size_t{3}, size_t{40}, size_t{700}}) {
     CAPTURE(vocab);
@@ -307,7 +307,7 @@ TEST_CASE("cuda: a token without probability is never drawn, and logits that are
   }
 }
 
-TEST_CASE("cuda: masks that leave one id, or none, or only such as have no probability") {
+TEST_CASE("cuda: masks that leave one id, no id, or only ids of probability 0") {
   if (!has_device()) return;
   constexpr int64_t vocab = 70;
   Logits row = numbers(vocab, 8, 4);
@@ -341,7 +341,7 @@ TEST_CASE("cuda: masks that leave one id, or none, or only such as have no proba
   CHECK(ids(row, {with(1, 0, 1), forced}, masks) == std::vector<int32_t>{-1, -1});
 }
 
-TEST_CASE("cuda: no draws are no work, and what cannot be drawn from is refused") {
+TEST_CASE("cuda: no draws need no work, and invalid inputs are rejected") {
   CHECK(cuda::draw_tokens({nullptr, 8, nullptr, 0, nullptr, nullptr}, nullptr) == cudaSuccess);
   for (const int64_t vocab : {int64_t{0}, cuda::max_drawn_vocab + 1})
     CHECK(cuda::draw_tokens({nullptr, vocab, nullptr, 1, nullptr, nullptr}, nullptr) ==

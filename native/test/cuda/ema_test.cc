@@ -55,7 +55,7 @@ Held held(bool is_bf16) { return is_bf16 ? Held::bf16 : Held::f32; }
 
 }  // namespace
 
-TEST_CASE("cuda: a moving average in any mix of types has the CPU's bits") {
+TEST_CASE("cuda: an EMA of any mix of types is bitwise equal to the CPU's") {
   if (!has_device()) return;
   // More than a launch takes, and every awkward size.
   std::vector<int64_t> counts{19833, 8192, 8193, 0, 1, 7, 8, 40003};
@@ -106,7 +106,7 @@ TEST_CASE("cuda: stochastic rounding is unbiased") {
   CHECK(static_cast<double>(up) / 20001 == doctest::Approx(0.3).epsilon(0.05));
 }
 
-TEST_CASE("cuda: stochastic rounding keeps what is not finite") {
+TEST_CASE("cuda: stochastic rounding keeps non-finite values") {
   if (!has_device()) return;
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> got = averaged({infinity, -infinity, std::nanf(""), 0}, 0.25f);
@@ -116,7 +116,7 @@ TEST_CASE("cuda: stochastic rounding keeps what is not finite") {
   CHECK(got[3] == 0);
 }
 
-TEST_CASE("cuda: a moving average takes no tau outside [0, 1], and no tensors at all") {
+TEST_CASE("cuda: an EMA rejects tau outside of [0, 1] and accepts an empty list") {
   if (!has_device()) return;
   for (const float tau : {-0.1f, 1.1f, std::nanf("")})
     CHECK(cuda::ema_update(nullptr, 0, tau, rounding, nullptr) == cudaErrorInvalidValue);

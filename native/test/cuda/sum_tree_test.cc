@@ -48,7 +48,7 @@ Draws draw(PriorityTree& tree, int64_t count, bool stratified) {
 
 }  // namespace
 
-TEST_CASE("cuda: a tree sets, adds and draws what the CPU's does") {
+TEST_CASE("cuda: a tree sets, sums and draws like the CPU's") {
   if (!has_device()) return;
   for (const int64_t capacity :
        {int64_t{1}, int64_t{16}, int64_t{17}, int64_t{5000}, (int64_t{1} << 20) + 1}) {
@@ -81,7 +81,7 @@ TEST_CASE("cuda: a tree sets, adds and draws what the CPU's does") {
   }
 }
 
-TEST_CASE("cuda: sets that follow each other at once do not disturb each other") {
+TEST_CASE("cuda: consecutive sets do not interfere") {
   if (!has_device()) return;
   const TreeOptions options{100000, 0.6, 0, 3};
   SumTree expected(options);
@@ -96,7 +96,7 @@ TEST_CASE("cuda: sets that follow each other at once do not disturb each other")
   CHECK(draw(tree, 5000, true) == draw(expected, 5000, true));
 }
 
-TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
+TEST_CASE("cuda: errors are the CPU's, and nothing is set") {
   if (!has_device()) return;
   CudaSumTree tree(TreeOptions{100, 0.5, 0, 1}, 0);
   const auto set = [&](int32_t index, float priority) {
@@ -116,7 +116,7 @@ TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
   CHECK(code_of([] { CudaSumTree(TreeOptions{1, 1, 0, 0}, 1 << 20); }) == "ERR_DEVICE");
 }
 
-TEST_CASE("cuda: a saved tree goes on, on either device") {
+TEST_CASE("cuda: a saved tree continues on either device") {
   if (!has_device()) return;
   const Scratch scratch;
   const std::string path = scratch / "tree";

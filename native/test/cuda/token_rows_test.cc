@@ -315,7 +315,7 @@ void check_target(const RowLoss& loss, const Rows& student, Form form, double pr
 }  // namespace
 
 // Clusters of two, four and eight blocks take rows from 8192, 16384 and 32768 on.
-TEST_CASE("cuda: token rows are the definitions in float64") {
+TEST_CASE("cuda: token rows equal their definitions in float64") {
   if (!has_device()) return;
   int64_t cases = 0;
   for (const int64_t vocab : {1, 2, 3, 17, 1000, 4099, 8192, 16385, 40001}) {
@@ -358,7 +358,7 @@ TEST_CASE("cuda: token rows are the definitions in float64") {
   }
 }
 
-TEST_CASE("cuda: tokens whose logit is -inf have no part in a row") {
+TEST_CASE("cuda: tokens with a logit of -inf do not contribute to a row") {
   if (!has_device()) return;
   RowLoss loss;
   for (const Divergence& divergence : divergences) {
@@ -374,7 +374,7 @@ TEST_CASE("cuda: tokens whose logit is -inf have no part in a row") {
   }
 }
 
-TEST_CASE("cuda: token rows take no empty vocabulary, and no rows at all") {
+TEST_CASE("cuda: token rows reject an empty vocabulary and accept zero rows") {
   if (!has_device()) return;
   cuda::TokenRows rows;
   CHECK(cuda::token_rows({}, rows, nullptr) == cudaErrorInvalidValue);

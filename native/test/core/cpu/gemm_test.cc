@@ -36,7 +36,7 @@ TEST_CASE("the instruction sets that run here are those of the processor, up to 
   MESSAGE("instruction set: ", std::string(name_of(best_instruction_set())));
 }
 
-TEST_CASE("products of any shape, type and order are float64's, in every instruction set's kernels") {
+TEST_CASE("products of any shape, type and order agree with float64, in every instruction set") {
   at::manual_seed(1);
   for (const auto& [m, n, k] : {std::tuple{1, 1, 1},
                                 {7, 64, 33},
@@ -107,7 +107,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what is not a number stays so, and infinities and zeros are float64's") {
+TEST_CASE("NaN stays NaN, and infinities and zeros equal float64's") {
   at::Tensor a = at::randn({9, 40}), b = at::randn({40, 70});
   a[3][7] = std::numeric_limits<float>::quiet_NaN();
   b[5][69] = std::numeric_limits<float>::infinity();

@@ -95,7 +95,7 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
   });
 }
 
-TEST_CASE("extreme gates are finite in every set, what is not a number stays so") {
+TEST_CASE("extreme gates are finite in every set, and NaN stays NaN") {
   of_every_set([]<typename Number>(const cpu::Kernels&, const cpu::NumberKernels<Number>& kernels, Number) {
     const double extremes[] = {0, 1e-30, -1e-30, 20, -20, 88, -88, 89, -89, 1e4, -1e4, 1e30, -1e30};
     const at::Tensor gate = at::tensor(at::ArrayRef<double>(extremes)).to(type_of<Number>);

@@ -65,7 +65,7 @@ int64_t common(const Tokens& a, const Tokens& b) {
 
 }  // namespace
 
-TEST_CASE("random texts: what is found is what was there, and no block is two texts'") {
+TEST_CASE("random sequences: lookups find what was stored, and no block belongs to two sequences") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 40; ++round) {
     const int64_t budget = 3 + static_cast<int64_t>(random() % 40);
@@ -126,7 +126,7 @@ TEST_CASE("random texts: what is found is what was there, and no block is two te
   }
 }
 
-TEST_CASE("the least recently released go first, the ends of texts before their beginnings") {
+TEST_CASE("the least recently released blocks are evicted first, the ends of sequences before their starts") {
   BlockPool pool(kSize, 4);
   Text first{{1, 1, 1, 1, 2, 2, 2, 2}, {}}, second{{1, 1, 1, 1, 3, 3, 3, 3}, {}};
   Contents contents;
@@ -158,7 +158,7 @@ TEST_CASE("the least recently released go first, the ends of texts before their 
   CHECK(pool.used() == 0);  // none had a name
 }
 
-TEST_CASE("a block that was named and never read is not kept, and a name is given once") {
+TEST_CASE("a named block that was never filled is not kept, and a name is given once") {
   BlockPool pool(kSize, 8);
   const Tokens tokens{1, 2, 3, 4};
   const auto pending = pool.allocate();

@@ -148,7 +148,7 @@ TEST_CASE("draws follow the filtered distribution") {
   }
 }
 
-TEST_CASE("filters hold on a real vocabulary's size") {
+TEST_CASE("filters are correct for a vocabulary of realistic size") {
   const std::vector<float> peaked = normal_logits(49152, 3, 5), flat = normal_logits(49152, 0.5, 6);
   for (const auto* logits : {&peaked, &flat}) {
     for (const GenerateRequest& request :
@@ -162,7 +162,7 @@ TEST_CASE("filters hold on a real vocabulary's size") {
   }
 }
 
-TEST_CASE("a nucleus is the smallest set, ties going to the smaller ids") {
+TEST_CASE("a nucleus is the smallest set; ties go to smaller ids") {
   // Levels of equally likely tokens, spread over a large vocabulary: 10 of 1/20 each, 40 of 1/80
   // each.
   std::vector<float> logits(49152, -60.0f);
@@ -186,7 +186,7 @@ TEST_CASE("a nucleus is the smallest set, ties going to the smaller ids") {
   }
 }
 
-TEST_CASE("log probabilities are those of the untouched softmax") {
+TEST_CASE("log probabilities are those of the unfiltered softmax") {
   const std::vector<float> logits = normal_logits(1500, 4, 9);
   double total = 0;
   for (float logit : logits) total += std::exp(double{logit});
@@ -197,7 +197,7 @@ TEST_CASE("log probabilities are those of the untouched softmax") {
   }
 }
 
-TEST_CASE("the most probable ids are the head of the whole vocabulary sorted") {
+TEST_CASE("the most probable ids equal the start of the sorted vocabulary") {
   for (const int64_t vocab : {1, 63, 64, 65, 1500, 49152}) {
     std::vector<float> logits = normal_logits(vocab, 3, static_cast<uint64_t>(vocab));
     // Equal ones among them, and at the top.
@@ -290,7 +290,7 @@ TEST_CASE("extreme logits") {
   }
 }
 
-TEST_CASE("what is not allowed gets no weight, and all else stays") {
+TEST_CASE("forbidden tokens get no weight, and the others are unchanged") {
   for (const int64_t vocab : {1, 15, 16, 31, 32, 33, 1000, 49152}) {
     const std::vector<float> logits = normal_logits(vocab, 3, static_cast<uint64_t>(vocab));
     std::mt19937 numbers(static_cast<uint32_t>(vocab));

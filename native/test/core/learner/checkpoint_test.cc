@@ -48,7 +48,7 @@ TEST_CASE("a checkpoint holds a target only once there is one") {
   CHECK(equal(Learner::load(directory.path(), options_of())->masters().list(), learner->masters().list()));
 }
 
-TEST_CASE("a damaged checkpoint is refused") {
+TEST_CASE("a damaged checkpoint is rejected") {
   const auto learner = tiny_learner();
   learner->update_target(1);
   learner->token_nll(some_texts(), true);

@@ -128,7 +128,7 @@ void check_close(const std::vector<float>& got, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("the surrogate and the value loss are float64 autograd's, through the whole decoder") {
+TEST_CASE("the surrogate and the value loss equal float64 autograd's, through the whole decoder") {
   SurrogateSettings unclipped = ppo_settings();
   unclipped.value = {2, 0};
   for (Family family : {Family::llama, Family::qwen3}) {
@@ -186,7 +186,7 @@ TEST_CASE("the surrogate and the value loss are float64 autograd's, through the 
   }
 }
 
-TEST_CASE("the policy that wrote a text has a ratio of 1, and no gradient but its advantage's") {
+TEST_CASE("the sampling policy has a ratio of 1, and only the advantage's gradient") {
   const auto learner = tiny_learner();
   std::vector<SurrogateText> texts;
   for (ScoredText& text : some_texts()) {
@@ -203,7 +203,7 @@ TEST_CASE("the policy that wrote a text has a ratio of 1, and no gradient but it
   CHECK(relative_difference(learner->gradients()->list(), other->gradients()->list()) < 1e-5);
 }
 
-TEST_CASE("neither micro batches nor recomputation change what the surrogate gives") {
+TEST_CASE("neither micro-batches nor gradient checkpointing change the surrogate") {
   const auto whole = tiny_critic();
   const auto texts = some_episodes(*whole);
   const auto expected = whole->token_surrogate(texts, ppo_settings());
@@ -293,7 +293,7 @@ TEST_CASE("the value head is stepped and averaged like every parameter") {
   CHECK(error() < first / 10);
 }
 
-TEST_CASE("a surrogate or a value that is not finite skips the step") {
+TEST_CASE("a non-finite surrogate or value skips the step") {
   const auto learner = tiny_critic();
   auto texts = some_episodes(*learner);
   const auto before = copies(learner->masters());
@@ -312,7 +312,7 @@ TEST_CASE("a surrogate or a value that is not finite skips the step") {
   CHECK_FALSE(learner->step(quick_step(), "").skipped);
 }
 
-TEST_CASE("the reference stays where θ was when it was kept") {
+TEST_CASE("the reference is θ at the time it was copied") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = tiny_learner(options_of(dtype));
     const auto texts = some_texts();
@@ -393,7 +393,7 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
   }
 }
 
-TEST_CASE("a directory loads with heads or without, whether it has them or not") {
+TEST_CASE("a directory with or without heads loads with or without heads") {
   const auto critic = tiny_critic();
   const auto plain = tiny_learner();
   Scratch with, without, exported;
@@ -412,7 +412,7 @@ TEST_CASE("a directory loads with heads or without, whether it has them or not")
   }
 }
 
-TEST_CASE("a training goes on with the heads that were saved, never with new ones") {
+TEST_CASE("a resumed training has the saved heads, never new ones") {
   for (const Heads heads : {Heads::value, Heads::q}) {
     LearnerOptions options = options_of();
     options.heads = heads;
@@ -431,7 +431,7 @@ TEST_CASE("a training goes on with the heads that were saved, never with new one
   }
 }
 
-TEST_CASE("a surrogate's bad arguments are refused, each by its name") {
+TEST_CASE("a surrogate's invalid arguments are rejected by name") {
   const auto learner = tiny_critic();
   const auto texts = some_episodes(*learner);
   const float nan = std::numeric_limits<float>::quiet_NaN();

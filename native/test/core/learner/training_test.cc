@@ -4,7 +4,7 @@
 using namespace learner_test;
 using namespace nlac;
 
-TEST_CASE("steps lower the loss, and gradients start from nothing again") {
+TEST_CASE("steps lower the loss and reset the gradients") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = Learner::create(tiny_config(), 2, options_of(dtype));
     const auto texts = std::vector<ScoredText>{{random_ids(5, 1), random_ids(12, 2), {1.0}}};
@@ -20,7 +20,7 @@ TEST_CASE("steps lower the loss, and gradients start from nothing again") {
   }
 }
 
-TEST_CASE("bf16 learns in float32: many tiny steps are not lost") {
+TEST_CASE("bf16 training has float32 masters: many tiny steps are not lost") {
   const auto learner = Learner::create(tiny_config(), 2, options_of(at::kBFloat16));
   const auto before = copies(learner->masters());
   AdamWOptions options;
@@ -39,7 +39,7 @@ TEST_CASE("bf16 learns in float32: many tiny steps are not lost") {
   CHECK_FALSE(equal(learner->target_masters()->list(), target));
 }
 
-TEST_CASE("the target moves by τ, and drops what it had cached") {
+TEST_CASE("the target moves by τ and drops its cache") {
   const auto learner = tiny_learner();
   CHECK(learner->target_distance() == 0);
   CHECK(learner->target_masters() == nullptr);
@@ -73,7 +73,7 @@ TEST_CASE("the target moves by τ, and drops what it had cached") {
   CHECK(code_of([&] { learner->update_target(1.5); }) == "ERR_VALUE");
 }
 
-TEST_CASE("the target begins at θ as it was before the first step, or not at all") {
+TEST_CASE("the target starts as θ before the first step") {
   const auto step = [](Learner& learner) {
     learner.token_nll(some_texts(), true);
     CHECK_FALSE(learner.step(quick_step(), "").skipped);
@@ -125,7 +125,7 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   CHECK(skipped->target_masters() != nullptr);
 }
 
-TEST_CASE("a target that rides on a step is the one that follows it, where the step is skipped too") {
+TEST_CASE("a target update within a step equals one after it, also if the step is skipped") {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const double rate : {0.0, 0.05, 1.0}) {
       CAPTURE(std::string(c10::toString(dtype)));
@@ -165,7 +165,7 @@ TEST_CASE("a target that rides on a step is the one that follows it, where the s
   CHECK(equal(late->target_masters()->list(), late->masters().list()));
 }
 
-TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
+TEST_CASE("caches and packed matrices are dropped when their weights change") {
   std::vector<LearnerOptions> kinds = {options_of(at::kFloat), options_of(at::kBFloat16)};
   kinds.emplace_back(options_of(at::kBFloat16)).int8_generation = true;
   for (const LearnerOptions& options : kinds) {
@@ -196,7 +196,7 @@ TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
   }
 }
 
-TEST_CASE("a loss that is not finite skips the step and changes nothing") {
+TEST_CASE("a non-finite loss skips the step and changes nothing") {
   const auto learner = tiny_learner();
   const auto texts = some_texts();
   learner->token_nll(texts, true);
@@ -225,7 +225,7 @@ TEST_CASE("a loss that is not finite skips the step and changes nothing") {
   CHECK(equal(twin->masters().list(), learner->masters().list()));
 }
 
-TEST_CASE("a step that is refused moves nothing, and can be taken after all") {
+TEST_CASE("a rejected step changes nothing, and can be repeated") {
   const auto learner = tiny_learner(), twin = tiny_learner();
   AdamWOptions wrong = quick_step();
   wrong.learning_rate = -1;
@@ -252,7 +252,7 @@ TEST_CASE("each optimizer state has its own moments") {
 }
 
 // Of models small enough that a GPU's other order of sums hardly shows in float32.
-TEST_CASE("on a GPU a learner does what it does on the CPU" * doctest::skip(!torch::cuda::is_available())) {
+TEST_CASE("a learner on a GPU equals one on the CPU" * doctest::skip(!torch::cuda::is_available())) {
   const auto on_host = [](const Weights& weights) { return copies(weights.copy_as(at::kFloat, at::kCPU)); };
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     for (const auto& [dtype, within] : {std::pair{at::kFloat, 1e-3}, std::pair{at::kBFloat16, 0.05}}) {

@@ -38,7 +38,7 @@ TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's p
   }
 }
 
-TEST_CASE("student and teacher may differ in type and lie across memory") {
+TEST_CASE("student and teacher may differ in type and be non-contiguous") {
   Inputs in = make(9, 200, 12, 30).to(at::kBFloat16);
   const Outcome expected = reference(in, 1, supports[0]);
   for (const auto student : {at::kFloat, at::kBFloat16, wide}) {
@@ -102,7 +102,7 @@ TEST_CASE("results do not depend on the number of threads") {
   }
 }
 
-TEST_CASE("a hidden state that is not finite shows in its row's loss and in the matrix's gradient") {
+TEST_CASE("a non-finite hidden state gives a non-finite loss of its row and matrix gradient") {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const Support& support : supports) {
       for (const Divergence& divergence : divergences) {
@@ -126,7 +126,7 @@ TEST_CASE("a hidden state that is not finite shows in its row's loss and in the 
   }
 }
 
-TEST_CASE("logits are not rounded to bfloat16: near distributions would lose their gradient") {
+TEST_CASE("logits are not rounded to bfloat16: close distributions would lose their gradient") {
   Inputs in = make(24, 2000, 64, 64, 2);
   in.teacher_hidden = in.student_hidden + 0.05 * at::randn_like(in.student_hidden);
   in.teacher_head = in.student_head;

@@ -79,7 +79,7 @@ TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest:
   }
 }
 
-TEST_CASE("the gradient is that of central differences") {
+TEST_CASE("gradients agree with central differences") {
   const Inputs in = make(5, 37, 6, 4, 2).to(wide);
   const at::Tensor direction = at::randn_like(in.student_hidden), across = at::randn_like(in.student_head);
   for (const Divergence& divergence : divergences) {
@@ -98,7 +98,7 @@ TEST_CASE("the gradient is that of central differences") {
   }
 }
 
-TEST_CASE("gradients add up, negative weights subtract, an undefined matrix gradient is left out") {
+TEST_CASE("gradients accumulate, negative weights subtract, an undefined matrix gradient is left out") {
   const Inputs in = make(7, 50, 8, 8);
   const Outcome once = ours(in, 1, supports[0]);
   const at::Tensor grad_head = at::ones({50, 8});
@@ -115,7 +115,7 @@ TEST_CASE("gradients add up, negative weights subtract, an undefined matrix grad
   CHECK(at::equal(call(in.weights, {}).grad_hidden, once.grad_hidden));
 }
 
-TEST_CASE("equal distributions have loss and gradient 0, near ones a loss that is right to its last digits") {
+TEST_CASE("equal distributions have loss and gradient 0, and close ones an accurate loss") {
   for (const Divergence& divergence : divergences) {
     if (divergence.kind == DivergenceKind::cross_entropy) continue;  // not 0, and no sum of small terms
     CAPTURE(static_cast<int>(divergence.kind));
@@ -161,7 +161,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32") {
+TEST_CASE("logits of ±10,000 give finite results, as accurate as torch's float32") {
   for (const int64_t vocab : {3, 200}) {
     for (const Support& support : supports) {
       for (const Divergence& divergence : divergences) {
@@ -284,7 +284,7 @@ int64_t peak_of(const auto& call) {
 
 }  // namespace
 
-TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's size") {
+TEST_CASE("neither all rows' logits nor a second matrix gradient is allocated") {
   const int64_t rows = 4096, vocab = 3000, width = 8;
   const int64_t logits = rows * vocab * 2;  // of one head, in bf16: 24 MB
   for (const auto type : {at::kBFloat16, at::kFloat}) {
@@ -306,7 +306,7 @@ TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's si
   }
 }
 
-TEST_CASE("arguments that do not fit are refused with their code") {
+TEST_CASE("mismatched arguments are rejected with a code") {
   const Inputs good = make(4, 10, 6, 5);
   const at::Tensor grad_head = at::zeros({10, 6});
   const auto code = [&](const auto& change, double temperature = 1, Support support = {},

@@ -11,7 +11,8 @@
 
 using namespace nlac;
 
-TEST_CASE("at 8192 rows of 152064 tokens, 3584 wide, all that a loss holds is an eighth of the bf16 logits") {
+TEST_CASE(
+    "at 8192 rows of 152064 tokens, 3584 wide, a loss uses an eighth of the memory of the bf16 logits") {
   const int64_t rows = 8192, vocab = 152064, hidden = 3584, eighth = rows * vocab * 2 / 8;
   for (const int heads : {1, 2}) {
     const LossPlan plan = plan_loss(rows, heads, vocab * 4, true, true, default_workspace(at::kCUDA, heads));
@@ -27,7 +28,8 @@ TEST_CASE("at 8192 rows of 152064 tokens, 3584 wide, all that a loss holds is an
   }
 }
 
-TEST_CASE("at 1024 rows of 49152 tokens, 576 wide, the CPU holds an eighth of what torch's operators do") {
+TEST_CASE(
+    "at 1024 rows of 49152 tokens, 576 wide, the CPU uses an eighth of the memory of torch's operators") {
   const int64_t rows = 1024, vocab = 49152, hidden = 576, stride = mixed::logit_stride(vocab);
   // What torch 2.11 holds at the most, MiB. Two heads: logits in bf16, log_softmax on both, kl_div
   // and backward; one: logits in bf16, cross_entropy of them in float32 and backward.

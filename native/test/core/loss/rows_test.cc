@@ -125,13 +125,13 @@ void check_device(at::Device device) {
 
 }  // namespace
 
-TEST_CASE("token rows on the CPU are the operators' in float64") { check_device(at::kCPU); }
+TEST_CASE("token rows on the CPU agree with the operators in float64") { check_device(at::kCPU); }
 
-TEST_CASE("token rows on a GPU are the operators' in float64" * doctest::skip(!at::hasCUDA())) {
+TEST_CASE("token rows on a GPU agree with the operators in float64" * doctest::skip(!at::hasCUDA())) {
   check_device(at::kCUDA);
 }
 
-TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and in bfloat16") {
+TEST_CASE("every kernel agrees with the operators' loss and gradient, in float32 and in bfloat16") {
   at::manual_seed(0);
   const double temperature = 0.7, weight = 0.3;
   const auto inverse = static_cast<float>(1 / temperature), scale = static_cast<float>(weight / temperature);
@@ -182,7 +182,7 @@ TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and i
   }
 }
 
-TEST_CASE("the k best are those of a sort, ties going to the lower index") {
+TEST_CASE("the k largest equal those of a sort; ties go to the lower index") {
   at::manual_seed(1);
   for (const int64_t vocab : {1, 7, 100, 5000}) {
     at::Tensor logits = at::randint(-20, 20, {vocab}).to(at::kFloat);  // many ties
@@ -224,7 +224,7 @@ TEST_CASE("logits of -inf are tokens of probability 0") {
   }
 }
 
-TEST_CASE("a top-k support whose bucket holds only logits of -inf gives it nothing") {
+TEST_CASE("a top-k support whose bucket has only logits of -inf gives it no gradient") {
   const float lowest = -std::numeric_limits<float>::infinity();
   for (const Divergence& divergence : divergences) {
     RowLoss loss;

@@ -91,7 +91,7 @@ TEST_CASE("soft Q equals float64 autograd in every result and gradient") {
   }
 }
 
-TEST_CASE("a target looks beyond its chunk of rows") {
+TEST_CASE("a target may depend on the next chunk of rows") {
   at::NoGradGuard no_grad;
   const int64_t rows = 220, vocab = 50021;
   REQUIRE(default_workspace(at::kCPU, 2) < 2 * rows * vocab * 4);  // more than one chunk
@@ -103,7 +103,7 @@ TEST_CASE("a target looks beyond its chunk of rows") {
   }
 }
 
-TEST_CASE("soft Q: coefficients of 0 leave their gradients out, and none is made without one") {
+TEST_CASE("soft Q: coefficients of 0 omit their gradients") {
   at::NoGradGuard no_grad;
   const Problem problem = problem_of(6, 11, 4, at::kDouble);
   for (const auto& [q, policy] : {std::pair{0.0, 1.0}, {1.0, 0.0}, {0.0, 0.0}}) {
@@ -159,7 +159,7 @@ TEST_CASE("logits of ±1e4 give finite results") {
     CHECK(at::isfinite(tensor).all().item<bool>());
 }
 
-TEST_CASE("what is not finite shows in its row, and in the one before it where that looks ahead") {
+TEST_CASE("non-finite values show in their row, and in the row before if it bootstraps from it") {
   at::NoGradGuard no_grad;
   Problem problem = problem_of(6, 11, 4, at::kFloat);
   problem.rows.terminal = at::tensor({0, 1, 0, 0, 0, 1}).to(at::kBool);
@@ -175,7 +175,7 @@ TEST_CASE("what is not finite shows in its row, and in the one before it where t
   CHECK(at::equal(spread, at::tensor({1, 1, 1, 0, 0, 1}).to(at::kBool)));
 }
 
-TEST_CASE("soft Q of no rows is nothing; what does not fit is refused") {
+TEST_CASE("soft Q of no rows is empty; mismatched arguments are rejected") {
   at::NoGradGuard no_grad;
   const Problem problem = problem_of(3, 5, 4, at::kFloat);
   const auto narrow = [](const SoftQSide& side) {

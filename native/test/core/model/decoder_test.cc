@@ -45,7 +45,7 @@ std::string smollm2() {
 
 }  // namespace
 
-TEST_CASE("rotary tables are transformers', for every scaling") {
+TEST_CASE("rotary tables equal transformers', for every scaling") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kFloat);
@@ -63,7 +63,7 @@ TEST_CASE("rotary tables are transformers', for every scaling") {
   }
 }
 
-TEST_CASE("logits are transformers'") {
+TEST_CASE("logits equal transformers'") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const at::Tensor expected = Case(name, at::kFloat).reference.at("logits");
@@ -78,7 +78,7 @@ TEST_CASE("logits are transformers'") {
   }
 }
 
-TEST_CASE("gradients are float64 autograd's") {
+TEST_CASE("gradients equal float64 autograd's") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kDouble);
@@ -99,7 +99,7 @@ TEST_CASE("gradients are float64 autograd's") {
   }
 }
 
-TEST_CASE("float32 gradients follow the float64 ones, bfloat16 gradients roughly") {
+TEST_CASE("float32 gradients are close to float64's, bfloat16 gradients roughly") {
   for (const std::string& name : models) {
     CAPTURE(name);
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kBFloat16, 0.2}}) {
@@ -118,7 +118,7 @@ TEST_CASE("float32 gradients follow the float64 ones, bfloat16 gradients roughly
   }
 }
 
-TEST_CASE("recomputing changes no bit") {
+TEST_CASE("gradient checkpointing changes no bit") {
   for (const std::string& name : models) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
@@ -146,7 +146,7 @@ TEST_CASE("gradients of several passes add up in float32") {
   for (size_t i = 0; i < one.size(); ++i) CHECK(at::allclose(3 * one[i], three[i], 1e-5, 1e-6));
 }
 
-TEST_CASE("cached inference agrees with a whole forward") {
+TEST_CASE("cached inference equals a full forward") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kDouble);  // float64 leaves no room to hide a wrong mask
@@ -170,7 +170,7 @@ TEST_CASE("cached inference agrees with a whole forward") {
   }
 }
 
-TEST_CASE("sequences in one packed step do not see one another") {
+TEST_CASE("packed sequences are independent") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kDouble);
@@ -212,7 +212,7 @@ TEST_CASE("a copied cache continues on its own") {
   CHECK(largest_difference(next, whole.narrow(0, 21, 1)) < 1e-12);
 }
 
-TEST_CASE("a cache cut back by its length reads only what is left") {
+TEST_CASE("a truncated cache reads only what is left") {
   const Case example("llama", at::kDouble);
   Decoder decoder(example.model.config);
   const Weights& weights = example.model.weights;
@@ -224,7 +224,7 @@ TEST_CASE("a cache cut back by its length reads only what is left") {
   CHECK(largest_difference(rows, whole.narrow(0, 10, 30)) < 1e-12);
 }
 
-TEST_CASE("bad input is refused with a code") {
+TEST_CASE("invalid input is rejected with a code") {
   const Case example("llama", at::kFloat);
   Decoder decoder(example.model.config);
   const Weights& weights = example.model.weights;
@@ -270,7 +270,7 @@ TEST_CASE("logits are float32") {
 }
 
 // The reference is scripts/fixtures/smollm2.py's.
-TEST_CASE("a real model's logits are transformers', in float32 and as near in bfloat16") {
+TEST_CASE("a real model's logits equal transformers' in float32, and are as close in bfloat16") {
   const std::string path = smollm2();
   if (path.empty()) {
     std::cerr
@@ -316,7 +316,7 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
   }
 }
 
-TEST_CASE("on a GPU inference is the CPU's whole forward" * doctest::skip(!torch::cuda::is_available())) {
+TEST_CASE("inference on a GPU equals the CPU's full forward" * doctest::skip(!torch::cuda::is_available())) {
   for (const ModelConfig& config : shapes_for_gpu()) {
     Decoder decoder(config);
     const int64_t n = 70;

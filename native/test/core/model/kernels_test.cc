@@ -40,7 +40,7 @@ TEST_CASE("logits in float32 need no wider copy of the vocabulary matrix") {
   CHECK(bytes < weight.numel() * sizeof(float) / 2);
 }
 
-TEST_CASE("weight gradients add to what is there, in float32") {
+TEST_CASE("weight gradients accumulate in float32") {
   at::manual_seed(2);
   for (const auto& [rows, out, in] :
        {std::tuple{1, 1, 1}, {2, 6, 64}, {5, 7, 65}, {33, 50, 130}, {513, 13, 70}, {1100, 96, 100}}) {
@@ -102,7 +102,7 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
   }
 }
 
-TEST_CASE("extreme gates are finite, what is not a number stays so") {
+TEST_CASE("extreme gates are finite, and NaN stays NaN") {
   const double values[] = {0, 1e-30, -1e-30, 20, -20, 88, -88, 89, -89, 1e4, -1e4, 1e30, -1e30};
   const at::Tensor gate = at::tensor(at::ArrayRef<double>(values)).to(at::kBFloat16);
   const at::Tensor gate_up = at::cat({gate, at::full_like(gate, 0.5)}).unsqueeze(0);
@@ -120,7 +120,7 @@ TEST_CASE("extreme gates are finite, what is not a number stays so") {
   CHECK(normed[1].isfinite().all().item<bool>());
 }
 
-TEST_CASE("a packed matrix: its rows are right, and the same however many there are") {
+TEST_CASE("a packed matrix gives correct rows, independent of their number") {
   at::manual_seed(6);
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat})
     for (const auto& [out, in] : {std::pair{64, 64}, {90, 70}, {1, 2}, {130, 33}, {576, 1536}}) {
@@ -161,7 +161,7 @@ at::Tensor in_int8(const at::Tensor& weight) {
   return at::cat(groups, 1);
 }
 
-TEST_CASE("a matrix in int8: no weight is half a step off, and a row's result is its own") {
+TEST_CASE("a matrix in int8: weights are within half a step, and rows are independent") {
   at::manual_seed(10);
   for (const auto& [out, in] : {std::pair{64, 64}, {90, 70}, {1, 2}, {131, 34}, {576, 1536}}) {
     CAPTURE(out);

@@ -4,7 +4,7 @@
 using namespace optim_test;
 using namespace nlac;
 
-TEST_CASE("a moving average in any mix of types is what float64 says") {
+TEST_CASE("an EMA of any mix of types agrees with float64") {
   at::manual_seed(1);
   const at::Tensor start = at::randn({17, 1021});
   for (const auto target_type : {at::kFloat, at::kDouble}) {

@@ -166,7 +166,7 @@ TEST_CASE("cuda: the same logits give the CPU's token and log probability") {
   CHECK(off < 4e-6);
 }
 
-TEST_CASE("cuda: only float32 logits on the GPU are drawn from there") {
+TEST_CASE("cuda: only float32 logits on the GPU are sampled on the GPU") {
   CHECK(can_draw_on_gpu(at::zeros({2, 5})));
   CHECK_FALSE(can_draw_on_gpu(at::zeros({2, 5}, at::kBFloat16)));
   CHECK_FALSE(can_draw_on_gpu(at::empty({1, (int64_t{1} << 22) + 1})));
@@ -180,7 +180,7 @@ TEST_CASE("cuda: only float32 logits on the GPU are drawn from there") {
   CHECK(code_of([&] { draw_on_gpu(at::zeros({1, 33}), draws); }) == "ERR_INTERNAL");
 }
 
-TEST_CASE("cuda: drawn texts are those that the CPU draws, whatever they are held to") {
+TEST_CASE("cuda: completions equal the CPU's, with and without constraints") {
   const ModelConfig config = shapes_for_gpu()[1];
   const Weights weights = random_weights(config, at::kFloat, at::kCPU);
   Decoder decoder(config);
@@ -220,7 +220,7 @@ TEST_CASE("cuda: drawn texts are those that the CPU draws, whatever they are hel
   CHECK(got[15].finish_reason == FinishReason::stuck);
 }
 
-TEST_CASE("cuda: what cannot be drawn fails its own call") {
+TEST_CASE("cuda: a request that cannot be sampled fails only its own call") {
   const ModelConfig config = shapes_for_gpu()[0];
   Weights weights = random_weights(config, at::kFloat, at::kCPU);
   Decoder decoder(config);

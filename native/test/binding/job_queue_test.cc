@@ -1,4 +1,4 @@
-// The queue under real contention; the thread sanitizer runs these too.
+// The job queue under contention. The thread sanitizer runs these tests too.
 #include "binding/job_queue.h"
 
 #include <doctest/doctest.h>
@@ -116,13 +116,13 @@ TEST_CASE("the last job waits until all abandoned jobs were handled") {
     started.count_down();
     proceed.wait();
   })));
-  // What a job holds is gone with it, and counted so.
+  // Counts jobs when they are destroyed.
   const auto token = [&] { return std::shared_ptr<void>(nullptr, [&](void*) { ++gone; }); };
   for (int i = 0; i < 3; ++i)
     REQUIRE(queue.push(job([held = token()] {},
                            [&, i] {
-                             // The thread is free from here on: it would run the last job now if it
-                             // were there to be found.
+                             // The thread is idle from here on: it would run the last job now if it
+                             // were queued.
                              if (i == 0) proceed.count_down();
                              for (int waited = 0; waited < 20 && !last_ran; ++waited)
                                std::this_thread::sleep_for(1ms);

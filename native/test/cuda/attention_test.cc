@@ -1,4 +1,5 @@
-// Attention over blocks on a GPU, and what writes them, against plain loops in float64.
+// Attention over KV blocks on a GPU, and the kernel that writes them, against naive loops in
+// float64.
 #include "cuda/attention.h"
 
 #include <doctest/doctest.h>
@@ -21,8 +22,8 @@ struct Shape {
   std::vector<int> lengths;  // tokens that each text's query sees
 };
 
-// Texts whose blocks lie in a store in no order, with another layer's between them, queries in rows
-// of something wider.
+// Sequences with unordered blocks, interleaved with another layer's; queries are rows of a wider
+// tensor.
 struct Texts {
   Shape shape;
   int64_t width = 1, blocks = 0, stride, part, q_stride;
@@ -49,7 +50,7 @@ struct Texts {
       for (int64_t b = 0; b < own; ++b) tables[t * width + b] = order[next++];
       rows.push_back(static_cast<int32_t>(texts - 1 - t));
     }
-    // What lies beyond a text's tokens must not be seen.
+    // Values beyond a sequence's tokens must not be read.
     for (int64_t t = 0; t < texts; ++t) {
       for (int64_t token = shape.lengths[t]; token % cuda::kBlockTokens != 0; ++token) {
         for (int head = 0; head < shape.kv_heads; ++head) {
@@ -91,7 +92,7 @@ struct Texts {
     return result;
   }
 
-  // All outputs, with `splits` parts each.
+  // All outputs, with `splits` splits each.
   std::vector<float> attended(bool is_bf16, int splits) const {
     const OnDevice on_store(store, is_bf16), on_q(q, is_bf16), on_rows(rows), on_lengths(shape.lengths),
         on_tables(tables);

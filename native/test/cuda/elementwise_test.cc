@@ -1,4 +1,4 @@
-// The arithmetic between a layer's products on a GPU, against plain loops in float64.
+// The elementwise kernels of a layer on a GPU, against naive loops in float64.
 #include "cuda/elementwise.h"
 
 #include <doctest/doctest.h>

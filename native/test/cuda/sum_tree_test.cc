@@ -1,4 +1,4 @@
-// The tree on a GPU is the tree on the CPU: same sets, same seed, same bits.
+// The tree on a GPU is bitwise equal to the one on the CPU for the same sets and seed.
 #include "core/replay/cuda_sum_tree.h"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ struct Entries {
   std::vector<float> priorities;
 };
 
-// Half of them crowd onto a few leaves; a quarter of the priorities is 0.
+// Half of the entries fall on a few leaves; a quarter of the priorities is 0.
 Entries entries(int64_t capacity, int64_t count, uint64_t stream) {
   Entries made{std::vector<int32_t>(count), std::vector<float>(count)};
   for (int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// The CPU's matrix products against float64, by every instruction set that runs here.
+// The CPU's matrix products against float64, for every supported instruction set.
 #include "core/cpu/gemm.h"
 
 #include <doctest/doctest.h>
@@ -57,7 +57,7 @@ TEST_CASE("products of any shape, type and order agree with float64, in every in
         for (const bool turned_b : {false, true}) {
           CAPTURE(turned_a);
           CAPTURE(turned_b);
-          // Views of wider matrices: neighbours must stay as they are.
+          // Views of wider matrices: neighbouring elements must not change.
           const auto make = [](int64_t rows, int64_t columns, bool turned, at::ScalarType of) {
             const at::Tensor all =
                 (turned ? at::randn({columns, rows + 3}) : at::randn({rows, columns + 3})).to(of);

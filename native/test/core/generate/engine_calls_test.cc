@@ -75,7 +75,7 @@ TEST_CASE("requests that do not fit wait, in the order of arrival") {
     hooks.on_token = [&order, i](int64_t, int64_t) {
       if (order.empty() || order.back() != static_cast<int64_t>(i)) order.push_back(static_cast<int64_t>(i));
     };
-    // The second is the largest: those behind it would fit where it does not.
+    // The second is the largest: later ones would fit where it does not.
     const int64_t length = i == 1 ? 75 : 20;
     calls.push_back(engine.submit({request_of(random_ids(length, i), 3, 1, i)}, hooks));
   }
@@ -272,7 +272,7 @@ TEST_CASE("forbidden ids and a repetition penalty change the draw, not the log p
           doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
     ids.push_back(result.tokens[i]);
   }
-  // Drawn from few ids that are left, with and without filters.
+  // Drawn from few remaining ids, with and without filters.
   for (const double top_p : {1.0, 0.9}) {
     GenerateRequest drawn = request_of(random_ids(5, 2), 60, 2.0, 7);
     drawn.top_p = top_p;
@@ -381,7 +381,7 @@ TEST_CASE("a completion matches its grammar, also after preemption and in any ba
       const int64_t id = crowded[i].tokens[t];
       CHECK((t % 5 < 2 ? id < 10 : id >= 17 && id < 43));
     }
-    // What a token is worth stays the model's.
+    // Log probabilities stay the model's.
     const at::Tensor last = at::log_softmax(model.last_logits(requests[i].tokens), 0);
     CHECK(crowded[i].log_probs[0] == doctest::Approx(last[crowded[i].tokens[0]].item<float>()).epsilon(1e-4));
   }

@@ -1,5 +1,4 @@
-// Generation against the plain way: the whole text read again for every token, one sequence at a
-// time.
+// Generation against a naive one: a full forward per token, one sequence at a time.
 #include "test/core/generate/engine_examples.h"
 
 using namespace engine_test;

@@ -1,5 +1,5 @@
-// Masks against a naive one: of every token, whether some text that fits begins with what is
-// written and the token.
+// Masks against a naive one: for every token, whether some match starts with the current prefix and
+// the token.
 #include "core/generate/grammar.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ using nlac::GrammarMatcher;
 
 namespace {
 
-// A language as a finite list of texts.
+// A language as a finite list of strings.
 using Language = std::set<std::string>;
 
 std::shared_ptr<const nlac::Grammar> compiled(const std::vector<std::string>& tokens,
@@ -46,7 +46,7 @@ bool begins_some(const Language& language, const std::string& text) {
   return next != language.end() && next->starts_with(text);
 }
 
-// Follows `grammar` along random texts and holds every mask against the language.
+// Follows `grammar` along random strings and compares every mask with the language.
 void check_masks(const std::vector<std::string>& tokens, const std::string& grammar, const Language& language,
                  uint64_t seed) {
   CAPTURE(grammar);
@@ -78,7 +78,7 @@ void check_masks(const std::vector<std::string>& tokens, const std::string& gram
   }
 }
 
-// All texts over `letters` of up to `longest` that `fits` holds of.
+// All strings over `letters` of up to `longest` letters that `fits` accepts.
 Language texts(const std::string& letters, size_t longest,
                const std::function<bool(const std::string&)>& fits) {
   Language language;

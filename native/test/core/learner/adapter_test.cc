@@ -73,7 +73,7 @@ TEST_CASE("a new adapter does not change the model, and only the adapter is trai
       const auto now = learner->base()->list();
       for (size_t i = 0; i < base.size(); ++i) CHECK(at::equal(now[i], base[i]));
       CHECK_FALSE(equal(learner->masters().list(), before));
-      // Neither gradients nor the moving average hold anything of the base.
+      // Neither gradients nor the EMA contain the base.
       for (const Weights* held : {&learner->masters(), learner->gradients(), learner->target_masters()}) {
         int64_t numbers = 0;
         for (const at::Tensor& tensor : held->list()) numbers += tensor.numel();
@@ -130,7 +130,7 @@ TEST_CASE("an adapted learner scores what it generates with the same probabiliti
       const auto again = learner->log_probs({{request.tokens, result.tokens, {1.0}}}, which)[0];
       for (size_t j = 0; j < again.size(); ++j)
         CHECK(std::abs(result.log_probs[j] - again[j]) < (dtype == at::kFloat ? 1e-4 : 0.05));
-      // The two halves differ, and both from the base.
+      // θ and θ̄ differ, and both differ from the base.
       const auto other =
           learner->log_probs({{request.tokens, result.tokens, {1.0}}},
                              which == WeightSet::online ? WeightSet::target : WeightSet::online)[0];
@@ -210,7 +210,7 @@ TEST_CASE("an adapted learner resumes bit for bit, on a loaded or created base")
         train(*learner, 2);
         train(*resumed, 2);
       }
-      // What was resumed can be saved and resumed again.
+      // A resumed learner can be saved and resumed again.
       Scratch second;
       resumed->save(second.path());
       const auto again =

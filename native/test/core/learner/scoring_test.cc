@@ -39,7 +39,7 @@ std::unique_ptr<at::ObserverContext> count_products(const at::RecordFunction& ca
   return nullptr;
 }
 
-// Products that `body` has libtorch compute.
+// Number of matrix products that `body` computes with libtorch.
 template <typename Body>
 int libtorch_products(const Body& body) {
   products_by_libtorch = 0;

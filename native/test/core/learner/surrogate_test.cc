@@ -20,8 +20,7 @@ SurrogateSettings grpo_settings() {
   return settings;
 }
 
-// Texts that `learner` might have written a few steps ago, with what the environment said in
-// between.
+// Sequences that `learner` might have generated a few steps ago, with observations in between.
 std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 1) {
   std::mt19937_64 engine(9);
   std::normal_distribution<float> normal;
@@ -46,8 +45,8 @@ std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 
   return episodes;
 }
 
-// What token_surrogate should give, from the formulas as they are written: float64 autograd down to
-// the hidden states, the float64 decoder from there on.
+// The expected results of token_surrogate by its formulas: float64 autograd down to the hidden
+// states, the float64 decoder below.
 struct Expected {
   std::vector<at::Tensor> losses, log_probs, entropies, ratios, values, value_losses;  // per text, [tokens]
   std::vector<at::Tensor> gradients;                                                   // as Weights::list()
@@ -277,7 +276,7 @@ TEST_CASE("the value head is stepped and averaged like every parameter") {
   learner->update_target(0.25);
   CHECK(at::allclose(learner->target_masters()->value, 0.25 * value + 0.75 * before, 1e-6, 1e-7));
 
-  // Its values converge to what they are to predict.
+  // Its values converge to the returns.
   auto texts = some_episodes(*learner);
   SurrogateSettings settings;
   settings.value = {1, 0};
@@ -369,7 +368,7 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     learner->token_surrogate(texts, ppo_settings());  // left pending
     Scratch directory;
     learner->save(directory.path());
-    // The heads are those that were saved, whatever the options say.
+    // The saved heads are used, regardless of the options.
     const auto resumed = Learner::resume(directory.path(), options_of(dtype));
     CHECK((resumed->options().heads == Heads::value));
     CHECK(equal(resumed->gradients()->list(), learner->gradients()->list()));
@@ -381,8 +380,8 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
     CHECK(resumed->values(scored) == learner->values(scored));
 
-    // The reference is written as it is held: a float32 copy of a large model would not fit beside
-    // it.
+    // The reference is saved in the learner's type: a float32 copy of a large model would not fit
+    // beside it.
     const auto size = [&](const char* name) { return static_cast<double>(fs::file_size(directory / name)); };
     CHECK(size("reference.safetensors") / size("model.safetensors") ==
           doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));

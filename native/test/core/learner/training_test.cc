@@ -84,8 +84,8 @@ TEST_CASE("the target starts as θ before the first step") {
   step(*used);
   CHECK(equal(used->target_masters()->list(), loaded));
 
-  // Without a use before the step its memory is not taken, and nothing may start from the θ of
-  // after.
+  // Without a use before the step the target is not allocated, and nothing may start from the θ
+  // after it.
   const auto unused = tiny_learner();
   step(*unused);
   CHECK(unused->target_masters() == nullptr);
@@ -108,14 +108,14 @@ TEST_CASE("the target starts as θ before the first step") {
       CHECK(message.find("τ = 1") != std::string::npos);
       CHECK(learner->target_masters() == nullptr);
     }
-    // What needs no θ̄ goes on; and τ = 1 says where to begin.
+    // Calls without θ̄ still work; and τ = 1 defines the start.
     learner->token_kl(some_distilled(), 1, {SupportKind::sampled, 0}, false);
     learner->update_target(1);
     CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
     learner->update_target(0.005);
   }
 
-  // A step that was skipped moved nothing.
+  // A skipped step changed nothing.
   const auto skipped = tiny_learner();
   at::NoGradGuard no_grad;
   skipped->masters().norm.fill_(std::numeric_limits<float>::quiet_NaN());
@@ -153,7 +153,7 @@ TEST_CASE("a target update within a step equals one after it, also if the step i
     }
   }
 
-  // As update_target: nothing may begin at the θ of after an earlier step but what is θ.
+  // As update_target: after an earlier step only a target that equals θ may start.
   const auto late = tiny_learner();
   late->token_nll(some_texts(), true);
   late->step(quick_step(), "");
@@ -213,7 +213,7 @@ TEST_CASE("a non-finite loss skips the step and changes nothing") {
   CHECK_FALSE(std::isfinite(result.grad_norm));
   CHECK(equal(learner->masters().list(), before));
 
-  // What follows is as if it had not happened.
+  // Later calls behave as if it had not happened.
   row.copy_(healthy);
   learner->token_nll(texts, true);
   CHECK_FALSE(learner->step(quick_step(), "").skipped);
@@ -251,7 +251,7 @@ TEST_CASE("each optimizer state has its own moments") {
   CHECK_FALSE(equal(a->masters().list(), b->masters().list()));
 }
 
-// Of models small enough that a GPU's other order of sums hardly shows in float32.
+// For models so small that a GPU's order of sums hardly matters in float32.
 TEST_CASE("a learner on a GPU equals one on the CPU" * doctest::skip(!torch::cuda::is_available())) {
   const auto on_host = [](const Weights& weights) { return copies(weights.copy_as(at::kFloat, at::kCPU)); };
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {

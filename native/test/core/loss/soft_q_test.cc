@@ -62,7 +62,7 @@ void check_against_reference(const Problem& problem, const SoftQOptions& options
   CHECK(difference(result.q, expected.q) < within);
   CHECK(difference(result.targets, expected.targets) < within);
   CHECK(difference(result.entropies, expected.entropies) < within);
-  // The gradient is handed back in the hidden states' own type.
+  // The gradient has the hidden states' type.
   const double rounding = problem.online.hidden.scalar_type() == at::kBFloat16 ? 0x1p-8 : 0;
   CHECK(difference(result.grad_hidden, expected.grad_hidden) < within + rounding);
   CHECK(difference(gradients.head, expected.grad_head) < within);
@@ -130,8 +130,7 @@ TEST_CASE("the value of a head is the soft value of its Q") {
   const at::Tensor q = value + alpha * hidden.mm(head.advantage.t()).log_softmax(1);
   CHECK(difference(alpha * (q / alpha).logsumexp(1), value.squeeze(1)) < 1e-12);
 
-  // Twins that say the same are one: their minimum is either, and so the policy that they hold is
-  // theirs.
+  // Equal twins act as one: their minimum is either of them, and so is their policy.
   Problem tied = problem;
   for (SoftQSide* side : {&tied.online, &tied.target}) {
     side->q[1] = side->q[0];

@@ -1,6 +1,5 @@
-// The losses on targets: NLL with z-loss and entropy, log probabilities with a gradient from
-// outside, the clipped surrogate. The reference is torch's autograd in float64 on the formulas as
-// they are written.
+// The losses on targets: NLL with z-loss and entropy, log probabilities with an external gradient,
+// the clipped surrogate. The reference is torch's float64 autograd of the formulas.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -202,7 +201,7 @@ TEST_CASE("the surrogate's test covers every case: clipped above, clipped below,
   const Inputs in = make(400, 97, 17);
   const Outcome got = ours(in, all_settings[7]);
   for (const int flag : {-1, 0, 1}) CHECK((got.clipped == flag).sum().item<int64_t>() > 10);
-  // Held back by a bound, a token's own gradient is only that of the KL.
+  // A clipped token has only the KL's gradient.
   Settings without = all_settings[7];
   without.surrogate.kl_coefficient = 0;
   const at::Tensor held = ours(in, without).grad_hidden.index_select(0, got.clipped.nonzero().squeeze(1));

@@ -1,5 +1,5 @@
-// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py), against
-// the same model with its matrices merged, and against what they must leave alone.
+// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py) and
+// against the same model with merged matrices; the base must not change.
 #include "core/model/adapter.h"
 
 #include <ATen/record_function.h>
@@ -28,7 +28,7 @@ nlohmann::json read_json(const std::string& path) {
   return nlohmann::json::parse(bytes.begin(), bytes.end());
 }
 
-// In the model's order, as options want them.
+// In the model's order, as options require.
 std::vector<std::string> targets_of(const nlohmann::json& peft) {
   const auto named = peft.at("target_modules").get<std::set<std::string>>();
   std::vector<std::string> targets;
@@ -75,7 +75,7 @@ struct Adapted : Example {
   }
 };
 
-// How many matrix products `body` asks torch for.
+// Number of matrix products that `body` computes with torch.
 int64_t products_asked = 0;
 template <typename Body>
 int64_t products(Body body) {

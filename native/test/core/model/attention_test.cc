@@ -1,4 +1,4 @@
-// attention.h, however it is computed, against its formula.
+// All implementations of attention.h against the formula.
 #include "test/core/model/kernels_reference.h"
 
 using namespace kernels_test;
@@ -88,13 +88,13 @@ TEST_CASE("the blockwise attention of other devices equals the formula, with its
           const AttentionGradients gradients =
               blockwise_attention_backward(at_output, q, keys, values, attended, block);
           CHECK((gradients.q.scalar_type() == dtype));
-          // Those of q and k are differences of what v's is made of; among few keys little of it is
-          // left.
+          // The gradients of q and k are differences of terms of v's; with few keys they nearly
+          // cancel.
           const double floor = exact.v.norm().item<double>();
           CHECK(relative(gradients.q, exact.q, floor) < allowed);
           CHECK(relative(gradients.keys.transpose(0, 1), exact.k, floor) < allowed);
           CHECK(relative(gradients.values.transpose(0, 1), exact.v) < allowed);
-          // The last queries alone, as after a cache.
+          // Only the last queries, as with a cache.
           const int64_t fresh = (length + 2) / 3;
           const at::Tensor last =
               blockwise_attention(q.narrow(0, length - fresh, fresh), keys, values, block).output;
@@ -168,7 +168,7 @@ TEST_CASE(
     };
     const std::vector<Share> shares{{0, 1},   {15, 1}, {16, 1}, {200, 1}, {0, 70},
                                     {100, 7}, {63, 2}, {31, 1}, {16, 48}};
-    // One after another in q, k and v; tables of blocks in no order.
+    // Contiguous in q, k and v; unordered block tables.
     std::vector<BlockTable> tables;
     std::vector<int64_t> starts{0};
     int32_t next = 200;

@@ -233,7 +233,7 @@ TEST_CASE("configurations of transformers are unchanged after writing and readin
     const ModelConfig config = ModelConfig::from_json({bytes.begin(), bytes.end()});
     const std::string json = config.to_json("bfloat16");
     CHECK(ModelConfig::from_json(json).to_json("bfloat16") == json);
-    // What was there comes out as it went in.
+    // Existing fields are preserved.
     const Json before = Json::parse(bytes), after = Json::parse(json);
     for (const std::string key :
          {"architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size",

@@ -31,7 +31,7 @@ TEST_CASE("products of few rows: any shape, one rounding, rows independent of th
 
 TEST_CASE("logits in float32 need no wider copy of the vocabulary matrix") {
   at::manual_seed(8);
-  // Not bfloat16, so that the path without a kernel is taken on every processor.
+  // Not bfloat16, so that every processor takes the path without a kernel.
   const at::Tensor x = at::randn({3, 40}, at::kDouble), weight = at::randn({20011, 40}, at::kDouble);
   at::Tensor result;
   const size_t bytes = largest_allocation([&] { result = linear_in_float(x, weight); });
@@ -138,7 +138,7 @@ TEST_CASE("a packed matrix gives correct rows, independent of their number") {
       else
         CHECK(half_steps(many, exact, 0.25) < 1.5);
       CHECK(largest(in_float + bias - exact) < 1e-4);
-      // A sum's rows may lie further apart than they are long.
+      // The rows of a sum may have a larger stride than their length.
       at::Tensor wider = at::ones({200, out + 3}), sum = wider.narrow(1, 1, out);
       packed.add(x, bias, sum);
       CHECK(largest(sum - 1 - exact) < 1e-4);
@@ -151,7 +151,7 @@ TEST_CASE("a packed matrix gives correct rows, independent of their number") {
     }
 }
 
-// A matrix as it is rounded to int8: each group's largest becomes 127. [out, in] f32
+// A matrix rounded to int8: each group's largest weight becomes 127. [out, in] f32
 at::Tensor in_int8(const at::Tensor& weight) {
   std::vector<at::Tensor> groups;
   for (const at::Tensor& group : weight.to(at::kFloat).split(cpu::int8_group, 1)) {
@@ -193,8 +193,7 @@ TEST_CASE("a matrix in int8: weights are within half a step, and rows are indepe
       CHECK(at::equal(packed.forward(x.narrow(0, 3, rows), bias), many.narrow(0, 3, rows)));
     }
 
-    // Of weights that are steps nothing is rounded; a power of two is an exact scale, each group's
-    // its own.
+    // Weights that are multiples of the step are exact; each group's scale is a power of two.
     at::Tensor steps = at::randint(-127, 128, {out, in}, at::kDouble);
     for (const at::Tensor& group : steps.split(cpu::int8_group, 1)) {
       group.select(1, 0).fill_(127);

@@ -18,7 +18,7 @@ LoadedModel load(const std::string& name, at::ScalarType dtype = at::kFloat) {
   return load_model(fixture("io/" + name), dtype, at::kCPU);
 }
 
-// The same bits, which a comparison of floats would not see for NaN and zero.
+// Compares bits; a comparison of floats would treat NaN and -0 differently.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
          std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;

@@ -1,4 +1,4 @@
-// Steps and moving averages on a GPU against the CPU.
+// Optimizer steps and EMA on a GPU against the CPU.
 #include "test/core/optim/examples.h"
 
 using namespace optim_test;
@@ -10,7 +10,7 @@ const bool no_gpu = !torch::cuda::is_available();
 
 at::Tensor on_gpu(const at::Tensor& tensor) { return tensor.to(at::kCUDA); }
 
-// More tensors than fit in a launch, with every awkward size.
+// More tensors than fit in a launch, with sizes around the vector width.
 Tensors many_parameters() {
   at::manual_seed(4);
   Tensors tensors{at::randn({33, 601}), at::randn({8192}), at::randn({8193}), at::randn({3, 0}),

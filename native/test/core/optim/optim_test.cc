@@ -117,7 +117,7 @@ TEST_CASE("a step counts once parameters may have changed, even if it fails") {
   CHECK(training.moments.steps == before.moments.steps);
   CHECK(same_bits(training.all(), before.all()));
 
-  // A copy that refuses to be written ends libtorch's step after the first parameter has moved.
+  // A read-only copy makes libtorch's step fail after the first parameter has changed.
   for (at::Tensor& copy : training.compute) copy = copy.to(at::kDouble);
   {
     const c10::InferenceMode inference;
@@ -202,7 +202,7 @@ TEST_CASE("an EMA within a step equals one after it") {
 TEST_CASE("libtorch's operators give the same step") {
   Training training(random_parameters());
   Training twin = training.copy();
-  // Copies in float64 are not for the loops.
+  // The loops do not support float64 copies.
   for (at::Tensor& copy : twin.compute) copy = copy.to(at::kDouble);
   const StepResult ours = training.step(some_options()), theirs = twin.step(some_options());
   CHECK(ours.grad_norm == theirs.grad_norm);
@@ -276,7 +276,7 @@ TEST_CASE("every instruction set is bitwise equal to the portable loops") {
   };
   const auto rounded = [&](const Kernels& k, const at::Tensor& online, Held held, float tau) {
     const at::Tensor t = start.to(at::kBFloat16);
-    // Counters that leave 32 bits on the way.
+    // Counters that exceed 32 bits within the tensor.
     k.ema_rounded(static_cast<uint16_t*>(t.data_ptr()), online.data_ptr(), held, n, tau, {1, 2}, 0xFFFFFFF0u);
     return t;
   };

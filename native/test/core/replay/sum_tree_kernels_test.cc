@@ -1,4 +1,4 @@
-// Every instruction set does, bit for bit, what sum_tree_math.h does to one node or draw.
+// Every instruction set is bitwise equal to sum_tree_math.h.
 #include "core/replay/sum_tree_kernels.h"
 
 #include <doctest/doctest.h>

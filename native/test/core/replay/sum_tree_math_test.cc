@@ -17,7 +17,7 @@ using namespace nlac;
 
 namespace {
 
-// What a kernel does with atomicAdd and fences, by threads of the CPU.
+// The kernel's atomicAdd and fences, by CPU threads.
 struct ThreadAtomics {
   static uint32_t add(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).fetch_add(n); }
   static uint32_t subtract(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).fetch_sub(n); }
@@ -233,7 +233,7 @@ TEST_CASE("concurrent sets of one tree equal the sampler's own set") {
       std::vector<float> priorities(count);
       for (size_t i = 0; i < count; ++i) {
         const auto words = philox(6, round + 1, i);
-        // Half of all entries crowd onto a few leaves.
+        // Half of the entries fall on a few leaves.
         indices[i] = words[0] % (words[1] % 2 == 0 ? capacity : std::min<int64_t>(capacity, 5));
         priorities[i] = words[2] % 4 == 0 ? 0.0f : static_cast<float>(words[3]) * 0x1p-20f;
       }

@@ -122,7 +122,7 @@ TEST_CASE("of several priorities for one leaf the last one counts") {
 TEST_CASE("sums do not depend on when they are requested") {
   constexpr int64_t capacity = 70000;
   SumTree eager(TreeOptions{capacity, 0.3, 0.5, 21}), late(TreeOptions{capacity, 0.3, 0.5, 21});
-  // More changes than a tree remembers, few at a time and all at once.
+  // More changes than a tree records, few at a time and all at once.
   for (const int64_t count : {1, 40, 3000, 150000, 2, 70000, 500}) {
     std::vector<int32_t> indices(count);
     std::vector<float> priorities(count);
@@ -220,7 +220,7 @@ TEST_CASE("the smallest and the largest priority equal a plain array's after eve
       CHECK(tree.max() == 0);
       for (uint64_t round = 0; round < 300; ++round) {
         const auto words = philox(14, 0, round);
-        // Few and many at once; none, or nearly none, is positive in every seventh round.
+        // Few and many at once; in every seventh round none or almost none is positive.
         const int64_t count = words[0] % 3 == 0 ? 2 * capacity : 1 + words[1] % 4;
         std::vector<int32_t> indices(count);
         std::vector<float> priorities(count);
@@ -237,7 +237,7 @@ TEST_CASE("the smallest and the largest priority equal a plain array's after eve
         REQUIRE(tree.min() == min);
         REQUIRE(tree.max() == max);
         if (round % 2 == 0) continue;
-        // What was just set goes again, an extreme too.
+        // Removes recently set priorities, extremes too.
         tree.set(indices.data(), std::vector<float>(count).data(), count);
         for (const int32_t index : indices) model[index] = 0;
         REQUIRE(std::pair{tree.min(), tree.max()} == extremes(model));
@@ -259,7 +259,7 @@ TEST_CASE("the root does not drift after many changes") {
     for (int64_t i = 0; i < batch; ++i) {
       const auto w = philox(5, 0, static_cast<uint64_t>(done + i));
       indices[i] = w[0] % capacity;
-      // Huge values that come and go would leave their rounding error behind in an incremented sum.
+      // Temporary huge values would leave rounding errors in an incremental sum.
       priorities[i] = w[1] % 64 == 0 ? 1e12f : static_cast<float>(w[2]) * 0x1p-32f;
       model[indices[i]] = priorities[i];
     }

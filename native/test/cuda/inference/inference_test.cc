@@ -1,5 +1,5 @@
-// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the
-// code that calls them run on the CPU here, with tensors there.
+// Inference by the CUDA kernels against a full forward by libtorch. The kernels and their callers
+// are compiled for the CPU here and use tensors in its memory.
 #include "core/model/cuda_inference.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -32,7 +32,7 @@ struct Model {
         expected(Decoder(config).forward(random_weights(config, at::kFloat, at::kCPU), ids, {tokens})) {}
 };
 
-// For as long as it is there, decoders that are made record their steps.
+// Decoders created during its lifetime record their steps.
 struct Recorded {
   Recorded() { setenv("NLAC_CUDA_GRAPHS", "1", 1); }
   ~Recorded() {

@@ -254,7 +254,7 @@ describe("commands on a trained run", () => {
     expect((await nlac("export", run, out)).errors).toContain("is not empty");
   });
 
-  test("a run with an adapter is trained, resumed, exported merged or alone, and refused as a start", async () => {
+  test("a run with an adapter is trained, resumed, exported merged or alone, and rejected as an initial model", async () => {
     const adapted = join(root, "adapted");
     const flags = ["--set", 'learner.adapter={"rank": 2, "alpha": 4}', "--run", adapted, "--json"];
     expect(JSON.parse((await nlac("train", recipe, ...flags)).output)).toMatchObject({ updates: 1 });
@@ -355,7 +355,7 @@ test("missing tasks or files are reported before the model is resolved", async (
   expect(free.errors).toContain("ERR_VALUE: --constrain-actions");
 });
 
-test("a model without tokens for the evaluator is refused before its warm-up", async () => {
+test("a model without tokens for the evaluator is rejected before its warm-up", async () => {
   const changes = ["model=errands-base", "learner.dtype=float32", "config.futures=2", "warmup.steps=1"];
   const train = ["train", "errands", "--run", join(root, "wordless")];
   const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));

@@ -15,6 +15,7 @@ import {
   type StepResult,
   type ToolSchema,
 } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import { compileArguments } from "./arguments.ts";
 import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
@@ -321,13 +322,8 @@ class Check<Task> {
     );
   }
 
-  async #inTime<T>(work: Promise<T>): Promise<T> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const reason = `no answer within ${this.#timeout} ms`;
-      timer = setTimeout(() => reject(new NlacError("ERR_ENVIRONMENT", reason)), this.#timeout);
-    });
-    return Promise.race([work, late]).finally(() => clearTimeout(timer));
+  #inTime<T>(work: Promise<T>): Promise<T> {
+    return withTimeout(() => work, { stepTimeout: this.#timeout });
   }
 }
 

@@ -1,6 +1,7 @@
 /** The parts of tokenizer.json and tokenizer_config.json that nlac reads. */
 
 import { NlacError } from "../base/errors.ts";
+import { isObject } from "../base/validation.ts";
 
 /** A token that is matched before pre-tokenization, such as `<|im_end|>`. */
 export interface AddedToken {
@@ -87,10 +88,6 @@ export function mergePair(merge: string | [string, string]): [string, string] {
   if (typeof merge !== "string") return merge;
   const space = merge.indexOf(" ", 1);
   return [merge.slice(0, space), merge.slice(space + 1)];
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function isId(value: unknown): value is number {

@@ -1,6 +1,6 @@
 import { getEventListeners } from "node:events";
 import { expect, test, vi } from "vitest";
-import { withTimeout } from "../../lib/playing/timeout.ts";
+import { withTimeout } from "../../lib/contract/timeout.ts";
 
 const never = () => new Promise<never>(() => {});
 

@@ -162,20 +162,6 @@ describe("many at once", () => {
     expect(sizes).toEqual([2, 2, 2]);
   });
 
-  test("requests of an unbatched player are not batched", async () => {
-    const model = new ScriptedModel(reply);
-    const sizes = batchesOf(model);
-    const player = {
-      unbatched: true,
-      maxPositions: model.maxPositions,
-      conversation: model.conversation.bind(model),
-      generate: model.generate.bind(model),
-    };
-    const played = await play({ model: player });
-    expect(new Set(sizes)).toEqual(new Set([1]));
-    expect(played.map(toRecord)).toEqual((await play()).map(toRecord));
-  });
-
   test("reports every turn's tokens, and every episode when it ends", async () => {
     const told: number[] = [];
     const ended: Trajectory[] = [];

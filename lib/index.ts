@@ -26,9 +26,9 @@ export type { LearnerDType } from "./base/dtype.ts";
 export { type ErrorCode, NlacError } from "./base/errors.ts";
 export type { Progress } from "./display/progress.ts";
 export { environments } from "./environments/index.ts";
-export type { Figures } from "./episodes/figures.ts";
+export type { EpisodeFigures, Figures } from "./episodes/figures.ts";
 export type { Outcome, Trajectory, Transition, Turn } from "./episodes/trajectory.ts";
-export { Learner, type ModelInfo } from "./learner/learner.ts";
+export { Learner } from "./learner/learner.ts";
 export type {
   AdapterOptions,
   CreateOptions,
@@ -59,6 +59,7 @@ export type {
   TokenKlOptions,
   WeightSet,
 } from "./model/language-model.ts";
+export type { ModelInfo } from "./native/addon.ts";
 export type { Player } from "./playing/batches.ts";
 export { type CollectOptions, collectTrajectories, type EpisodeRequest } from "./playing/collect.ts";
 export { type EvaluateOptions, type Evaluation, evaluate } from "./playing/evaluate.ts";
@@ -86,10 +87,20 @@ export { type ServeOptions, type Server, serve } from "./serve/server.ts";
 export type { Interval } from "./statistics/intervals.ts";
 export { passHatK, type TaskTrials } from "./statistics/pass-k.ts";
 export {
+  type AppendOptions,
   Conversation,
   type ConversationJson,
   type SampledTurn,
+  type Segment,
 } from "./tokens/conversation.ts";
-export { ChatTemplate, type ChatTemplateOptions, type RenderOptions } from "./tokens/template.ts";
+export type { AddedToken, NamedToken, TokenizerConfig, TokenizerJson } from "./tokens/format.ts";
+export type { ReasoningForm } from "./tokens/reasoning.ts";
+export {
+  type CallText,
+  ChatTemplate,
+  type ChatTemplateOptions,
+  type ContinuationContext,
+  type RenderOptions,
+} from "./tokens/template.ts";
 export { type DecodeOptions, Tokenizer, type TokenizerParts } from "./tokens/tokenizer.ts";
 export { type WarmupConfig, type WarmupOptions, warmUp } from "./training/warmup.ts";

@@ -1,8 +1,10 @@
 #!/usr/bin/env node
-// Compiles lib/ to dist/ with tsc, and expands types that are inferred from schemas in the
-// declarations, each field with its comment. Editors would otherwise show no help for recipe
-// fields.
+// Compiles lib/ to dist/ with tsc, copies the page's script, and expands types that are inferred
+// from schemas in the declarations, each field with its comment. Editors would otherwise show no
+// help for recipe fields.
 //   node scripts/build.mjs [--out DIRECTORY]
+import { cpSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import ts from "typescript";
@@ -19,6 +21,8 @@ const { diagnostics } = program.emit(undefined, undefined, undefined, false, {
   afterDeclarations: [documented],
 });
 report([...ts.getPreEmitDiagnostics(program), ...diagnostics]);
+const script = "report/browser/episodes.js";
+cpSync(join(root, "lib", script), join(config.options.outDir, script));
 
 function report(faults) {
   if (faults.length === 0) return;

@@ -209,7 +209,8 @@ const { stderrReporter } = await importLib("display/reporter");
 const report = stderrReporter();
 
 if (typescript)
-  await check("type check", () => mustRun(tool("tsc"), ["-p", "tsconfig.test.json", "--noEmit"]));
+  for (const project of ["tsconfig.test.json", "lib/report/browser"])
+    await check(`type check ${project}`, () => mustRun(tool("tsc"), ["-p", project, "--noEmit"]));
 await check("build", () => mustRun(process.execPath, ["scripts/build.mjs"]));
 if (typescript) await check("lint", () => mustRun(tool("biome"), ["check", "--error-on-warnings"]));
 if (typescript) await check("layers", () => mustRun(process.execPath, ["scripts/check-layers.mjs"]));

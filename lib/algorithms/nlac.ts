@@ -164,7 +164,7 @@ export const nlacConfig = fields
     path: ["attempt"],
   })
   .refine(({ constrainActions, reasoning }) => !constrainActions || !reasoning, {
-    error: "an action that is held to its form has no thought before it, which reasoning asks for",
+    error: "a constrained action has no thought before it, but reasoning models need one",
     path: ["constrainActions"],
   })
   .refine(
@@ -172,7 +172,7 @@ export const nlacConfig = fields
       episodesPerIteration > 0 ||
       (recorded.length > 0 && replayIterations === "all" && diagnostics.every === 0),
     {
-      error: "where nothing is played, recorded episodes are all there is to draw from, and none to diagnose",
+      error: 'nothing is played: name `recorded` episodes, set replayIterations to "all", and leave diagnostics off',
       path: ["episodesPerIteration"],
     },
   );

@@ -3,9 +3,8 @@
 /** The instruction sets of the CPU kernels; on ARM the baseline is NEON. */
 export type InstructionSet = "baseline" | "avx2" | "avx512" | "avx512_bf16";
 
+export type LearnerDType = "bfloat16" | "float32";
 export const dtypeOptions = ["auto", "bfloat16", "float32"] as const;
-export type DTypeOption = (typeof dtypeOptions)[number];
-export type LearnerDType = Exclude<DTypeOption, "auto">;
 
 /** The faster type on a device, or on a CPU with this instruction set (see docs/numerics.md). */
 export function fastestDtype(device: string, instructionSet: InstructionSet): LearnerDType {
@@ -13,6 +12,6 @@ export function fastestDtype(device: string, instructionSet: InstructionSet): Le
 }
 
 /** The type for an estimate, which does not depend on this machine's processor. */
-export function estimatedDtype(dtype: DTypeOption): LearnerDType {
+export function estimatedDtype(dtype: LearnerDType | "auto"): LearnerDType {
   return dtype === "auto" ? "bfloat16" : dtype;
 }

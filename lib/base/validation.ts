@@ -68,10 +68,8 @@ export function checkKeys(
   }
 }
 
-/** `given` over `defaults`; options that are undefined keep their default. */
-export function withDefaults<T extends object>(defaults: T, given: Partial<T>): T {
-  const present = Object.entries(given).filter(([, value]) => value !== undefined);
-  return { ...defaults, ...Object.fromEntries(present) };
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** A value, formatted for a message. */

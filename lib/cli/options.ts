@@ -2,6 +2,7 @@
 
 import { type Command, InvalidArgumentError } from "commander";
 import { dtypeOptions } from "../base/dtype.ts";
+import { isObject } from "../base/validation.ts";
 
 export function wholeNumber(minimum: number): (text: string) => number {
   return (text) => {
@@ -41,8 +42,7 @@ export function oneOf<T extends string>(...choices: readonly T[]): (text: string
 export function jsonObject(text: string): Record<string, unknown> {
   try {
     const value = JSON.parse(text) as unknown;
-    if (typeof value === "object" && value !== null && !Array.isArray(value))
-      return value as Record<string, unknown>;
+    if (isObject(value)) return value;
   } catch {
     // Reported below, like JSON of the wrong kind.
   }

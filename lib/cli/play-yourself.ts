@@ -8,10 +8,10 @@ import {
   type Observation,
   type ToolSchema,
 } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import { formatFigure } from "../display/progress.ts";
 import { succeeded } from "../episodes/trajectory.ts";
 import { costOfLeaving } from "../playing/collect.ts";
-import { withTimeout } from "../playing/timeout.ts";
 import { parseCall } from "../prompts/calls.ts";
 import type { Parsed } from "../prompts/parsing.ts";
 import { parseAction } from "../prompts/policy.ts";

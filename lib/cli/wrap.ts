@@ -1,28 +1,20 @@
 /** Wraps text for terminals. */
 
+import wrapAnsi from "wrap-ansi";
+
 /**
- * Wraps each line of `text` to at most `columns` characters, between words. Continuation lines
- * are indented like the first word of their line, or by `indent` columns. A longer word stays
- * whole.
+ * Wraps each line of `text` to at most `columns` columns, between words. Continuation lines are
+ * indented like the first word of their line, or by `indent` columns. A longer word stays whole.
  */
 export function wrap(text: string, columns: number, indent?: number): string {
   return text
     .split("\n")
-    .flatMap((line) => wrapLine(line, columns, indent ?? /^ */.exec(line)![0].length))
+    .map((line) => {
+      const margin = Math.min(indent ?? line.search(/\S|$/), line.length);
+      const wrapped = wrapAnsi(line.slice(margin), Math.max(1, columns - margin));
+      return line.slice(0, margin) + wrapped.replaceAll("\n", `\n${" ".repeat(margin)}`);
+    })
     .join("\n");
-}
-
-function wrapLine(line: string, columns: number, indent: number): string[] {
-  const lines: string[] = [];
-  let rest = line.trimEnd();
-  while (rest.length > columns) {
-    let end = rest.lastIndexOf(" ", columns);
-    if (end <= indent) end = rest.indexOf(" ", Math.max(columns, indent));
-    if (end < 0) break;
-    lines.push(rest.slice(0, end).trimEnd());
-    rest = " ".repeat(indent) + rest.slice(end).trimStart();
-  }
-  return [...lines, rest];
 }
 
 /** A sentence that spans several lines. */

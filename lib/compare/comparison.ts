@@ -8,6 +8,7 @@ import { dirname, join, resolve } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
+import { isObject } from "../base/validation.ts";
 import { applyChange, importExported, loadRecipe, type Recipe, shippedRecipes } from "../recipe/recipe.ts";
 
 /** Nested fields of a recipe: { config: { batchSize: 8 } } changes only this field. */
@@ -172,9 +173,7 @@ export function mostStepsOf(comparison: Comparison): number {
 /** Flattens { config: { batchSize: 8 } } to ["config.batchSize=8"]. */
 function fieldsOf(changes: Record<string, unknown>, prefix = ""): string[] {
   return Object.entries(changes).flatMap(([key, value]) =>
-    typeof value === "object" && value !== null && !Array.isArray(value)
-      ? fieldsOf(value as Record<string, unknown>, `${prefix}${key}.`)
-      : [`${prefix}${key}=${JSON.stringify(value)}`],
+    isObject(value) ? fieldsOf(value, `${prefix}${key}.`) : [`${prefix}${key}=${JSON.stringify(value)}`],
   );
 }
 

@@ -137,15 +137,15 @@ export interface Demonstration {
   }[];
 }
 
-export interface ResetOptions {
+export interface StartOptions {
   /** Determines every random choice of the episode. */
   seed: number;
   signal?: AbortSignal;
 }
 
 /**
- * An environment. `reset` and `step` drive one episode at a time. `start` opens an episode that is
- * independent of all others; `collectTrajectories` uses it to run many at once.
+ * An environment. `start` opens an episode that is independent of all others, so that many can run
+ * at once.
  */
 export interface Environment<Task = unknown> {
   readonly name: string;
@@ -183,13 +183,11 @@ export interface Environment<Task = unknown> {
   tasks(split: "train" | "test"): Promise<Task[]>;
   /** A short name of a task, for logs and keys. */
   taskId(task: Task): string;
-  start(task: Task, options: ResetOptions): Promise<Episode>;
-  reset(task: Task, options: ResetOptions): Promise<Observation>;
-  step(action: Action): Promise<StepResult>;
+  start(task: Task, options: StartOptions): Promise<Episode>;
   /**
    * A scripted episode on `task`, a training task, for environments that can demonstrate good play.
    */
-  demonstrate?(task: Task, options: ResetOptions): Promise<Demonstration>;
+  demonstrate?(task: Task, options: StartOptions): Promise<Demonstration>;
   /**
    * The probability of success stated in a description of the future; undefined if it states none.
    */

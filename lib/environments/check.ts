@@ -15,6 +15,7 @@ import {
   type StepResult,
   type ToolSchema,
 } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import { compileArguments } from "./arguments.ts";
 import { badCalls, goodCalls, probe, strangeCalls } from "./probe.ts";
 
@@ -104,7 +105,6 @@ class Check<Task> {
       if (idle !== undefined)
         await this.#trying(`${label}, idle`, () => this.#play(task, `${label}, idle`, () => idle));
       await this.#trying(label, () => this.#checkTools(task, label));
-      await this.#trying("reset", () => this.#checkDriver(task));
       await this.#trying(label, () => this.#checkAbort(task, label));
     }
     await this.#trying("close", () => this.#environment.close());
@@ -276,21 +276,6 @@ class Check<Task> {
     }
   }
 
-  async #checkDriver(task: Task): Promise<void> {
-    const environment = this.#environment;
-    const episode = await this.#start(task);
-    const observation = await environment.reset(task, { seed: this.#seed });
-    if (!isDeepStrictEqual(observation, episode.observation))
-      this.#report("reset and start give different observations");
-    const action = this.#agent({ observation, history: [] });
-    if (!isDeepStrictEqual(await environment.step(action), await episode.step(action)))
-      this.#report("step answers otherwise than an episode's step");
-    await episode.close();
-    await environment.close();
-    if ((await this.#codeOf(environment.step(action))) === undefined)
-      this.#report("a step without reset is not refused");
-  }
-
   async #checkAbort(task: Task, label: string): Promise<void> {
     const seed = this.#seed;
     const start = this.#environment.start(task, { seed, signal: AbortSignal.abort() });
@@ -337,13 +322,8 @@ class Check<Task> {
     );
   }
 
-  async #inTime<T>(work: Promise<T>): Promise<T> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      const reason = `no answer within ${this.#timeout} ms`;
-      timer = setTimeout(() => reject(new NlacError("ERR_ENVIRONMENT", reason)), this.#timeout);
-    });
-    return Promise.race([work, late]).finally(() => clearTimeout(timer));
+  #inTime<T>(work: Promise<T>): Promise<T> {
+    return withTimeout(() => work, { stepTimeout: this.#timeout });
   }
 }
 

@@ -31,7 +31,10 @@ export interface Tool<State = unknown, Task = unknown> {
   call(args: Record<string, unknown>, context: ToolContext<State, Task>): Promise<unknown>;
 }
 
-type ArgumentsOf<Parameters> = Parameters extends z.ZodType ? z.output<Parameters> : Record<string, unknown>;
+/** The arguments of a handler, from the schema in a tool's definition. */
+export type ToolArguments<Parameters> = Parameters extends z.ZodType
+  ? z.output<Parameters>
+  : Record<string, unknown>;
 
 export interface ToolDefinition<Parameters, State, Task> {
   /** Letters, digits and _ . / -; at most 128. */
@@ -51,7 +54,7 @@ export interface ToolDefinition<Parameters, State, Task> {
    * Returns the answer to the agent: text, or a value shown as JSON. Throw ToolError to refuse. Any
    * other exception is a fault of the environment and ends the episode.
    */
-  handler(args: ArgumentsOf<Parameters>, context: ToolContext<State, Task>): unknown;
+  handler(args: ToolArguments<Parameters>, context: ToolContext<State, Task>): unknown;
 }
 
 /**
@@ -79,7 +82,7 @@ export function tool<Parameters extends z.ZodType | Record<string, unknown>, Sta
     timeout,
     async call(args, context) {
       const read = schema === undefined ? args : await readArguments(schema, args);
-      return handler(read as ArgumentsOf<Parameters>, context);
+      return handler(read as ToolArguments<Parameters>, context);
     },
   };
 }

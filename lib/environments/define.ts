@@ -6,18 +6,17 @@
 
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { checkKeys } from "../base/validation.ts";
-import type { Action, Demonstration, Environment, ResetOptions } from "../contract/environment.ts";
+import type { Action, Demonstration, Environment, StartOptions } from "../contract/environment.ts";
 import type { Tool, ToolContext } from "./define-tool.ts";
-import { singleEpisode } from "./single-episode.ts";
 import { offered, owning, ToolEpisode } from "./tool-episode.ts";
 
 /** A value or a promise of it. */
-export type Made<T> = T | Promise<T>;
+export type MaybePromise<T> = T | Promise<T>;
 
 export interface EnvironmentDefinition<Task, State> {
   name: string;
   /** The tasks of each split, as a list or as a function that is called once. */
-  tasks: Record<"train" | "test", readonly Task[] | (() => Made<readonly Task[]>)>;
+  tasks: Record<"train" | "test", readonly Task[] | (() => MaybePromise<readonly Task[]>)>;
   /**
    * A short name of a task, for logs and keys. Default: the task if it is a string, else its `id`.
    */
@@ -26,7 +25,7 @@ export interface EnvironmentDefinition<Task, State> {
    * Opens an episode and returns its mutable state. Every random choice must be a function of
    * `seed`.
    */
-  start(task: Task, options: ResetOptions): Made<State>;
+  start(task: Task, options: StartOptions): MaybePromise<State>;
   /** System prompt: the agent's role and the rules it follows. */
   system?: string;
   /** First message of an episode: the user's first words, or the job to do. */
@@ -37,9 +36,9 @@ export interface EnvironmentDefinition<Task, State> {
    * The answer of the person whom the agent speaks to. It may end the episode. Without `respond`,
    * an agent that speaks is told to use the tools.
    */
-  respond?(text: string, context: ToolContext<State, Task>): Made<string>;
+  respond?(text: string, context: ToolContext<State, Task>): MaybePromise<string>;
   /** The episode's reward, 0 to 1; called once, at its end. */
-  score(state: State, task: Task): Made<number>;
+  score(state: State, task: Task): MaybePromise<number>;
   /** Number of turns after which an episode ends. Default 30. */
   maxTurns?: number;
   /**
@@ -56,19 +55,19 @@ export interface EnvironmentDefinition<Task, State> {
   /** Timeout of `respond` in milliseconds. Default 60,000. */
   timeout?: number;
   /** Called once with the state of every episode that started. */
-  close?(state: State, task: Task): Made<void>;
+  close?(state: State, task: Task): MaybePromise<void>;
   /**
    * Called when the environment is closed, to free what episodes share, such as a server. Later
    * episodes may need it again.
    */
-  dispose?(): Made<void>;
+  dispose?(): MaybePromise<void>;
   /** As in `Environment`. */
   idle?: Action;
   /**
    * A good agent's turns, for a warm-up: they are played, and each action is taught as the best
    * one. Instruction-tuned models do not need this.
    */
-  demonstrate?(task: Task, state: State): Made<DemonstratedTurn[]>;
+  demonstrate?(task: Task, state: State): MaybePromise<DemonstratedTurn[]>;
 }
 
 /** A turn of a good agent. */
@@ -127,7 +126,7 @@ export function defineEnvironment<Task, State>(
   if (Array.isArray(definition.tools)) offered(definition, definition.tools);
   const lists = new Map<string, Promise<readonly Task[]>>();
 
-  async function start(task: Task, options: ResetOptions): Promise<ToolEpisode<Task, State>> {
+  async function start(task: Task, options: StartOptions): Promise<ToolEpisode<Task, State>> {
     throwIfAborted(options.signal);
     const state = await owning(`${name}: an episode did not start`, () => definition.start(task, options));
     const episode = new ToolEpisode(definition, task, state, { maxTurns, turnLimitEnds }, options.signal);
@@ -141,7 +140,7 @@ export function defineEnvironment<Task, State>(
     }
   }
 
-  async function demonstrate(task: Task, options: ResetOptions): Promise<Demonstration> {
+  async function demonstrate(task: Task, options: StartOptions): Promise<Demonstration> {
     const episode = await start(task, options);
     try {
       const shown = await owning(`${name}: demonstrate failed`, () =>
@@ -167,7 +166,6 @@ export function defineEnvironment<Task, State>(
     }
   }
 
-  const driving = singleEpisode(name, start);
   return {
     name,
     actionFormat,
@@ -187,11 +185,7 @@ export function defineEnvironment<Task, State>(
     },
     taskId: (task) => definition.taskId?.(task) ?? ownName(task, name),
     start,
-    ...driving,
-    async close() {
-      await driving.close();
-      await owning(`${name}: closing failed`, () => definition.dispose?.());
-    },
+    close: () => owning(`${name}: closing failed`, () => definition.dispose?.()),
     ...(definition.idle && { idle: definition.idle }),
     ...(definition.demonstrate && { demonstrate }),
   };

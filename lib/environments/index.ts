@@ -18,7 +18,7 @@ export type {
   JudgedAction,
   Message,
   Observation,
-  ResetOptions,
+  StartOptions,
   StepResult,
   ToolSchema,
   Usage,
@@ -43,11 +43,25 @@ export {
 } from "../services/open-service.ts";
 export { type AiTool, aiTools } from "./adapters/ai.ts";
 export { type McpClient, type McpSource, type McpTools, mcpTools } from "./adapters/mcp.ts";
+export type { CheckArguments } from "./arguments.ts";
 export { type CarDealerOptions, type CarDealerTask, scriptedDealer } from "./car-dealer/index.ts";
 export { type CheckOptions, checkEnvironment, type ScriptedPolicy } from "./check.ts";
-export { type DemonstratedTurn, defineEnvironment, type EnvironmentDefinition } from "./define.ts";
-export { type Tool, type ToolContext, type ToolDefinition, ToolError, tool } from "./define-tool.ts";
 export {
+  type DemonstratedTurn,
+  defineEnvironment,
+  type EnvironmentDefinition,
+  type MaybePromise,
+} from "./define.ts";
+export {
+  type Tool,
+  type ToolArguments,
+  type ToolContext,
+  type ToolDefinition,
+  ToolError,
+  tool,
+} from "./define-tool.ts";
+export {
+  type Errand,
   type ErrandPolicy,
   type ErrandState,
   type ErrandsOptions,
@@ -79,6 +93,7 @@ export {
 export {
   type GuesserOptions,
   type Oracle,
+  type OracleReply,
   scriptedGuesser,
   type TwentyQuestionsOptions,
   type TwentyQuestionsTask,

@@ -29,8 +29,6 @@ export function recorded(options: RecordedOptions = {}): Environment<never> {
     tasks: async () => [],
     taskId: () => "",
     start: nothing,
-    reset: nothing,
-    step: nothing,
     close: async () => {},
   };
 }

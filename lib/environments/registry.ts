@@ -79,6 +79,6 @@ async function importEnvironment(path: string, options: Record<string, unknown>)
 function isEnvironment(value: unknown): value is Environment {
   if (typeof value !== "object" || value === null) return false;
   const parts = value as Record<string, unknown>;
-  const functions = ["tasks", "taskId", "start", "reset", "step", "close"];
+  const functions = ["tasks", "taskId", "start", "close"];
   return typeof parts.name === "string" && functions.every((name) => typeof parts[name] === "function");
 }

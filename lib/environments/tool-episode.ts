@@ -5,9 +5,9 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import type { Action, Episode, Message, Observation } from "../contract/environment.ts";
-import type { EnvironmentDefinition, Made } from "./define.ts";
+import type { EnvironmentDefinition, MaybePromise } from "./define.ts";
 import { type Tool, type ToolContext, ToolError, tool } from "./define-tool.ts";
-import { episodeOver } from "./single-episode.ts";
+import { episodeOver } from "./errors.ts";
 
 /** The tools of an episode by name, including `respond` if the agent speaks by a call. */
 export function offered<Task, State>(
@@ -33,7 +33,7 @@ function speaksByCall({ respond, actionFormat }: { respond?: unknown; actionForm
 }
 
 function respondTool<Task, State>(
-  respond: (text: string, context: ToolContext<State, Task>) => Made<string>,
+  respond: (text: string, context: ToolContext<State, Task>) => MaybePromise<string>,
   timeout: number | undefined,
 ): Tool<State, Task> {
   return tool({
@@ -173,7 +173,7 @@ export class ToolEpisode<Task, State> implements Episode {
   async #within<T>(
     what: string,
     timeout: number,
-    work: (context: ToolContext<State, Task>) => Made<T>,
+    work: (context: ToolContext<State, Task>) => MaybePromise<T>,
   ): Promise<T> {
     const { name } = this.#definition;
     const own = new AbortController();
@@ -225,7 +225,7 @@ export class ToolEpisode<Task, State> implements Episode {
  * Returns the result of `work`; an exception that is not an NlacError becomes a fault of the
  * environment.
  */
-export async function owning<T>(what: string, work: () => Made<T>): Promise<T> {
+export async function owning<T>(what: string, work: () => MaybePromise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -24,51 +24,8 @@ export interface TextLengths {
   turns: number;
 }
 
-/**
- * Openings and requests: measured with SmolLM2's tokenizer. Actions and critiques of
- * twentyQuestions: from a one-hour run (docs/experiments.md). Observations of tauBench: half are
- * the records that its retail tasks look up. The others are guesses for an instruct model of some
- * billion parameters, and thoughts a guess for a reasoning model.
- */
-const assumed: Readonly<Record<string, TextLengths>> = {
-  twentyQuestions: {
-    opening: 225,
-    action: 40,
-    observation: 10,
-    critique: 50,
-    request: 120,
-    thought: 2000,
-    turns: 20,
-  },
-  math: {
-    opening: 110,
-    action: 400,
-    observation: 0,
-    critique: 100,
-    request: 70,
-    thought: 4000,
-    turns: 1,
-  },
-  tauBench: {
-    opening: 4200,
-    action: 100,
-    observation: 250,
-    critique: 100,
-    request: 120,
-    thought: 2000,
-    turns: 15,
-  },
-  errands: {
-    opening: 24,
-    action: 8,
-    observation: 8,
-    critique: 12,
-    request: 8,
-    thought: 0,
-    turns: 6,
-  },
-};
-const otherwise: TextLengths = {
+/** Guesses for an instruct model of some billion parameters; `thought` for a reasoning model. */
+const guessed: TextLengths = {
   opening: 1000,
   action: 100,
   observation: 100,
@@ -76,6 +33,19 @@ const otherwise: TextLengths = {
   request: 120,
   thought: 2000,
   turns: 15,
+};
+
+/**
+ * What is known better. Openings and requests: measured with SmolLM2's tokenizer, for errands with
+ * its model's own. `turns`: the environment's limit. twentyQuestions: actions and critiques of a
+ * one-hour run (docs/experiments.md). tauBench: half of its observations are the records that its
+ * retail tasks look up. math: solutions and thoughts are guessed to be longer.
+ */
+const assumed: Readonly<Record<string, Partial<TextLengths>>> = {
+  twentyQuestions: { opening: 225, action: 40, observation: 10, critique: 50, turns: 20 },
+  math: { opening: 110, action: 400, observation: 0, request: 70, thought: 4000, turns: 1 },
+  tauBench: { opening: 4200, observation: 250 },
+  errands: { opening: 24, action: 8, observation: 8, critique: 12, request: 8, thought: 0, turns: 6 },
 };
 
 /** A call that generates `texts` completions, done `times` times. */
@@ -144,7 +114,7 @@ export interface Play {
  */
 export function workOf(recipe: Recipe, { maxPositions }: ModelShape, play?: Play): Work {
   const { config } = recipe;
-  const expected = { ...(assumed[recipe.environment.name] ?? otherwise), ...play };
+  const expected = { ...guessed, ...assumed[recipe.environment.name], ...play };
   const critic =
     recipe.algorithm === "nlac"
       ? recipe.config

@@ -26,7 +26,7 @@ import type {
   TokenKlOptions,
   WeightSet,
 } from "../model/language-model.ts";
-import type { NativeLearner, NativeModelInfo } from "../native/addon.ts";
+import type { ModelInfo, NativeLearner } from "../native/addon.ts";
 import { checkAdamWOptions, checkDivergence, checkSupport } from "../ops/options.ts";
 import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
 import { ChatTemplate, type RenderOptions } from "../tokens/template.ts";
@@ -54,8 +54,6 @@ import {
   type Source,
   writeSampling,
 } from "./sources.ts";
-
-export type ModelInfo = Readonly<NativeModelInfo>;
 
 const scorers = [...weightSets, "reference"] as const;
 

@@ -8,7 +8,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { NlacError } from "../base/errors.ts";
-import { shown } from "../base/validation.ts";
+import { isObject, shown } from "../base/validation.ts";
 
 export type Grammar =
   /**
@@ -258,8 +258,4 @@ function isOf(type: TypeName, value: unknown): boolean {
     default:
       return typeof value === type;
   }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

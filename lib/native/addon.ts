@@ -143,19 +143,19 @@ export interface NativeStepOptions extends NativeAdamWOptions {
   moments: string; // name of the set of moments to use
 }
 
-export interface NativeModelInfo {
-  family: "llama" | "qwen2" | "qwen3";
-  vocabSize: number;
-  hiddenSize: number;
-  layers: number;
-  maxPositions: number;
+export interface ModelInfo {
+  readonly family: "llama" | "qwen2" | "qwen3";
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly layers: number;
+  readonly maxPositions: number;
   /** Includes heads and, with an adapter, the frozen base model. */
-  parameters: number;
-  trainableParameters: number;
-  heads: "none" | "value" | "q";
-  eosTokenIds: number[];
-  bosTokenId: number; // -1: none
-  padTokenId: number; // -1: none
+  readonly parameters: number;
+  readonly trainableParameters: number;
+  readonly heads: "none" | "value" | "q";
+  readonly eosTokenIds: readonly number[];
+  readonly bosTokenId: number; // -1: none
+  readonly padTokenId: number; // -1: none
 }
 
 /**
@@ -163,7 +163,7 @@ export interface NativeModelInfo {
  * run together. Every promise settles.
  */
 export interface NativeLearner {
-  info(): NativeModelInfo;
+  info(): ModelInfo;
   generate(
     requests: NativeGenerateRequest[],
     which: WeightSet,

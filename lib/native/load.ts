@@ -23,7 +23,7 @@ export interface Installation {
   directory: string;
 }
 
-let loaded: { addon: Addon; variant: Variant; libtorch: Libtorch } | undefined;
+let loaded: { addon: Addon; variant: Variant } | undefined;
 
 /**
  * The native addon, loaded once per process. Throws ERR_LIBTORCH_NOT_FOUND, ERR_LIBTORCH_VERSION,
@@ -34,11 +34,6 @@ export function loadAddon(options: LoadOptions = {}): Addon {
   if (loaded === undefined) loaded = open(variant);
   if (variant === "cuda") requireCuda(loaded.addon, loaded.variant);
   return loaded.addon;
-}
-
-/** What `loadAddon` loaded; undefined before its first call. */
-export function loadedFrom(): { variant: Variant; libtorch: Libtorch } | undefined {
-  return loaded && { variant: loaded.variant, libtorch: loaded.libtorch };
 }
 
 export function variantOf(device: string): Variant {
@@ -125,7 +120,7 @@ function open(asked: Variant): NonNullable<typeof loaded> {
     );
   }
   addon.setThreads(threads);
-  return { addon, variant: installation.variant, libtorch };
+  return { addon, variant: installation.variant };
 }
 
 /**

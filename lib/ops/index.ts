@@ -21,6 +21,7 @@ export type {
   LossOptions,
   LossTensors,
   SurrogateDetails,
+  TargetInputs,
   TokenLogProbs,
 } from "./losses.ts";
 export type { AdamWInputs, EmaOptions } from "./optimizer.ts";

@@ -73,7 +73,7 @@ export interface LinearTokenKlInputs extends LossOptions {
   targets?: Tensor | undefined;
 }
 
-interface TargetInputs extends LossOptions {
+export interface TargetInputs extends LossOptions {
   /** [rows, H] f32, bf16 or f64. */
   hidden: Tensor;
   /** [V, H]; logits are hidden · headᵀ. */
@@ -84,7 +84,7 @@ interface TargetInputs extends LossOptions {
   withEntropies?: boolean | undefined;
 }
 
-interface TokenLossInputs extends TargetInputs {
+export interface LinearTokenNllInputs extends TargetInputs {
   /** [rows] f32. A row of weight 0 costs nothing, and its other inputs are not looked at. */
   rowWeights: Tensor;
   /** Adds zLoss·(log Σ exp(logits / temperature))², at least 0. Default 0. */
@@ -93,8 +93,6 @@ interface TokenLossInputs extends TargetInputs {
   entropyCoefficient?: number | undefined;
 }
 
-export interface LinearTokenNllInputs extends TokenLossInputs {}
-
 export interface LinearTokenLogProbsInputs extends TargetInputs {
   /** [rows] f32; what is not 0 counts as given, and multiplies the gradients. Default: 1 everywhere. */
   rowWeights?: Tensor | undefined;
@@ -102,7 +100,7 @@ export interface LinearTokenLogProbsInputs extends TargetInputs {
   gradLogProbs?: Tensor | undefined;
 }
 
-export interface LinearTokenSurrogateInputs extends TokenLossInputs {
+export interface LinearTokenSurrogateInputs extends LinearTokenNllInputs {
   /** [rows] f32: the targets' log probabilities when they were sampled. */
   oldLogProbs: Tensor;
   /** [rows] f32. */
@@ -296,7 +294,7 @@ function lossOptions(inputs: LossOptions, head: Tensor): NativeLossOptions {
 }
 
 function tokenLossOptions(
-  inputs: TargetInputs & Pick<TokenLossInputs, "zLoss" | "entropyCoefficient">,
+  inputs: TargetInputs & Pick<LinearTokenNllInputs, "zLoss" | "entropyCoefficient">,
   rowWeights: Tensor,
 ): NativeTokenLossOptions {
   const { zLoss = 0, entropyCoefficient = 0, withEntropies = false } = inputs;

@@ -8,11 +8,11 @@
 import { isDeepStrictEqual } from "node:util";
 import { isBudgetSpent, throwIfAborted } from "../base/errors.ts";
 import { type Action, type Environment, type Episode, isOver } from "../contract/environment.ts";
+import { type Patience, withTimeout } from "../contract/timeout.ts";
 import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { policyConversation } from "../prompts/policy.ts";
 import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
-import { type Patience, withTimeout } from "./timeout.ts";
 
 /** Another action in place of a recorded one. */
 export interface Branch<Task> {

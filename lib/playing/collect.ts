@@ -8,13 +8,13 @@ import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkInteger } from "../base/validation.ts";
 import type { Environment, Episode, Message, StepResult } from "../contract/environment.ts";
+import { withTimeout } from "../contract/timeout.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
 import type { Generation, WeightSet } from "../model/language-model.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionGrammar, parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
-import { withTimeout } from "./timeout.ts";
 
 /**
  * Index of the task of an episode among `tasks`: every task once in random order, then all again in

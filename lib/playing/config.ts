@@ -35,8 +35,8 @@ export const sampledConfig = z.strictObject({
     .boolean()
     .refine((held) => !held, {
       error:
-        "the loss of this method takes every token for the policy's own choice, and in actions that are held to a form it is " +
-        "not. Train with nlac or rft, or hold the actions in evaluation only (nlac eval --constrain-actions)",
+        "the loss of this method treats every token as the policy's choice, which constrained tokens are not. " +
+        "Train with nlac or rft, or constrain actions in evaluation only (nlac eval --constrain-actions)",
     })
     .default(false),
 });

@@ -4,6 +4,7 @@
  */
 
 import { NlacError } from "../base/errors.ts";
+import { isObject } from "../base/validation.ts";
 import type { Action, ToolSchema } from "../contract/environment.ts";
 import { alone, type Grammar, grammarText } from "../model/grammar.ts";
 import { malformed, type Parsed } from "./parsing.ts";
@@ -171,8 +172,4 @@ function unquoted(string: string): string {
   } catch {
     return string;
   }
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -5,6 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { version } from "../base/version.ts";
 import { htmlPage, pageStyles } from "../display/html.ts";
 import { inThemes, themes } from "../display/image.ts";
@@ -13,7 +14,8 @@ import { escaped, round } from "../display/svg.ts";
 import type { EpisodeRecord } from "../episodes/records.ts";
 import { isFaulty, succeeded } from "../episodes/trajectory.ts";
 import { type FigureLine, figureLines, headline, type Measured } from "./figures.ts";
-import { script } from "./script.ts";
+
+const script = readFileSync(new URL("browser/episodes.js", import.meta.url), "utf8");
 
 /** Accent colours by speaker. */
 const accents = {

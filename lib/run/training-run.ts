@@ -8,7 +8,6 @@ import { isBudgetSpent, NlacError } from "../base/errors.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
-import type { ReplayBuffer } from "../replay/buffer.ts";
 
 /** One complete training sample, for the records and `nlac view`. */
 export interface SampleRecord {
@@ -29,7 +28,7 @@ export interface Checkpoint {
   state: Record<string, unknown>;
   model: LanguageModel;
   /** For methods that sample by priority. Past episodes are restored from their records. */
-  replay?: ReplayBuffer;
+  replay?: { save(directory: string): void };
 }
 
 const whole = z.int().min(0);

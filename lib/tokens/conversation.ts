@@ -43,7 +43,8 @@ export interface ConversationJson {
   version: 1;
   tokens: number[];
   segments: { source: Segment["source"]; start: number; end: number; logProbs?: string }[];
-  turns: Turn[];
+  /** The end of each turn, and its role. */
+  turns: { end: number; role: Message["role"] }[];
   system: boolean;
   tools?: ToolSchema[];
 }
@@ -58,11 +59,7 @@ interface Context {
   remembered: Map<string, readonly number[]>;
 }
 
-/** The end of a turn, and its role. */
-interface Turn {
-  end: number;
-  role: Message["role"];
-}
+type Turn = ConversationJson["turns"][number];
 
 export class Conversation {
   readonly #context: Context;

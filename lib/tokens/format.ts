@@ -1,6 +1,7 @@
 /** The parts of tokenizer.json and tokenizer_config.json that nlac reads. */
 
 import { NlacError } from "../base/errors.ts";
+import { isObject } from "../base/validation.ts";
 
 /** A token that is matched before pre-tokenization, such as `<|im_end|>`. */
 export interface AddedToken {
@@ -33,7 +34,8 @@ export interface TokenizerJson {
   [key: string]: unknown;
 }
 
-type NamedToken = string | { content: string } | null;
+/** A token by its text; configurations write it in two ways. */
+export type NamedToken = string | { content: string } | null;
 
 export interface TokenizerConfig {
   bos_token?: NamedToken;
@@ -44,7 +46,7 @@ export interface TokenizerConfig {
   [key: string]: unknown;
 }
 
-/** The text of `bos_token` etc., which configurations write in two ways. */
+/** The text of `bos_token` etc. */
 export function tokenText(token: NamedToken | undefined): string | undefined {
   return typeof token === "string" ? token : (token?.content ?? undefined);
 }
@@ -86,10 +88,6 @@ export function mergePair(merge: string | [string, string]): [string, string] {
   if (typeof merge !== "string") return merge;
   const space = merge.indexOf(" ", 1);
   return [merge.slice(0, space), merge.slice(space + 1)];
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function isId(value: unknown): value is number {

@@ -43,12 +43,6 @@ export interface CallText {
   thought?: string | undefined;
 }
 
-/** Rendered text, with the guard character that invalidates control tokens in messages. */
-export interface GuardedText {
-  text: string;
-  guard: string;
-}
-
 /** A Jinja chat template, parsed once. Immutable. */
 export class ChatTemplate {
   readonly source: string;

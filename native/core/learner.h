@@ -55,7 +55,7 @@ struct LearnerOptions {
   int64_t micro_batch_tokens = 2048;     // packed tokens of one forward and backward
   size_t cache_bytes = size_t{2} << 30;  // of keys and values in generation, per θ and θ̄
   Heads heads = Heads::none;             // of load() and create(); resume() has those that were saved
-  // None: every parameter is trained.
+  // Without it every parameter is trained.
   std::optional<AdapterOptions> adapter;
 };
 
@@ -218,23 +218,23 @@ class Learner {
   const Weights* gradients() const { return gradients_ ? &*gradients_ : nullptr; }
 
  private:
-  struct Text;  // one sequence of a loss call, whichever the loss
-  struct Rows;  // what a loss is computed on
-  // Computes a loss, stores what the caller wants of it, and returns the losses and the gradient at
+  struct Text;  // one sequence of a loss call
+  struct Rows;  // inputs of a loss
+  // Computes a loss, stores the caller's results, and returns the losses and the gradient at
   // the hidden states (undefined if it has none).
   using Loss = std::function<LossResult(const Rows&)>;
 
   Learner(LoadedModel model, const LearnerOptions& options);
 
-  const Weights& weights(WeightSet which);         // those that compute; makes θ̄
-  Weights on_base(Weights own) const;              // on the base, if there is one; all tensors are shared
-  Weights computing(const Weights& master) const;  // with these parameters, in the learner's type
-  void changed(WeightSet which);                   // its parameters: nothing kept of them holds any more
-  void require_origin() const;                     // that θ̄ is there, or θ is what it would begin at
+  const Weights& weights(WeightSet which);         // to compute with; allocates θ̄
+  Weights on_base(Weights own) const;              // joined with the base, if any; shares all tensors
+  Weights computing(const Weights& master) const;  // these parameters in the learner's type
+  void changed(WeightSet which);                   // drops caches of the changed parameters
+  void require_origin() const;                     // throws unless θ̄ exists or may start at θ
   void require_q_heads() const;
   void require_value_head() const;
   void make_target();
-  TargetUpdate target_update(double tau);  // what moves when θ̄ does; makes θ̄
+  TargetUpdate target_update(double tau);  // tensors of an update of θ̄; allocates θ̄
   void target_moved();
   Weights& make_gradients();
   // Checks a call's texts. zeros_for() returns lists of 0 as long as their responses.
@@ -254,7 +254,7 @@ class Learner {
   ModelConfig config_;
   Decoder decoder_;
   std::optional<Weights> base_;  // dtype; with an adapter
-  std::string base_checksum_;    // of the files that the base was loaded from; "" when it was made here
+  std::string base_checksum_;    // of the files that the base was loaded from; "" after create()
   Weights master_;               // f32, what is trained
   Weights online_;               // dtype; the masters themselves when dtype is f32
   std::optional<Weights> target_master_, target_;

@@ -12,7 +12,7 @@ export const besideTheReward =
   "Beyond the reward, NLAC reads the desk's replies, which name the right action after a mistake, and every update rehearses 8 labelled samples of synthetic errands. RFT, PPO, GRPO and SAC learn from the reward alone; hindsight imitates the action that the replies name, read by a line of code.";
 
 export const cost =
-  "Equal environment steps are not equal cost: NLAC generates targets, critiques and refinements for every update. See written tokens, gradient tokens and the curves by tokens.";
+  "Equal environment steps are not equal cost: NLAC generates targets, critiques and refinements for every update. See generated tokens, gradient tokens and the curves by tokens.";
 
 /** For worlds with dead ends. */
 export const lostOver =

@@ -10,40 +10,9 @@ import type { DistilledText } from "../../lib/model/language-model.ts";
 import { RunDirectory } from "../../lib/run/directory.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { errandEnvironment } from "../support/errand.ts";
-import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
+import { act, roleOf, scriptedRoles as script, target } from "../support/roles.ts";
+import { endOfTurn, type ScriptedModel } from "../support/scripted-model.ts";
 import { inDirectory } from "../support/tiny.ts";
-
-const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
-const critique = "Future:\nforeseen\nOptimality:\nNo, bring the key.";
-const target = "Future:\njoined\nOptimality:\nNo, bring what was asked for.";
-
-/** The role that a prompt addresses, by the last request in it. */
-function roleOf(prompt: string): string {
-  const last = prompt.slice(prompt.lastIndexOf("<|im_start|>user"));
-  if (last.includes("corrected_think")) return "correction";
-  if (last.includes("revised action") || last.includes("better solution")) return "refiner";
-  if (last.includes("judge your latest action") || last.includes("was graded")) return "backup";
-  if (last.includes("Starting from this point")) return "future";
-  if (last.includes("Judge your last action") || last.includes("Check the solution")) return "critic";
-  if (last.includes("Picture what follows")) return "successor";
-  if (last.includes("Weigh them together")) return "evaluator";
-  return "policy";
-}
-
-function script(replies: Partial<Record<string, string>> = {}) {
-  const model = new ScriptedModel((prompt) => {
-    const role = roleOf(prompt);
-    const said = replies[role];
-    if (said !== undefined) return said;
-    if (role === "policy") return act("soap");
-    if (role === "refiner") return act("key");
-    if (role === "backup") return target;
-    if (role === "critic") return critique;
-    if (role === "evaluator") return "Optimality:\nNo, bring the key.";
-    return `a ${role} text`;
-  });
-  return model;
-}
 
 const small: NlacConfigInput = {
   iterations: 1,
@@ -148,141 +117,6 @@ describe("acting (lines 3 to 6)", () => {
 });
 
 describe("the critic's step (line 8)", () => {
-  test("the student never sees s'; the teacher does", async () => {
-    const model = script();
-    await train(model);
-    const texts = kls(model);
-    expect(texts).toHaveLength(8);
-    for (const { student, teacher } of texts) {
-      const [s, t] = [model.decode(student), model.decode(teacher)];
-      expect(roleOf(s)).toBe("critic");
-      expect(roleOf(t)).toBe("backup");
-      // Both contain the same state and action; only the teacher's contains the observation.
-      const shared = s.slice(0, s.lastIndexOf("<|im_start|>user"));
-      expect(t.startsWith(shared)).toBe(true);
-      const count = (text: string) => text.split("OBSERVED").length - 1;
-      expect(count(t)).toBe(count(s) + 1);
-      expect(s).not.toContain("Final score");
-    }
-  });
-
-  test("futures and targets are generated under θ̄, in one append-only conversation", async () => {
-    const model = script();
-    await train(model);
-    const chain = model.calls.filter(({ prompt }) => ["future", "backup"].includes(roleOf(prompt)));
-    expect(chain.length).toBeGreaterThan(0);
-    expect(new Set(chain.map(({ weights }) => weights))).toEqual(new Set(["target"]));
-    for (const { prompt } of chain.filter(
-      ({ prompt }) => roleOf(prompt) === "backup" && !prompt.includes("Final score"),
-    )) {
-      const before = chain.find((call) => roleOf(call.prompt) === "future" && prompt.startsWith(call.prompt));
-      expect(before).toBeDefined();
-      expect(prompt.slice(before!.prompt.length)).toMatch(/^a future text<\|im_end\|>/);
-    }
-  });
-
-  test("a terminal transition has the final reward and no bootstrapped future", async () => {
-    const model = script({ policy: act("key") });
-    await train(model, {}, errandEnvironment({ words: ["key"] }));
-    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
-    for (const { teacher } of kls(model)) {
-      expect(model.decode(teacher)).toContain("OBSERVED thanks");
-      expect(model.decode(teacher)).toContain("Final score: 1");
-    }
-  });
-
-  test("a truncated episode has no outcome: its last transition is bootstrapped like the others", async () => {
-    for (const bootstrap of ["request", "successor", "none"] as const) {
-      const model = script();
-      const { run } = await train(model, { bootstrap }, errandEnvironment({ turnLimitEnds: false }));
-      expect(run.trajectories[0]).toMatchObject({ outcome: "turn-limit", reward: 0 });
-      const drawn = new Set(run.samples.map(({ turn }) => turn));
-      expect(drawn).toContain(2); // the last
-      const teachers = kls(model).map(({ teacher }) => model.decode(teacher));
-      expect(teachers).toHaveLength(8);
-      for (const text of teachers) {
-        expect(text).not.toContain("Final score");
-        expect(text).not.toContain("ended the task");
-      }
-      const written = model.calls.filter(
-        ({ prompt, weights }) =>
-          weights === "target" && roleOf(prompt) === (bootstrap === "successor" ? "critic" : "future"),
-      );
-      expect(written).toHaveLength(bootstrap === "none" ? 0 : 8);
-    }
-  });
-
-  test("rewards before the last turn are reported, and the final score is that of the whole episode", async () => {
-    const model = script();
-    const environment = errandEnvironment();
-    const start = environment.start;
-    environment.start = async (task, options) => {
-      const episode = await start(task, options);
-      const step: typeof episode.step = async (action) => ({ ...(await episode.step(action)), reward: 0.25 });
-      return { ...episode, step };
-    };
-    await train(model, {}, environment);
-    const teachers = kls(model).map(({ teacher }) => model.decode(teacher));
-    const last = teachers.filter((text) => text.includes("Final score"));
-    expect(last.length).toBeGreaterThan(0);
-    for (const text of last) expect(text).toContain("Final score: 0.75");
-    const before = teachers.filter((text) => !text.includes("Final score"));
-    expect(before.length).toBeGreaterThan(0);
-    for (const text of before) expect(text).toContain("It was rewarded with 0.25.");
-  });
-
-  test("without bootstrap the target depends on the observation only, and no future is generated", async () => {
-    const model = script();
-    await train(model, { bootstrap: "none" });
-    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
-    const going = kls(model).map(({ teacher }) => model.decode(teacher).split("<|im_start|>user").at(-1)!);
-    expect(going).toHaveLength(8);
-    for (const request of going) expect(request).toContain("OBSERVED wants");
-    expect(going.some((request) => !request.includes("Final score"))).toBe(true);
-    const k3 = script();
-    await train(k3, { bootstrap: "none", futures: 3 });
-    expect(k3.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
-  });
-
-  test("as in eq. 1, d' is predicted under θ̄ at s', after an action of the target policy", async () => {
-    const model = script();
-    await train(model, { bootstrap: "successor" });
-    const written = model.calls.filter(({ weights }) => weights === "target");
-    expect(new Set(written.map(({ prompt }) => roleOf(prompt)))).toEqual(
-      new Set(["policy", "critic", "backup"]),
-    );
-    const backups = written.filter(
-      ({ prompt }) => roleOf(prompt) === "backup" && !prompt.includes("Final score"),
-    );
-    expect(backups.length).toBeGreaterThan(0);
-    for (const { prompt } of backups) {
-      // The transition's own text up to the observation, which s' has in the environment's words.
-      const acted = prompt.slice(0, prompt.lastIndexOf("<|im_start|>user", prompt.lastIndexOf("OBSERVED")));
-      const next = written.find((call) => roleOf(call.prompt) === "policy" && call.prompt.startsWith(acted));
-      expect(next).toBeDefined();
-      const foretold = written.find(
-        (call) => roleOf(call.prompt) === "critic" && call.prompt.startsWith(next!.prompt),
-      );
-      expect(foretold).toBeDefined();
-      // The backup contains the future of the critic's reply, without its verdict.
-      const bootstrapped = prompt.slice(acted.length).split("<|im_start|>assistant\n")[1]!;
-      expect(bootstrapped.startsWith("foreseen<|im_end|>")).toBe(true);
-    }
-    const k3 = script();
-    await train(k3, { bootstrap: "successor", futures: 3 });
-    expect(
-      k3.calls.some(({ prompt, weights }) => roleOf(prompt) === "successor" && weights === "target"),
-    ).toBe(true);
-  });
-
-  test("if a predicted future cannot be parsed, its transition has no target", async () => {
-    const model = script({ critic: "no form at all" });
-    const { run } = await train(model, { bootstrap: "successor" });
-    const dropped = run.rows.flatMap(({ values }) => values["targets/dropped"] ?? []);
-    expect(Math.max(...dropped)).toBeGreaterThan(0);
-    for (const { teacher } of kls(model)) expect(model.decode(teacher)).toContain("Final score");
-  });
-
   test("a transition without a target does not end the run", async () => {
     const model = script();
     model.kl = () => 0;
@@ -297,16 +131,6 @@ describe("the critic's step (line 8)", () => {
       expect(response).toEqual([...model.encode(target), endOfTurn]);
       expect(weight).toBeCloseTo(1 / (response.length * 8), 12);
     }
-  });
-
-  test("malformed targets are trained on, or left out on request", async () => {
-    const all = script({ backup: "whatever" });
-    await train(all);
-    expect(kls(all)).toHaveLength(8);
-    const parsed = script({ backup: "whatever" });
-    const { run } = await train(parsed, { targets: "parsed" });
-    expect(kls(parsed)).toHaveLength(0);
-    expect(run.rows[1]!.values).toMatchObject({ "parse/target": 0, "targets/dropped": 8 });
   });
 
   test("the support reaches the loss", async () => {
@@ -333,28 +157,6 @@ describe("the policy's step (line 9)", () => {
     }
   });
 
-  test("attempt, critique and refinement are one append-only conversation under θ", async () => {
-    const model = script();
-    await train(model);
-    const refiner = model.calls.filter(({ prompt }) => roleOf(prompt) === "refiner");
-    expect(refiner).toHaveLength(8);
-    for (const { prompt, weights } of refiner) {
-      expect(weights).toBe("online");
-      const critic = model.calls.find(
-        (call) => roleOf(call.prompt) === "critic" && prompt.startsWith(call.prompt),
-      );
-      expect(critic).toBeDefined();
-      expect(prompt.slice(critic!.prompt.length).startsWith(`${critique}<|im_end|>`)).toBe(true);
-      expect(critic!.prompt).toContain(act("soap"));
-    }
-  });
-
-  test("the stored action can replace a fresh attempt", async () => {
-    const model = script();
-    await train(model, { attempt: "stored" });
-    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "policy")).toHaveLength(3); // the episode's own
-  });
-
   test("unreadable and truncated refinements are dropped and counted", async () => {
     for (const refiner of ["just bring the key", `${act("key")}…`]) {
       const model = script({ refiner });
@@ -365,142 +167,6 @@ describe("the policy's step (line 9)", () => {
       expect(run.samples[0]!.facts.refinementDropped).toBeDefined();
     }
   });
-
-  test("with refinementsKept approved, only refinements with a critique of Yes are trained on", async () => {
-    const no = await train(script(), { refinementsKept: "approved" });
-    expect(no.run.rows[1]!.values["refinements/kept"]).toBe(0);
-    const yes = await train(script({ critic: "Future:\nfine\nOptimality:\nYes" }), {
-      refinementsKept: "approved",
-    });
-    expect(yes.run.rows[1]!.values).toMatchObject({ "refinements/kept": 8, "yes/critique": 1 });
-  });
-
-  test("without refinements L2 is that of the attempt, without a critique unless approval is required", async () => {
-    const learned = (model: ScriptedModel) =>
-      model.events.flatMap((event) => (event.kind === "nll" ? event.texts : []));
-    const asked = (model: ScriptedModel, role: string) =>
-      model.calls.filter(({ prompt }) => roleOf(prompt) === role);
-    const plain = script();
-    const { run } = await train(plain, { refinements: 0 });
-    expect(learned(plain)).toHaveLength(8);
-    for (const { prompt, response } of learned(plain)) {
-      expect(roleOf(plain.decode(prompt))).toBe("policy");
-      expect(response).toEqual([...plain.encode(act("soap")), endOfTurn]);
-    }
-    expect([...asked(plain, "critic"), ...asked(plain, "refiner")]).toHaveLength(0);
-    expect(run.rows[1]!.values).toMatchObject({ "refinements/kept": 8, "refinements/changed": 0 });
-    expect(run.rows[1]!.values["parse/refinement"]).toBeUndefined();
-
-    const refused = script();
-    await train(refused, { refinements: 0, refinementsKept: "approved" });
-    expect(asked(refused, "critic")).toHaveLength(8);
-    expect(asked(refused, "refiner")).toHaveLength(0);
-    expect(learned(refused)).toHaveLength(0);
-    const approved = script({ critic: "Future:\nfine\nOptimality:\nYes" });
-    await train(approved, { refinements: 0, refinementsKept: "approved" });
-    expect(learned(approved)).toHaveLength(8);
-  });
-
-  test("with m rounds the prompts contain the history of attempts", async () => {
-    const model = script();
-    await train(model, { refinements: 2 });
-    const refiner = model.calls.filter(({ prompt }) => roleOf(prompt) === "refiner");
-    expect(refiner).toHaveLength(16);
-    expect(refiner.filter(({ prompt }) => prompt.split("foreseen").length - 1 === 2)).toHaveLength(8);
-    expect(refiner.filter(({ prompt }) => prompt.includes(act("key")))).toHaveLength(8);
-  });
-
-  test.each([1, 2])(
-    "m rounds: each critique, of k = %i, reads only s and its own attempt (eq. 3)",
-    async (k) => {
-      let round = 0;
-      const model = script();
-      const { reply } = model;
-      // Numbered attempts: "soap", then "key 1", "key 2", …
-      model.reply = (prompt, ...rest) => {
-        if (roleOf(prompt) !== "refiner") return reply(prompt, ...rest);
-        const before = prompt.split("Action:\nkey").length - 1;
-        round = Math.max(round, before + 1);
-        return act(`key ${before + 1}`);
-      };
-      const { run } = await train(model, { refinements: 3, futures: k });
-      expect(round).toBe(3);
-      const judged = model.calls.filter(
-        ({ prompt }) => roleOf(prompt) === (k === 1 ? "critic" : "evaluator"),
-      );
-      expect(judged).toHaveLength(24);
-      const states = run.trajectories[0]!.turns.map(({ state }) => model.decode(state.prompt()));
-      const attempts = judged.map(({ prompt }) => {
-        const state = states
-          .filter((text) => prompt.startsWith(text))
-          .sort((a, b) => b.length - a.length)[0]!;
-        const turn = prompt.slice(state.length).split("<|im_end|>")[0]!;
-        // Nothing is between the attempt and the request, and no critique before it.
-        expect(prompt.slice(state.length).split("<|im_start|>assistant")).toHaveLength(2);
-        expect(prompt).not.toContain("bring the key");
-        return turn;
-      });
-      for (const word of ["soap", "key 1", "key 2"])
-        expect(attempts.filter((attempt) => attempt === act(word))).toHaveLength(8);
-      // The refiner's last prompt has all three attempts with their critiques, in order.
-      const last = model.calls.filter(
-        ({ prompt }) => roleOf(prompt) === "refiner" && prompt.includes("key 2"),
-      );
-      expect(last).toHaveLength(8);
-      for (const { prompt } of last)
-        expect(prompt).toMatch(/Action:\nsoap.*bring the key.*key 1.*bring the key.*key 2.*bring the key/s);
-    },
-  );
-});
-
-describe("k futures", () => {
-  test("k = 3: three futures of one attempt, then the evaluator; L1 trains the successor", async () => {
-    const model = script();
-    await train(model, { futures: 3 });
-    const successor = model.calls.filter(({ prompt }) => roleOf(prompt) === "successor");
-    expect(successor).toHaveLength(24);
-    expect(new Set(successor.map(({ request }) => request.seed)).size).toBe(24);
-    const evaluator = model.calls.filter(({ prompt }) => roleOf(prompt) === "evaluator");
-    expect(evaluator).toHaveLength(8);
-    for (const { prompt } of evaluator) expect(prompt).toContain("3. a successor text");
-    for (const { student } of kls(model)) expect(roleOf(model.decode(student))).toBe("successor");
-  });
-});
-
-describe("single-step tasks", () => {
-  test("the critic judges correctness, the target has read the score, nothing is bootstrapped", async () => {
-    const solved = "Correctness:\nNo. The box is empty.";
-    const model = script({ policy: "\\boxed{1}", critic: solved, backup: solved, refiner: "\\boxed{2}" });
-    const { run } = await train(model, {}, errandEnvironment({ turns: 1 }));
-    expect(model.calls.filter(({ prompt }) => roleOf(prompt) === "future")).toHaveLength(0);
-    for (const { student, teacher } of kls(model)) {
-      expect(model.decode(student)).toContain("Correctness:");
-      expect(model.decode(student)).not.toContain("Final score");
-      expect(model.decode(teacher)).toContain("Final score: 0");
-    }
-    expect(run.rows[1]!.values).toMatchObject({
-      "parse/target": 1,
-      "parse/refinement": 1,
-      "yes/critique": 0,
-    });
-  });
-});
-
-test("an environment may declare its one action a solution; its answer is shown with the score", async () => {
-  const solved = "Correctness:\nNo. It brings the wrong thing.";
-  const model = script({ critic: solved, backup: solved });
-  const { run } = await train(model, {}, errandEnvironment({ turns: 1, singleStep: true }));
-  for (const { student, teacher } of kls(model)) {
-    expect(roleOf(model.decode(student))).toBe("critic");
-    expect(model.decode(student)).toContain("Correctness:");
-    expect(model.decode(student)).not.toContain("boxed");
-    expect(model.decode(teacher)).toMatch(/OBSERVED wants .*Final score: 0/s);
-  }
-  expect(run.rows[1]!.values).toMatchObject({ "parse/critique": 1, "refinements/kept": 8 });
-  // And one with a single turn may declare that it is not.
-  const foreseeing = script();
-  await train(foreseeing, {}, errandEnvironment({ turns: 1, singleStep: false }));
-  for (const { student } of kls(foreseeing)) expect(foreseeing.decode(student)).toContain("Optimality:");
 });
 
 describe("reasoning models", () => {
@@ -523,52 +189,6 @@ describe("reasoning models", () => {
     for (const { response } of texts) {
       expect(model.decode(response)).toBe(`<think>\nI believe so.\n</think>${act("key")}<|im_end|>`);
     }
-  });
-
-  test("a completion whose rewritten thought does not fit its reader's context is dropped", async () => {
-    const learn = async (letters: number) => {
-      const model = script({
-        backup: `<think>It said so.</think>${target}`,
-        refiner: `<think>The critique says key.</think>${act("key")}`,
-        correction: `<corrected_think>${"x".repeat(letters)}</corrected_think>`,
-      });
-      const environment = errandEnvironment({ turns: 1, singleStep: false });
-      const { run } = await train(model, { reasoning: true }, environment);
-      const { "targets/dropped": targets, "refinements/dropped": refinements } = run.rows[1]!.values;
-      return { texts: kls(model), dropped: [targets, refinements], most: model.maxPositions };
-    };
-    const { texts, most } = await learn(1);
-    const { student, teacher, response } = texts[0]!;
-    expect(teacher.length).toBeGreaterThan(student.length);
-    const letters = most + 1 - response.length - teacher.length; // as many as fit
-    expect((await learn(letters)).dropped).toEqual([0, 0]);
-    expect((await learn(letters + 1)).dropped).toEqual([8, 0]);
-    expect((await learn(most)).dropped).toEqual([8, 8]);
-  });
-
-  test("a completion with a truncated or unclosed thought is dropped", async () => {
-    for (const [backup, refiner] of [
-      ["<think>It said that key is what …", "<think>The critique says …"],
-      ["It said that key is what …", "The critique says …"], // where the template has opened the thought
-      ["<think>It said that key is what it wants", "<think>The critique says key"],
-    ]) {
-      const { run } = await train(script({ backup: backup!, refiner: refiner! }), { reasoning: true });
-      expect(run.rows[1]!.values).toMatchObject({ "targets/dropped": 8, "refinements/dropped": 8 });
-    }
-  });
-
-  test("a completion whose thought could not be corrected is dropped: its reader cannot know what it knows", async () => {
-    const model = script({
-      backup: `<think>It said so.</think>${target}`,
-      refiner: `<think>The critique says key.</think>${act("key")}`,
-      correction: "I will not.",
-    });
-    const { run } = await train(model, { reasoning: true });
-    expect(run.rows[1]!.values).toMatchObject({
-      "targets/dropped": 8,
-      "refinements/dropped": 8,
-      "parse/correction": 0,
-    });
   });
 });
 
@@ -616,17 +236,6 @@ describe("long completions", () => {
       expect(lost(trained)).toEqual({ "targets/dropped": 0, "refinements/dropped": 0 });
       for (const { student } of kls(model)) expect(student.length).toBeGreaterThan(2000);
     }
-  });
-
-  test("a correction may be as long as the original", async () => {
-    const model = script({
-      refiner: `<think>${"why ".repeat(400)}</think>${act("key")}`,
-      correction: "<corrected_think>so</corrected_think>",
-    });
-    await train(model, { ...limits, maxCriticTokens: 100, reasoning: true });
-    const asked = model.calls.filter(({ prompt }) => roleOf(prompt) === "correction");
-    expect(asked.length).toBeGreaterThan(0);
-    for (const { request } of asked) expect(request.maxNewTokens).toBe(3000);
   });
 
   test("dropped completions are counted by cause", async () => {

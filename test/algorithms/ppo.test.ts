@@ -78,7 +78,7 @@ describe("generalized advantages", () => {
     }
   });
 
-  test("with γ = λ = 1 the returns are the rewards still to come, whatever the values are", () => {
+  test("with γ = λ = 1 the returns are the remaining rewards, for any values", () => {
     const { returns } = generalizedAdvantages([0, 1, 0, 0.5], [9, -3, 2, 7], 1, 1);
     for (const [t, expected] of [1.5, 1.5, 0.5, 0.5].entries()) expect(returns[t]).toBeCloseTo(expected, 12);
   });

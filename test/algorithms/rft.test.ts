@@ -184,7 +184,7 @@ describe("the buffer", () => {
     expect(run.rows.map(({ values }) => values["rollout/success"])).toEqual([0, 0]);
   });
 
-  test("a fault is not a success, whatever rewards came before it", async () => {
+  test("a fault is not a success, even after rewards", async () => {
     const environment = errandEnvironment({ turns: 2 });
     const start = environment.start;
     environment.start = async (task, options) => {

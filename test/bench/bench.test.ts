@@ -78,7 +78,7 @@ describe("statistics", () => {
 });
 
 describe("growth of memory", () => {
-  it("is of what is held, not of what V8 may use", () => {
+  it("is the memory in use, not V8's limit", () => {
     const before = heldBytes();
     const kept = Buffer.alloc(64 * 2 ** 20, 1);
     const [outside, objects] = [heldBytes(), Array.from({ length: 2 ** 20 }, () => ({}))];
@@ -104,7 +104,7 @@ describe("growth of memory", () => {
     expect(Math.abs(growthPerRequest(sampled(tooth)) - 100)).toBeLessThan(10);
   });
 
-  it("may be what allocators take in few requests, and little in many", () => {
+  it("may be large allocations, or many small ones", () => {
     expect(maxGrowth(1_000_000, processBound)).toBe(64);
     expect(maxGrowth(1000, processBound)).toBeCloseTo(2 ** 23 / 900, 9);
     expect(maxGrowth(100, processBound)).toBeGreaterThan(maxGrowth(1000, processBound));
@@ -153,7 +153,7 @@ describe("figures", () => {
 });
 
 describe("the table", () => {
-  it("holds a row's figures, and says what is missing or differs", () => {
+  it("contains a row's figures, and names what is missing or differs", () => {
     const lines = renderCase(summarized(), plain).split("\n");
     const of = (name: string) => lines.find((line) => line.startsWith(name))!.split(/ {2,}/);
     expect(lines[2]!.trim().split(/ {2,}/)).toEqual([
@@ -198,7 +198,7 @@ describe("the table", () => {
   });
 });
 
-it("the chart draws every row to scale and escapes what it writes", () => {
+it("the chart draws every row to scale and escapes its text", () => {
   const result = { ...summarized(), title: "a < b & c" };
   const figure: Figure = { name: "growth", value: 3, unit: "bytes a request", most: 64 };
   const report = {
@@ -268,7 +268,7 @@ print(json.dumps([common.random_bits(2**32 - 1, 4).tolist(), common.uniform(5, 4
   });
 });
 
-it("peak memory is what was held at once beyond the beginning", ({ skip }) => {
+it("peak memory is the largest use beyond the start", ({ skip }) => {
   const peak = measurePeakMemory("cpu");
   const mebibytes = (count: number) => Buffer.alloc(count * 2 ** 20, 1).at(-1);
   mebibytes(64);
@@ -298,7 +298,7 @@ describe("suites", () => {
     }
   });
 
-  it("refuse an `only` that means no case", async () => {
+  it("reject an `only` that matches no case", async () => {
     const [suite] = suites;
     await expect(
       runSuite({

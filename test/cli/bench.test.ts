@@ -19,7 +19,7 @@ function interpreter(name: string, body: string): string {
   return path;
 }
 
-test("a quick bench measures, prints its report and writes it where it is told to", async () => {
+test("a quick bench measures, prints its report and writes it to the given path", async () => {
   const out = join(root, "results");
   const ran = await nlac("bench", "sampler", "--quick", "--threads", "1", "--json", "--out", out);
   expect(ran.code).toBe(0);

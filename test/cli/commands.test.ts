@@ -211,7 +211,7 @@ describe("commands on a trained run", () => {
         const step = async () => ({ observation: [], reward: ${reward}, terminated: ++turn === ${turns}, truncated: false, info: {} });
         const start = async () => ({ observation: { messages: [{ role: "user", content: "?" }] }, step, close: async () => {} });
         export default { name: "rewarding", actionFormat: "solution", maxTurns: 3, rewardRange: [-7, 1], tasks: async () => [1],
-          taskId: String, start, reset: start, step, close: async () => {} };`,
+          taskId: String, start, close: async () => {} };`,
       );
       const { output } = await nlac("play", run, "--environment", file, "--max-action-tokens", "5");
       expect(output).toMatch(new RegExp(`\nReward: ${shown}\n$`));
@@ -226,7 +226,7 @@ describe("commands on a trained run", () => {
       const content = "hm ".repeat(10_000);
       const start = async () => ({ observation: { messages: [{ role: "user", content }] }, step, close: async () => {} });
       export default { name: "long", actionFormat: "text", maxTurns: 1, idle: { text: "nothing" }, tasks: async () => [1],
-        taskId: String, start, reset: start, step, close: async () => {} };`,
+        taskId: String, start, close: async () => {} };`,
     );
     const { output } = await nlac("eval", run, "--environment", file, "--json");
     expect(JSON.parse(output)).toMatchObject({ outcomes: { "context-limit": 1 }, floor: { estimate: 1 } });
@@ -254,7 +254,7 @@ describe("commands on a trained run", () => {
     expect((await nlac("export", run, out)).errors).toContain("is not empty");
   });
 
-  test("a run with an adapter is trained, resumed, exported merged or alone, and refused as a start", async () => {
+  test("a run with an adapter is trained, resumed, exported merged or alone, and rejected as an initial model", async () => {
     const adapted = join(root, "adapted");
     const flags = ["--set", 'learner.adapter={"rank": 2, "alpha": 4}', "--run", adapted, "--json"];
     expect(JSON.parse((await nlac("train", recipe, ...flags)).output)).toMatchObject({ updates: 1 });
@@ -322,7 +322,7 @@ test("missing tasks or files are reported before the model is resolved", async (
     const nothing = async () => ({ observation: { messages: [] }, step: nothing, close: nothing });
     export default ({ splits }) => ({ name: "bare", actionFormat: "text", maxTurns: 1, taskId: String,
       tasks: async (split) => splits.includes(split) ? [1] : [],
-      start: nothing, reset: nothing, step: nothing, close: async () => writeFileSync(${JSON.stringify(closed)}, "") });`,
+      start: nothing, close: async () => writeFileSync(${JSON.stringify(closed)}, "") });`,
   );
   const cases: [code: string, named: string, ...changes: string[]][] = [
     ["ERR_CONFIG", "bare has no tasks to train on.", "environment.options.splits=[]"],
@@ -355,7 +355,7 @@ test("missing tasks or files are reported before the model is resolved", async (
   expect(free.errors).toContain("ERR_VALUE: --constrain-actions");
 });
 
-test("a model without tokens for the evaluator is refused before its warm-up", async () => {
+test("a model without tokens for the evaluator is rejected before its warm-up", async () => {
   const changes = ["model=errands-base", "learner.dtype=float32", "config.futures=2", "warmup.steps=1"];
   const train = ["train", "errands", "--run", join(root, "wordless")];
   const { errors } = await nlac(...train, ...changes.flatMap((change) => ["--set", change]));

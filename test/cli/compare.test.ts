@@ -41,7 +41,7 @@ function tinyComparison(name = "tiny", changes: object = {}): string {
   return path;
 }
 
-test("two tiny runs, one of which fails: what is reported, and that it goes on", async () => {
+test("two tiny runs, one of which fails: the report, and the continuation", async () => {
   const out = join(root, "out");
   const ran = await nlac("compare", tinyComparison(), "--out", out, "--jobs", "2", "--json");
   expect(ran.code).toBe(1);
@@ -74,7 +74,7 @@ test("two tiny runs, one of which fails: what is reported, and that it goes on",
   expect(other.errors).toMatch(/^nlac: ERR_RUN: .+nlac\/0 was trained with a different recipe/);
 }, 240_000);
 
-test("SIGTERM stops the runs at a safe point, and says how to go on", async () => {
+test("SIGTERM stops the runs at a safe point, and the output says how to continue", async () => {
   const out = join(root, "stopped");
   const tiny = tinyComparison("long", { environmentSteps: 100_000, set: longer });
   const running = nlac("compare", tiny, "--out", out, "--only", "nlac");

@@ -50,26 +50,26 @@ describe("do-nothing", () => {
     expect(figures).not.toHaveProperty("people");
   });
 
-  test("says what broke its episodes, and fails where none counts", async () => {
+  test("reports the cause of faulty episodes, and fails if none counts", async () => {
     const file = join(root, "down.mjs");
     writeFileSync(
       file,
       `const no = async () => { throw new Error("db is down"); };
       export default { name: "down", actionFormat: "text", maxTurns: 1, tasks: async () => ["a", "b"], taskId: String,
-        idle: { text: "." }, start: no, reset: no, step: no, close: async () => {} };`,
+        idle: { text: "." }, start: no, close: async () => {} };`,
     );
     const { code, errors } = await nlac("eval", "do-nothing", "--environment", file);
     expect(code).toBe(1);
     expect(errors).toMatch(/broken: 2 episodes, the first of them by ERR_ENVIRONMENT: .*db is down/);
   });
 
-  test("is refused by an environment that does not say what it is, and by --critic", async () => {
+  test("is rejected by an environment without an idle action, and by --critic", async () => {
     const file = join(root, "mute.mjs");
     writeFileSync(
       file,
       `const no = async () => { throw new Error("no"); };
       export default { name: "mute", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
-        start: no, reset: no, step: no, close: async () => {} };`,
+        start: no, close: async () => {} };`,
     );
     for (const argv of [
       ["do-nothing", "--environment", file],
@@ -120,7 +120,7 @@ describe("a service that plays", () => {
     "2",
   ];
 
-  test("is measured beside the floor, with pass^k and what it was asked", async () => {
+  test("is measured beside the floor, with pass^k and the service's usage", async () => {
     const figures = await json(...settings);
     expect(figures).toMatchObject({ episodes: 16, tasks: 8, floor: { estimate: 0 }, stopped: false });
     expect(figures.passHatK).toHaveLength(2);
@@ -136,7 +136,7 @@ describe("a service that plays", () => {
     expect(output).toContain("  ended by      done 16");
   });
 
-  test("stopped by Ctrl-C, it keeps what is over; --resume ends with the figures of an uncut evaluation", async () => {
+  test("stopped by Ctrl-C, it keeps finished episodes; --resume ends with the figures of an uninterrupted evaluation", async () => {
     const whole = await json(...settings);
     const record = join(root, "stopped.jsonl");
     const program = fileURLToPath(new URL("../../lib/cli/main.ts", import.meta.url));
@@ -218,7 +218,7 @@ describe("a service that plays", () => {
   });
 });
 
-test("a budget that is spent ends an evaluation with the figures of what is over; --resume goes on with another", async () => {
+test("a spent budget ends an evaluation with the figures of finished episodes; --resume continues with another", async () => {
   const server = await chatServer(() => ({
     text: "no",
     usage: { prompt_tokens: 90, completion_tokens: 10 },
@@ -278,7 +278,7 @@ test("a served model has a budget, and no more requests at once than episodes", 
   await server.close();
 });
 
-test("options that do not go together, and files that are no records, are refused before anything is played", async () => {
+test("incompatible options, and files without records, are rejected before anything is played", async () => {
   const empty = join(root, "empty.jsonl");
   writeFileSync(empty, "");
   const none = join(root, "none.jsonl");
@@ -300,7 +300,7 @@ test("options that do not go together, and files that are no records, are refuse
   expect(existsSync(none)).toBe(false);
 });
 
-test("a record that is gone on with loses no whole line", () => {
+test("a continued record loses no complete line", () => {
   const path = join(root, "lines.jsonl");
   const writer = RecordWriter.resume(path);
   for (let i = 0; i < 3; i++) writer.append({ i, padding: "x".repeat(50_000) });

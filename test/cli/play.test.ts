@@ -56,8 +56,6 @@ function scripted(format: Environment["actionFormat"], ...steps: (Partial<StepRe
       },
       close: async () => void closed++,
     }),
-    reset: async () => ({ messages: [] }),
-    step: async () => ({ observation: [], reward: 0, terminated: true, truncated: false, info: {} }),
     close: async () => undefined,
   };
   return { environment, actions, closed: () => closed };
@@ -85,7 +83,7 @@ async function sit(environment: Environment, lines: readonly string[], end: "eof
 }
 
 describe("a line of a person", () => {
-  test("is what is said, or the solution", async () => {
+  test("is the utterance, or the solution", async () => {
     for (const format of ["text", "solution"] as const) {
       const { environment, actions } = scripted(format, {}, { terminated: true });
       await sit(environment, ["", "  fetch {} ", "two"]);
@@ -112,7 +110,7 @@ describe("a line of a person", () => {
     }
   });
 
-  test("without a tool is said where that can be, and else asked for again", async () => {
+  test("without a tool is an utterance if the environment has them, else it is requested again", async () => {
     const call = scripted("call", {}, { terminated: true });
     await sit(call.environment, ["Fetch it, please.", "hello"]);
     expect(call.actions).toEqual([{ text: "Fetch it, please." }, { text: "hello" }]);
@@ -175,14 +173,14 @@ describe("the command", () => {
     expect(stdout).toMatch(/Left at turn 3\. The task was loan\.\n$/);
   });
 
-  test("takes a file of one's own", () => {
+  test("accepts a user's file", () => {
     const file = join(root, "mine.mjs");
     writeFileSync(
       file,
       `const step = async ({ text }) => ({ observation: [], reward: text === "blue" ? 1 : 0, terminated: true, truncated: false, info: {} });
       const start = async () => ({ observation: { messages: [{ role: "user", content: "Which colour?" }] }, step, close: async () => {} });
       export default { name: "mine", actionFormat: "text", maxTurns: 1, tasks: async () => [1], taskId: String,
-        start, reset: start, step, close: async () => {} };`,
+        start, close: async () => {} };`,
     );
     const { status, stdout } = play("blue\n", file);
     expect(status).toBe(0);
@@ -190,7 +188,7 @@ describe("the command", () => {
     expect(stdout).toMatch(/Reward: 1, a success\./);
   });
 
-  test("refuses what belongs to a model", async () => {
+  test("rejects options of models", async () => {
     for (const flags of [["--oracle"], ["--environment", "math"]]) {
       const { errors, code } = await nlac("play", "errands", ...flags);
       expect([code, errors]).toEqual([1, expect.stringMatching(/ERR_VALUE: errands is an environment/)]);
@@ -199,7 +197,7 @@ describe("the command", () => {
   });
 });
 
-test("what is neither a model nor an environment, and a task that is none, say what there is", async () => {
+test("an unknown model, environment or task is an error that lists the known ones", async () => {
   const nothing = await nlac("play", "nosuch");
   expect(nothing.errors).toMatch(
     /There is no model "nosuch".* It is not an environment either: there are .*errands/,

@@ -21,7 +21,7 @@ const byName = (diagnosis: Diagnosis) =>
   Object.fromEntries(diagnosis.checks.map((check) => [check.name, check]));
 
 describe("diagnose", () => {
-  it("gives every fault the command that mends it", () => {
+  it("names the command that fixes each problem", () => {
     const { options } = bare();
     const diagnosis = diagnose(options);
     expect(diagnosis.ok).toBe(false);
@@ -58,7 +58,7 @@ describe("diagnose", () => {
     });
   });
 
-  it("calls a missing GPU a fault only when CUDA is asked for", () => {
+  it("reports a missing GPU only if CUDA is requested", () => {
     const { options } = bare();
     vi.stubEnv("PATH", "");
     const cpu = byName(diagnose(options)).gpu;

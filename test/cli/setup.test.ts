@@ -136,7 +136,7 @@ describe("setup", () => {
     expect(existsSync(cache)).toBe(false);
   });
 
-  it("refuses wheels that contain another version than they claim", async () => {
+  it("rejects wheels that contain another version than they claim", async () => {
     const offered = wheels("2.10.0");
     const { options } = await place(offered);
     await expectFailure(setup(options), "ERR_LIBTORCH_NOT_FOUND", /is torch 2\.10\.0, not 2\.11\.0/);
@@ -161,7 +161,7 @@ describe("setup --from", () => {
     expect((await setup(options)).libtorch).toBe(join(cache, "torch"));
   });
 
-  it("refuses another version, an empty directory, and writing through its own link", async () => {
+  it("rejects another version, an empty directory, and writing through its own link", async () => {
     const { root, cache, options } = await place();
     const old = fakeTorch(join(root, "old"), { version: "2.9.0" });
     await expectFailure(setup({ ...options, from: old }), "ERR_LIBTORCH_VERSION");

@@ -146,7 +146,7 @@ describe("the plan of runs", () => {
     expect(runs[1]!.resolved.environment.options).toEqual({ explained: 0 });
   });
 
-  test("a seed may make the world too, and a method may have steps of its own", async () => {
+  test("a seed may determine the world too, and a method may have its own steps", async () => {
     const comparison = comparisonOf({
       ...{ environmentSteps: 100, seeds: [7, 8], seedFields: ["environment.options.seed"] },
       methods: [

@@ -72,7 +72,7 @@ test("differences have an interval and an exact p, and pairs are permuted within
     expect(paired.means.estimate).toBeCloseTo(0.094, 12);
   }));
 
-test("runs of different builds are told and not pooled", () =>
+test("runs of different builds are reported and not pooled", () =>
   inDirectory((directory) => {
     const seeds = [0, 1, 2];
     const build = (commit: string) => [{ version: "0.1.0", commit, core: "c0ffee" }];
@@ -227,7 +227,7 @@ test("nothing has begun: there are tables and axes, and no curve", () =>
     expect(faultOf(page)).toBeUndefined();
   }));
 
-test("what is written is well formed, and holds what the report says", () =>
+test("the written files are well formed and contain the report", () =>
   inDirectory(async (directory) => {
     const comparison = comparisonOf({
       name: `a <b> & "c"`,

@@ -81,7 +81,7 @@ test("runs are trained so many at once, by this command line, and finished ones 
     expect(findRuns(planned, out)[0]!.state).toBe("waiting");
   }));
 
-test("a run that fails says why, and the others go on; it is tried again from the start", () =>
+test("a failed run reports why, and the others continue; it is retried from the start", () =>
   inDirectory(async (directory) => {
     const { out, set, schedule, calls, forget } = scene(directory, {
       any: "finish",
@@ -114,7 +114,7 @@ test("a run that fails says why, and the others go on; it is tried again from th
     expect(again[1]!.outcome!.reason).toBe("ERR_NOT_FINITE: ten steps in a row");
   }));
 
-test("a stop reaches the processes, begins nothing more, and the runs go on with --resume", () =>
+test("a stop reaches the processes and starts no more; the runs continue with --resume", () =>
   inDirectory(async (directory) => {
     const { out, set, schedule, calls, forget, hanging } = scene(directory, { any: "hang" });
     const planned = [run("a", 0), run("b", 0)];
@@ -137,7 +137,7 @@ test("a stop reaches the processes, begins nothing more, and the runs go on with
     expect(calls()[2]!.argv).toContain("errands");
   }));
 
-test("a comparison that was killed goes on where a checkpoint is; a run in other hands is left alone", () =>
+test("a killed comparison continues from checkpoints; a run locked by another process is left alone", () =>
   inDirectory(async (directory) => {
     const { out, schedule } = scene(directory, { any: "finish" });
     const [a, b] = [join(out, "a", "0"), join(out, "b", "0")];

@@ -3,7 +3,6 @@ import { NlacError, throwIfAborted } from "../../lib/base/errors.ts";
 import type { Action, Environment, Episode, StepResult } from "../../lib/contract/environment.ts";
 import { checkEnvironment } from "../../lib/environments/check.ts";
 import { environmentNames, makeEnvironment } from "../../lib/environments/registry.ts";
-import { singleEpisode } from "../../lib/environments/single-episode.ts";
 
 /** A two-turn environment; `fault` violates one rule of the contract. */
 function sample(fault?: string): Environment<string> {
@@ -40,7 +39,7 @@ function sample(fault?: string): Environment<string> {
       fault === "splits overlap" ? ["same"] : fault === "no tasks" ? [] : [`${split} a`, `${split} b`],
     taskId: (task) => (fault === "ids clash" ? "id" : task),
     start,
-    ...singleEpisode("sample", start),
+    close: async () => {},
   };
 }
 
@@ -122,7 +121,7 @@ function withTool(fault?: string): Environment<string> {
     tasks: async (split) => [split],
     taskId: (task) => task,
     start,
-    ...singleEpisode("tool", start),
+    close: async () => {},
   };
 }
 
@@ -167,9 +166,7 @@ describe("checkEnvironment without a policy", () => {
         };
         return { observation: episode.observation, step, close: () => episode.close() };
       };
-      await checkEnvironment({ ...environment, start, ...singleEpisode("tool", start) }, undefined, {
-        seed: 7,
-      });
+      await checkEnvironment({ ...environment, start }, undefined, { seed: 7 });
     }
     expect(seen[0]).toEqual(seen[1]);
     expect(seen[0]!.length).toBeGreaterThan(20);

@@ -92,7 +92,7 @@ describe("a model's shape", () => {
     expect(adapterCount(publicModels["SmolLM2-135M-Instruct"]!, { rank: 8, targets })).toBe(460_800);
   });
 
-  test("is refused where config.json lacks something, and where there is no model", async () => {
+  test("is rejected if config.json lacks a field or there is no model", async () => {
     await inDirectory((directory) => {
       mkdirSync(join(directory, "model"));
       const { hidden_size: _, ...config } = tinyConfig;
@@ -181,7 +181,7 @@ describe("an estimate grows", () => {
     expect(update(estimated(long, { gradientCheckpointing: true }))).toBeGreaterThan(update(estimated(long)));
   });
 
-  test("and falls on a CPU with generation in int8, where few texts wait for memory", () => {
+  test("and decreases on a CPU with generation in int8", () => {
     const [int8, whole] = [true, false].map(
       (int8Generation) => estimated({ batchSize: 1 }, { device: "cpu", int8Generation }).fits[0]!,
     );
@@ -201,7 +201,7 @@ describe("an estimate grows", () => {
   });
 });
 
-test("what is held is counted by hand", () => {
+test("resident memory equals a count by hand", () => {
   const { fits, parameters } = estimated({ optimizerState: "separate" }, { cacheBytes: 0 });
   // Masters, gradients, two sets of two moments and θ̄ in float32; two copies in bfloat16.
   expect(total(fits.at(-1)!.assumed.held)).toBe(parameters * (4 + 4 + 16 + 4 + 2 + 2));
@@ -215,7 +215,7 @@ test("what is held is counted by hand", () => {
   expect(total(gpu.assumed.held)).toBeLessThan(total(here.assumed.held)); // no Node on a GPU
 });
 
-test("a diagnosis is counted: what it writes, how often, and what the largest call keeps", () => {
+test("a diagnosis is counted: its completions, how often it runs, and the memory of its largest call", () => {
   const every = (diagnostics: object, more = {}) =>
     estimated({ iterations: 5, attempt: "stored", diagnostics, ...more });
   const none = every({});
@@ -251,7 +251,7 @@ test("a diagnosis is counted: what it writes, how often, and what the largest ca
   expect(large!).toBeGreaterThan(small_!);
 });
 
-test("only a method that uses θ̄ holds one, also where it ends after its warm-up", () => {
+test("only a method that uses θ̄ has one, also if it ends after its warm-up", () => {
   for (const algorithm of ["nlac", "sac", "rft", "grpo", "ppo"] as const) {
     for (const iterations of [0, 1]) {
       const recipe = parseRecipe(
@@ -288,7 +288,7 @@ test("with an adapter the model is only read", () => {
   expect(total(held)).toBe(2 * 7_615_616_512 + 20_185_088 * (4 + 2 + 4 + 8 + 4 + 2));
 });
 
-describe("what was measured on two cores of an AMD EPYC (docs/paper-recipes.md)", () => {
+describe("measurements on two cores of an AMD EPYC (docs/paper-recipes.md)", () => {
   const here = cpu("two cores", 2, 24.7e9);
   const within = (value: number, measured: number, factor: number) => {
     expect(value).toBeGreaterThan(measured / factor);
@@ -327,7 +327,7 @@ test("remedies are changes that a recipe takes, each of which helps, and the las
   expect(estimated().remedies).toEqual([]);
 });
 
-test("a batch that is too large is told by the same numbers that its remedy makes smaller", () => {
+test("a batch that is too large is reported with the numbers that its remedy reduces", () => {
   const { remedies } = estimated({ batchSize: 4096 }, allAtOnce);
   const batchSize = Number(remedies.at(-1)!.change.split("=")[1]);
   expect(peak(estimated({ batchSize }, allAtOnce))).toBe(remedies.at(-1)!.atLimits);
@@ -385,7 +385,7 @@ describe("nlac train --dry-run", () => {
     expect(told).toEqual(JSON.parse(JSON.stringify(estimate(changed, { turns: 6 }))));
   });
 
-  test("says in a line what is not there", async () => {
+  test("reports a missing item in one line", async () => {
     await inDirectory(async (directory) => {
       const path = join(directory, "mine.json");
       writeFileSync(path, JSON.stringify({ name: "mine", model: "none", environment: { name: "nowhere" } }));

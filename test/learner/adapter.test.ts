@@ -50,7 +50,7 @@ async function observe(model: Learner) {
 }
 
 describe("a learner with an adapter", () => {
-  it("counts what is trained apart", async () => {
+  it("counts trainable parameters separately", async () => {
     await using whole = await tinyLearner();
     await using model = await tinyLearner({ adapter });
     const { hidden_size: h, intermediate_size: f, num_hidden_layers: layers } = tinyConfig;
@@ -108,7 +108,7 @@ describe("a learner with an adapter", () => {
   });
 });
 
-describe("what is kept of it", () => {
+describe("saving it", () => {
   it("trains a value head beside it, and refers to the model without it", async () => {
     await using plain = await tinyLearner();
     await using model = await tinyLearner({ adapter, heads: "value" });
@@ -158,7 +158,7 @@ describe("what is kept of it", () => {
     expect((await largest()).kl).toBeLessThan(1e-5);
   });
 
-  it("goes on bit for bit, with a model that was made here in the checkpoint", async () => {
+  it("continues bit for bit; a created base model is in the checkpoint", async () => {
     await inDirectory(async (directory) => {
       await using model = await tinyLearner({ adapter, seed: 3 });
       await train(model, 2);
@@ -171,7 +171,7 @@ describe("what is kept of it", () => {
     });
   });
 
-  it("goes on with the model it was loaded on, and with no other", async () => {
+  it("continues only with the model that it was loaded on", async () => {
     await inDirectory(async (directory) => {
       const [base, saved] = [join(directory, "base"), join(directory, "saved")];
       {
@@ -213,7 +213,7 @@ describe("what is kept of it", () => {
     });
   });
 
-  it("carries a base that was a checkpoint, which may be gone when it is gone on with", () =>
+  it("contains a base that was a checkpoint, which may be deleted before it is resumed", () =>
     inDirectory(async (directory) => {
       const earlier = join(directory, "earlier");
       {

@@ -154,7 +154,7 @@ describe("generate", () => {
     await trained.dispose();
   });
 
-  it("never writes what is forbidden, and repeats itself less under a penalty", async () => {
+  it("never generates forbidden ids, and repeats itself less with a penalty", async () => {
     const request = { tokens: prompt, maxNewTokens: 60, temperature: 0, forbidden: [endOfTurn] };
     const [plain] = await learner.generate([request]);
     const forbidden = [...new Set(plain!.tokens)].slice(0, 5).concat(endOfTurn);
@@ -251,7 +251,7 @@ describe("generate", () => {
     expect(next!.cachedTokens).toBeGreaterThan(0);
   });
 
-  it("rejects with ERR_ABORTED when the signal fires, before or amid, and goes on working", async () => {
+  it("rejects with ERR_ABORTED if the signal fires, before or during a call, and stays usable", async () => {
     expect(await codeOf(learner.generate([{ tokens: prompt }], { signal: AbortSignal.abort() }))).toBe(
       "ERR_ABORTED",
     );
@@ -288,7 +288,7 @@ describe("generate calls side by side", () => {
   const prompt = ids("Once upon a time");
   const long = (seed: number) => ({ tokens: prompt, maxNewTokens: 200, seed, temperature: 2, topK: 200 });
 
-  it("joins what is running: a short text need not wait for a long one, and both are as they would be alone", async () => {
+  it("joins running requests: a short completion does not wait for a long one, and both are as alone", async () => {
     await using model = await tinyLearner();
     const [longAlone] = await model.generate([long(1)]);
     const [shortAlone] = await model.generate([{ ...long(2), maxNewTokens: 3 }]);
@@ -345,7 +345,7 @@ describe("generate calls side by side", () => {
     expect((await other)[0]!.tokens).toEqual(alone!.tokens);
   });
 
-  it("writes more texts than its memory holds at once, and a text larger than all of it", async () => {
+  it("generates more completions than fit into its memory at once, and one larger than all of it", async () => {
     await using model = await tinyLearner();
     await using small = await tinyLearner({ cacheBytes: 40_000 });
     await using none = await tinyLearner({ cacheBytes: 0 });
@@ -357,7 +357,7 @@ describe("generate calls side by side", () => {
     );
   });
 
-  it("waits without a bound, or refuses with ERR_BUSY where a caller will not", async () => {
+  it("waits without limit, or rejects with ERR_BUSY on request", async () => {
     await using model = await tinyLearner({ maxQueued: 3 });
     const running = model.generate([long(1), long(2)]);
     expect(await codeOf(model.generate([long(3), long(4)], { wait: false }))).toBe("ERR_BUSY");
@@ -411,7 +411,7 @@ describe("kept hidden states", () => {
 });
 
 describe("generation in int8", () => {
-  it("writes nearly as θ would, also when a step has moved it, and trains as ever", async ({ skip }) => {
+  it("generates almost like θ, also after a step, and trains unchanged", async ({ skip }) => {
     const options = { dtype: "bfloat16", seed: 3 } as const;
     const made = await tinyLearner({ ...options, int8Generation: true }).catch((error: NlacError) => error);
     if (made instanceof NlacError) {
@@ -581,7 +581,7 @@ describe("losses and steps", () => {
     expect(await together.targetDistance()).toBeGreaterThan(0);
   });
 
-  it("refuses a target that nobody asked for before the first step", async () => {
+  it("rejects a target that was not requested before the first step", async () => {
     await using model = await tinyLearner();
     await model.tokenNll([{ prompt, response }]);
     await model.step({ learningRate: 0.01 });
@@ -625,7 +625,7 @@ describe("save, resume and export", () => {
   };
 
   for (const dtype of ["float32", "bfloat16"] as const) {
-    it(`goes on bit for bit in ${dtype}`, async () => {
+    it(`continues bit for bit in ${dtype}`, async () => {
       await inDirectory(async (directory) => {
         await using model = await tinyLearner({ dtype, seed: 3 });
         await train(model, 2);
@@ -782,7 +782,7 @@ describe("bad arguments", () => {
     expect(error.message).toMatch(message);
   });
 
-  it("a refused call takes no seed", async () => {
+  it("a rejected call uses no seed", async () => {
     const draw = async (spoil: boolean) => {
       await using model = await tinyLearner();
       if (spoil) await codeOf(model.generate([{ tokens: [1] }, { tokens: [] }]));
@@ -821,14 +821,14 @@ describe("bad arguments", () => {
     expect([same.dtype, same.seed]).toEqual([fastestDtype("cpu", loadAddon().instructionSet()), 0]);
   });
 
-  it("is float32 by default only where nothing is gained by bfloat16", () => {
+  it("is float32 by default only if bfloat16 is not faster", () => {
     expect(fastestDtype("cpu", "baseline")).toBe("float32");
     for (const set of ["avx2", "avx512", "avx512_bf16"] as const)
       expect(fastestDtype("cpu", set)).toBe("bfloat16");
     expect(fastestDtype("cuda:1", "baseline")).toBe("bfloat16");
   });
 
-  it("more memory than any machine has is refused, not the end of the process", async () => {
+  it("a request for more memory than any machine has is an error, not a crash", async () => {
     const huge = { ...tinyConfig, vocab_size: 2 ** 24, hidden_size: 2 ** 20 };
     expect(await codeOf(Learner.create(huge))).toBe("ERR_OUT_OF_MEMORY");
   });

@@ -185,7 +185,7 @@ describe("the reference", () => {
     await model.step({ learningRate: 0.01 });
   };
 
-  it("must have been kept, and stays where it was", async () => {
+  it("must have been copied, and does not change", async () => {
     await using model = await tinyLearner();
     const error = await refusal(model.logProbs(texts, { weights: "reference" }));
     expect(error.code).toBe("ERR_VALUE");
@@ -199,7 +199,7 @@ describe("the reference", () => {
     expect(await model.logProbs(texts, { weights: "reference" })).toEqual(await model.logProbs(texts));
   });
 
-  it("is measured at the temperature asked for", async () => {
+  it("is measured at the given temperature", async () => {
     await using model = await tinyLearner();
     const { prompt, response } = texts[0]!;
     const [logits] = await model.logits([[...prompt, ...response]]);
@@ -222,7 +222,7 @@ async function episode(
 }
 
 describe("training with the surrogate", () => {
-  it("makes what was better likelier, as far as the clip lets it", async () => {
+  it("makes better actions more likely, within the clip range", async () => {
     await using model = await tinyLearner();
     const prompt = [1, 2, 3];
     const texts = [
@@ -239,7 +239,7 @@ describe("training with the surrogate", () => {
     expect(Array.from(results[1]!.clipped)).toEqual([-1, -1, -1]);
   });
 
-  it("fits values where it is told to, and nothing where it is not", async () => {
+  it("fits values at positions with a weight only", async () => {
     await using model = await tinyLearner({ heads: "value" });
     const returns = [0.5, Number.NaN, -1];
     const text = { prompt: [1, 2, 3], response: [4, 5, 6], weight: [1, 0, 1] };
@@ -276,7 +276,7 @@ describe("save, resume and export of heads", () => {
   });
 
   for (const dtype of ["float32", "bfloat16"] as const) {
-    it(`goes on bit for bit in ${dtype}, with the head and the reference`, async () => {
+    it(`continues bit for bit in ${dtype}, with the head and the reference`, async () => {
       await inDirectory(async (directory) => {
         await using model = await tinyLearner({ dtype, heads: "value" });
         await model.updateTarget(0);
@@ -293,7 +293,7 @@ describe("save, resume and export of heads", () => {
     });
   }
 
-  it("keeps the heads that were saved, and refuses others", async () => {
+  it("keeps the saved heads, and rejects others", async () => {
     await inDirectory(async (directory) => {
       await using model = await tinyLearner({ heads: "value" });
       await using plain = await tinyLearner();
@@ -370,7 +370,7 @@ describe("bad arguments", () => {
     expect(error.message).toMatch(message);
   });
 
-  it("lists may hold anything where the weight is 0, and be left out where they are not needed", async () => {
+  it("lists may contain any value at weight 0, and may be omitted if they are not needed", async () => {
     const { prompt, response } = good;
     const oldLogProbs = [-1, Number.NaN];
     const text = { prompt, response, oldLogProbs, advantages: [1, Number.POSITIVE_INFINITY], weight: [1, 0] };

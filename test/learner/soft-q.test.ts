@@ -143,7 +143,7 @@ test("heads belong to the checkpoint and not to the exported model", async () =>
   });
 });
 
-test("bad arguments are refused by name", async () => {
+test("invalid arguments are rejected by name", async () => {
   const learner = await resume();
   const { options, texts } = recorded;
   const refuse = async (text: object, message: RegExp) => {

@@ -314,7 +314,7 @@ describe("grammars", () => {
     await expectFailure(write({ literal: "a".repeat(70_000) }), "ERR_VALUE", /longer than/);
   });
 
-  it("that hold themselves are refused", () => {
+  it("that contain themselves are rejected", () => {
     const circle: Record<string, unknown> = {};
     circle.items = circle;
     expect(() => grammarText({ jsonSchema: { type: "array", items: circle } }, "grammar")).toThrow(
@@ -325,7 +325,7 @@ describe("grammars", () => {
     );
   });
 
-  it("that are nested too deeply are refused before anything reads them", () => {
+  it("that are nested too deeply are rejected before they are compiled", () => {
     let schema: object = {};
     for (let i = 0; i < 5000; i++) schema = { type: "array", items: schema };
     expect(() => grammarText({ jsonSchema: schema as never }, "grammar")).toThrow(/deeper than 64/);
@@ -333,7 +333,7 @@ describe("grammars", () => {
 });
 
 describe("a forced beginning", () => {
-  it("is written as given, with the model's log probabilities, and gone on from", async () => {
+  it("is generated as given, with the model's log probabilities, and continued", async () => {
     const learner = await learning;
     const forced = learner.encode('{"a": ');
     const grammar = { jsonSchema: { type: "object", properties: { a: { enum: [1, 22] } } } };

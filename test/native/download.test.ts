@@ -80,7 +80,7 @@ describe("download", () => {
     expect(readFileSync(second.path).equals(data)).toBe(true);
   });
 
-  it("refuses a wrong checksum and leaves nothing behind", async () => {
+  it("rejects a wrong checksum and leaves nothing behind", async () => {
     const { url } = await serve(respondWithRange(data));
     const { directory, ...options } = target();
     const wrong = download({ url: `${url}/f`, ...options, checksum: sha256(Buffer.from("other")) });
@@ -88,7 +88,7 @@ describe("download", () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  it("refuses a reply that is longer than it should be", async () => {
+  it("rejects a reply that is too long", async () => {
     const { url } = await serve((_request, response) => response.end(Buffer.concat([data, data])));
     const { directory, ...options } = target();
     const long = download({ url: `${url}/f`, ...options, bytes: data.length });

@@ -49,7 +49,7 @@ describe("installWheels over HTTPS", () => {
     },
   );
 
-  it("adds to a finished directory only what it lacks", async () => {
+  it("adds only missing parts to a finished directory", async () => {
     const { server, directory, options } = await place([torch, runtime, compiler]);
     await installWheels({ ...options, wheels: [torch, runtime] });
     const before = server.requests.length;
@@ -62,7 +62,7 @@ describe("installWheels over HTTPS", () => {
     expect(await installWheels({ ...options, wheels: [torch, runtime, compiler] })).toEqual([]);
   });
 
-  it("refuses a wheel with other bytes than were pinned, and leaves no directory", async () => {
+  it("rejects a wheel whose bytes are not the pinned ones, and leaves no directory", async () => {
     const forged = { ...torch, data: Buffer.from(torch.data) };
     forged.data[40]! ^= 1;
     const { root, directory, options } = await place([forged]);
@@ -72,7 +72,7 @@ describe("installWheels over HTTPS", () => {
     expect(readdirSync(join(root, "cache/nlac/libtorch"))).toEqual([]);
   });
 
-  it("refuses a pinned wheel that would write outside the directory", async () => {
+  it("rejects a pinned wheel that would write outside of the directory", async () => {
     const hostile = fakeWheel("torch", "2.11.0", [{ name: "../../../escaped", data: "x" }]);
     const { root, directory, options } = await place([hostile]);
     await expectFailure(installWheels({ ...options, wheels: [hostile] }), "ERR_DOWNLOAD");
@@ -116,7 +116,7 @@ describe("installWheels over HTTPS", () => {
 });
 
 describe("offline", () => {
-  it("never connects, and says what is lacking", async () => {
+  it("never connects, and names what is missing", async () => {
     const { server, options } = await place([torch]);
     const attempt = installWheels({ ...options, wheels: [torch], offline: true });
     await expectFailure(attempt, "ERR_DOWNLOAD", /offline, and torch-2.11.0/);
@@ -134,7 +134,7 @@ describe("offline", () => {
 });
 
 describe("the ways to install", () => {
-  it("tries pip, uv, then HTTPS, and passes over what is not there", async () => {
+  it("tries pip, uv, then HTTPS, and skips missing tools", async () => {
     const { options, env } = await place([torch]);
     const installed = await installWheels({ directory: options.directory, env, wheels: [torch] });
     expect(installed).toEqual([torch]);

@@ -68,8 +68,8 @@ describe("the order of the search", () => {
   });
 });
 
-describe("what is rejected", () => {
-  it("lists every place with its reason, and the command that mends it", () => {
+describe("rejected installations", () => {
+  it("lists every place with its reason, and the command that fixes it", () => {
     const { root, env: base, ...options } = places();
     const env = { ...base, LIBTORCH: join(root, "old"), VIRTUAL_ENV: join(root, "venv") };
     fakeTorch(env.LIBTORCH, { version: "2.9.1+cu128", cuda: "12.8" });
@@ -94,7 +94,7 @@ describe("what is rejected", () => {
       expect(message).toContain(`  ${line}`);
   });
 
-  it("refuses another version where the user named the place", () => {
+  it("rejects another version in a place that the user named", () => {
     const { root, env, ...options } = places();
     fakeTorch(cachedLibtorch(env));
     const named = fakeTorch(join(root, "old"), { version: "2.10.0" });
@@ -112,7 +112,7 @@ describe("what is rejected", () => {
     expect(found?.preload).toHaveLength(2);
   });
 
-  it("passes over a CPU build, and one without cuBLAS, when CUDA is asked for", () => {
+  it("skips a CPU build, and one without cuBLAS, if CUDA is requested", () => {
     const { root, env, ...options } = places();
     fakeTorch(join(root, "python"), { version: "2.11.0+cpu", cuda: null, runtime: false });
     fakeTorch(cachedLibtorch(env));
@@ -133,7 +133,7 @@ describe("what is rejected", () => {
     ]);
   });
 
-  it("says what is wrong with a broken configuration", () => {
+  it("reports the problem of a broken configuration", () => {
     const { root, env, ...options } = places();
     write(join(root, "nlac.config.json"), "{");
     expect(() => findLibtorch({ ...options, env })).toThrow(expect.objectContaining({ code: "ERR_CONFIG" }));

@@ -60,7 +60,7 @@ describe("NLAC_INSTRUCTION_SET", () => {
     for (const [i, set] of sets.entries()) expect(under(set).set).toBe(sets[Math.min(i, best)]);
   });
 
-  it("is refused where it names no set", () => {
+  it("is rejected if it names no set", () => {
     expect(under("sse9")).toEqual({
       code: "ERR_CONFIG",
       message: "NLAC_INSTRUCTION_SET must be baseline, avx2, avx512 or avx512_bf16, not sse9",

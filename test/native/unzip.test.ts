@@ -38,12 +38,12 @@ describe("unzip", () => {
     },
   );
 
-  it("refuses links", async () => {
+  it("rejects links", async () => {
     const members = [{ name: "link", data: "/etc", mode: 0o120777 }];
     await expectFailure(unpack(members), "ERR_DOWNLOAD", /"link" is refused/);
   });
 
-  it("refuses an archive that is cut short or lies about a size", async () => {
+  it("rejects an archive that is truncated or has a wrong size", async () => {
     const members = [{ name: "a", data: "abc" }];
     await expectFailure(unpack(members, 10), "ERR_DOWNLOAD");
     await expectFailure(unpack([{ ...members[0]!, claimedSize: 99 }]), "ERR_DOWNLOAD");

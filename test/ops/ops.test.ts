@@ -121,7 +121,7 @@ describe("Tensor", () => {
     expect(codeOf(() => ops.ema([tensor], [tensor], 0.5))).toBe("ERR_DISPOSED");
   });
 
-  it("refuses what does not fit", () => {
+  it("rejects mismatched arguments", () => {
     expect(codeOf(() => f32(Float32Array.of(1, 2), [3]))).toBe("ERR_SHAPE");
     expect(codeOf(() => f32(Float32Array.of(1, 2), [-2]))).toBe("ERR_SHAPE");
     expect(codeOf(() => f32(Float32Array.of(1, 2), [0.5, 4]))).toBe("ERR_SHAPE");
@@ -186,7 +186,7 @@ describe("linearTokenNll", () => {
     expectClose(array(result.losses), expected, 0.05);
   });
 
-  it("names what does not fit", () => {
+  it("rejects mismatched arguments by name", () => {
     const good = {
       hidden: f32(hidden, [rows, h]),
       head: f32(head, [v, h]),
@@ -328,7 +328,7 @@ describe("linearTokenLogProbs", () => {
     expect(array(masked.logProbs)[1]).toBe(0);
   });
 
-  it("names what does not fit", () => {
+  it("rejects mismatched arguments by name", () => {
     const code = (changes: object) => codeOf(() => ops.linearTokenLogProbs({ ...inputs(), ...changes }));
     expect(code({})).toBe("no error");
     expect(code({ gradLogProbs: f32(Float32Array.of(1), [1]) })).toBe("ERR_SHAPE");
@@ -398,7 +398,7 @@ describe("linearTokenSurrogate", () => {
     );
   });
 
-  it("names what does not fit", () => {
+  it("rejects mismatched arguments by name", () => {
     const code = (changes: object) => codeOf(() => ops.linearTokenSurrogate({ ...inputs(), ...changes }));
     expect(code({})).toBe("no error");
     expect(code({ clipLow: 1.5 })).toBe("ERR_VALUE");
@@ -515,7 +515,7 @@ describe("linearTokenKl", () => {
     expectClose(array(sampled.gradHead), array(nll.gradHead));
   });
 
-  it("names what does not fit", () => {
+  it("rejects mismatched arguments by name", () => {
     const code = (changes: object) => codeOf(() => ops.linearTokenKl({ ...inputs(), ...changes }));
     expect(code({})).toBe("no error");
     expect(code({ teacherHead: f32(numbers(48, 1), [8, 6]) })).toBe("ERR_SHAPE");
@@ -563,7 +563,7 @@ describe("ema", () => {
     expect(array(again).reduce((a, b) => a + b, 0) / count).toBeCloseTo(2 - 0.999 ** 40, 3);
   });
 
-  it("refuses what does not fit", () => {
+  it("rejects mismatched arguments", () => {
     const [a, b] = [f32(Float32Array.of(1), [1]), f32(Float32Array.of(1, 2), [2])];
     expect(codeOf(() => ops.ema([a], [], 0.5))).toBe("ERR_SHAPE");
     expect(codeOf(() => ops.ema([a], [b], 0.5))).toBe("ERR_SHAPE");

@@ -115,7 +115,7 @@ describe("adamw", () => {
     }
   });
 
-  it("refuses what does not fit", () => {
+  it("rejects mismatched arguments", () => {
     const good = () => ({
       ...{ parameters: tensors(1), gradients: tensors(2), m: tensors(3), v: tensors(3), step: 1 },
       ...settings,
@@ -174,7 +174,7 @@ describe("ema with a shadow", () => {
     expect(arrays(shadow)).toEqual(arrays(rounded(online)));
   });
 
-  it("refuses what does not fit", () => {
+  it("rejects mismatched arguments", () => {
     const code = (options: object) => codeOf(() => ops.ema(tensors(1), tensors(2), 0.5, options));
     expect(code({ shadow: rounded(tensors(1)) })).toBe("no error");
     expect(code({ shadow: [] })).toBe("ERR_SHAPE");

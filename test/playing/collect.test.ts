@@ -3,7 +3,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import { describe, expect, test, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import { uniform } from "../../lib/base/random.ts";
-import type { Environment } from "../../lib/contract/environment.ts";
+import type { Environment, Episode } from "../../lib/contract/environment.ts";
 import { guessMyCity } from "../../lib/environments/guess-my-city/index.ts";
 import { twentyQuestions } from "../../lib/environments/twenty-questions/index.ts";
 import { readRecorded, toRecord } from "../../lib/episodes/records.ts";
@@ -11,7 +11,6 @@ import { succeeded, type Trajectory, transitionsOf } from "../../lib/episodes/tr
 import { RecordWriter } from "../../lib/files/records.ts";
 import { type CollectOptions, collectTrajectories } from "../../lib/playing/collect.ts";
 import { servicePlayer } from "../../lib/playing/service-player.ts";
-import { withTimeout } from "../../lib/playing/timeout.ts";
 import { actionGrammar } from "../../lib/prompts/policy.ts";
 import type { ChatService } from "../../lib/services/chat-service.ts";
 import { openService } from "../../lib/services/open-service.ts";
@@ -56,11 +55,7 @@ function play(options: Partial<CollectOptions<Errand>> = {}) {
 
 /** The environment with its episodes replaced. */
 function changed(
-  change: (
-    step: (...args: Parameters<Environment["step"]>) => ReturnType<Environment["step"]>,
-    task: Errand,
-    turn: number,
-  ) => Environment["step"],
+  change: (step: Episode["step"], task: Errand, turn: number) => Episode["step"],
   environment = errandEnvironment(),
 ): Environment<Errand> & { closed: () => number } {
   let closed = 0;
@@ -167,20 +162,6 @@ describe("many at once", () => {
     expect(sizes).toEqual([2, 2, 2]);
   });
 
-  test("requests of an unbatched player are not batched", async () => {
-    const model = new ScriptedModel(reply);
-    const sizes = batchesOf(model);
-    const player = {
-      unbatched: true,
-      maxPositions: model.maxPositions,
-      conversation: model.conversation.bind(model),
-      generate: model.generate.bind(model),
-    };
-    const played = await play({ model: player });
-    expect(new Set(sizes)).toEqual(new Set([1]));
-    expect(played.map(toRecord)).toEqual((await play()).map(toRecord));
-  });
-
   test("reports every turn's tokens, and every episode when it ends", async () => {
     const told: number[] = [];
     const ended: Trajectory[] = [];
@@ -256,13 +237,6 @@ describe("stopping", () => {
     setTimeout(() => controller.abort(), 20);
     await expect(playing).rejects.toMatchObject({ code: "ERR_ABORTED" });
     expect(closing).toBe(10);
-  });
-
-  test("a signal that has fired already is noticed", async () => {
-    const asked = vi.fn(() => new Promise(() => {}));
-    const signal = AbortSignal.abort();
-    await expect(withTimeout(asked, { signal })).rejects.toMatchObject({ code: "ERR_ABORTED" });
-    expect(asked).not.toHaveBeenCalled();
   });
 
   test("a model that fails stops the call with its own error, and closes every episode", async () => {

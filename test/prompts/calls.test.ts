@@ -69,7 +69,7 @@ describe("parseCall", () => {
     expect(parseCall(hidden)).toEqual({ ok: false, reason: expect.stringContaining("deeper") });
   });
 
-  test("refuses numbers that JSON.parse cannot hold, and keeps the spelling of others", () => {
+  test("rejects numbers that JSON.parse cannot represent, and keeps the spelling of others", () => {
     expect(parseCall('{"name": "f", "arguments": {"a": [-1e400]}}').ok).toBe(false);
     const call = parseCall('{"name": "f", "arguments": {"a": 250.0, "b": 12345678901234567890}}');
     expect(call).toMatchObject({
@@ -78,7 +78,7 @@ describe("parseCall", () => {
     });
   });
 
-  test("reads what was written, and takes text of any kind", () => {
+  test("parses its own output, with any text", () => {
     const name = fc.string({ minLength: 1 });
     const args = fc.dictionary(
       fc.string().filter((key) => key !== "__proto__"),

@@ -35,8 +35,8 @@ const tools = [
   },
 ];
 
-describe("actions held to their tools' schemas", () => {
-  it("are read, whatever the model would write", { timeout: 120_000 }, async () => {
+describe("actions constrained to their tools' schemas", () => {
+  it("can be parsed for any model", { timeout: 120_000 }, async () => {
     const learner = await learning;
     const grammar = actionGrammar(tools, "tool")!;
     let read = 0;
@@ -63,7 +63,7 @@ describe("actions held to their tools' schemas", () => {
     expect(read).toBeGreaterThan(10);
   });
 
-  it("are refused with the name of the tool whose schema they cannot be held to", () => {
+  it("are rejected with the name of the tool whose schema cannot be enforced", () => {
     const wrong = { name: "sort", description: "", parameters: { properties: { by: { not: {} } } } };
     expect(() => actionGrammar([...tools, wrong], "tool")).toThrow(
       /^the tool "sort"\.jsonSchema\.properties\.by has "not"/,

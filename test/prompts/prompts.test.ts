@@ -74,7 +74,7 @@ test("the final reward is in the terminal target and nowhere in the others", () 
   }
 });
 
-test("a solution's form is spoken of only where it has one", () => {
+test("a solution's form is mentioned only if it has one", () => {
   for (const text of [criticRequest(true, "tool"), solutionTargetRequest(0, observation, "text")]) {
     expect(text).toContain("Correctness:");
     expect(text).not.toContain("boxed");

@@ -74,7 +74,7 @@ describe("the paper's recipes for MATH", () => {
     }
   });
 
-  test("without MATH they are estimated, and say what is missing instead of playing other problems", async () => {
+  test("without MATH they are estimated, and name the missing data instead of playing other problems", async () => {
     delete process.env.NLAC_DATA;
     const { output, code } = await nlac("train", names[0]!, "--dry-run");
     expect(code).toBe(0);

@@ -37,7 +37,7 @@ test("a model to make needs both of its parts", async () => {
   await expect(loadRecipe("errands-base", ['model={"config": {}}'])).rejects.toThrow(/model/);
 });
 
-test("--set changes fields, as JSON where it is JSON and as text otherwise", async () => {
+test("--set changes fields; a value that is not JSON is text", async () => {
   const recipe = await loadRecipe("quickstart", [
     "config.batchSize=2",
     'config.support={"topK": 8}',
@@ -79,7 +79,7 @@ describe("the algorithm", () => {
   const recipe = (algorithm: string | undefined, config: object) =>
     parseRecipe({ name: "mine", model: "m", environment: { name: "errands" }, algorithm, config }, "mine.ts");
 
-  test("is NLAC where none is named, and decides what the configuration holds", () => {
+  test("is NLAC by default, and determines the fields of the configuration", () => {
     expect(recipe(undefined, {})).toMatchObject({ algorithm: "nlac", config: { targetRate: 0.005 } });
     expect(recipe("rft", {})).toMatchObject({ algorithm: "rft", config: { balance: "actions" } });
     expect(recipe("grpo", { groupSize: 8 })).toMatchObject({ algorithm: "grpo", config: { groupSize: 8 } });
@@ -102,7 +102,7 @@ describe("the algorithm", () => {
   });
 });
 
-test("a recipe of one's own imports this very package", async () => {
+test("a user's recipe imports this package", async () => {
   const path = join(mkdtempSync(join(tmpdir(), "nlac-recipe-")), "mine.ts");
   writeFileSync(
     path,

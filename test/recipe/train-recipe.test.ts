@@ -45,7 +45,7 @@ test("a signal stops the warm-up, and nothing is left", async () => {
   expect(existsSync(directory)).toBe(false);
 });
 
-test("a bad recipe is refused before anything is written", async () => {
+test("an invalid recipe is rejected before anything is written", async () => {
   const directory = join(root, "bad");
   const recipe = { name: "n", model: "m", environment: { name: "errands" }, learner: { cacheBytes: -1 } };
   await expect(trainRecipe(recipe, { directory })).rejects.toMatchObject({

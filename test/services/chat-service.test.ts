@@ -187,7 +187,7 @@ describe("limits of a service", () => {
     for (const [i, number] of others.entries()) expect(Math.abs(Number(number) - i)).toBeLessThan(2);
   });
 
-  it("a request aborted in the queue is not sent and takes no place", async () => {
+  it("a request aborted in the queue is not sent and does not count", async () => {
     const { baseURL, calls } = await serve(({ messages }) => ({ text: messages[0]!.content, delay: 100 }));
     const service = chatService({ model: "m", baseURL, concurrency: 1 });
     const controller = new AbortController();
@@ -343,7 +343,7 @@ describe("a model as oracle", () => {
     }
   });
 
-  it("says what was wrong with an unreadable reply", async () => {
+  it("reports the problem with an unreadable reply", async () => {
     const heard: unknown[] = [];
     const { result, calls } = await play(
       "abacus",

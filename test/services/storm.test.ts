@@ -97,7 +97,6 @@ function conversation(person: ChatService): Environment<number> {
   return {
     ...{ name: "conversation", actionFormat: "text", maxTurns: turns },
     ...{ start, tasks: async () => [], taskId: String, usage: () => person.usage() },
-    ...{ reset: () => Promise.reject(new Error()), step: () => Promise.reject(new Error()) },
     close: async () => {},
   };
 }

@@ -107,7 +107,7 @@ describe("pass^k", () => {
     expect(Math.abs(many.high - (1 / 3 + half))).toBeLessThan(0.015);
   });
 
-  test("its intervals cover the truth, also where it is small and tasks are few; a bootstrap would not", () => {
+  test("its intervals cover the true value, also a small one with few tasks; a bootstrap would not", () => {
     // A fifth of the tasks is solved in 6 of 10 trials, the others in 1 of 20.
     const [k, trials, experiments] = [2, 4, 1000];
     const chance = (easy: boolean) => (easy ? 0.6 : 0.05);

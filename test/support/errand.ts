@@ -20,7 +20,6 @@ export function errandEnvironment(
   const { turnLimitEnds = true } = options;
   const turns = options.turns ?? 3;
   const words = options.words ?? ["key", "lamp", "map"];
-  let current: Episode | undefined;
   const start = async (task: Errand): Promise<Episode> => {
     let turn = 0;
     return {
@@ -53,11 +52,6 @@ export function errandEnvironment(
     tasks: async (split) => words.map((word) => ({ word: split === "train" ? word : `${word}s` })),
     taskId: (task) => task.word,
     start,
-    reset: async (task) => {
-      current = await start(task);
-      return current.observation;
-    },
-    step: (action) => current!.step(action),
     close: async () => undefined,
   };
 }

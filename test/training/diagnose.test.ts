@@ -124,7 +124,7 @@ describe("a diagnosis of two episodes, by hand", () => {
   });
 });
 
-test("the stored action is judged and refined, whatever training attempts; without refinements too", async () => {
+test("the stored action is judged and refined, whatever `attempt` and `refinements` are", async () => {
   const usual = await measure({});
   for (const config of [
     { attempt: "stored" },

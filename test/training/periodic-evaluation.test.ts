@@ -85,7 +85,7 @@ describe("evaluation during training", () => {
     expect(trained.run.rows[0]!.values["eval/success"]).toBe(0); // there, the word is "key"
   });
 
-  test("the same episodes each time, whatever was trained between; different seeds for repeats of a task", async () => {
+  test("the same episodes each time, independent of the training in between; different seeds for repeats of a task", async () => {
     const environment = errands({ kinds: 2, moves: 4 });
     const seeds: number[] = [];
     const start = environment.start;

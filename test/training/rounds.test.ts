@@ -2,7 +2,6 @@ import { describe, expect, test } from "vitest";
 import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { memoryRun, newCounters } from "../../lib/run/training-run.ts";
 import { deviation } from "../../lib/statistics/mean.ts";
-import { type EpisodeText, episodeTexts } from "../../lib/training/episode-texts.ts";
 import {
   collectEpisodes,
   completionMetrics,
@@ -29,88 +28,6 @@ function play(reply: (prompt: string) => string, environment = errandEnvironment
 }
 
 const model = new ScriptedModel(() => "");
-
-describe("an episode as one sequence", () => {
-  test("begins with the first prompt, ends with the last action, with weight 1 on each turn's own ids", async () => {
-    // Unreadable once, wrong once, then right.
-    const [trajectory] = await play((prompt) =>
-      prompt.includes("could not be read") ? act(prompt.includes("wants key") ? "key" : "lamp") : "lamp!",
-    );
-    const { turns } = trajectory!;
-    expect(turns).toHaveLength(3);
-    const [text, ...others] = episodeTexts(trajectory!) as [EpisodeText, ...EpisodeText[]];
-    expect(others).toEqual([]);
-    expect(text.prompt).toEqual(turns[0]!.state.prompt());
-    const all = [...text.prompt, ...text.response];
-    expect(all).toEqual(trajectory!.conversation.tokens.slice(0, all.length));
-    expect(text.weight).toHaveLength(text.response.length);
-    // Turn by turn, as generated after its own prompt.
-    for (const [i, { start, end, reward }] of text.turns.entries()) {
-      const turn = turns[i]!;
-      expect(all.slice(0, text.prompt.length + start)).toEqual(turn.state.prompt());
-      expect(text.response.slice(start, end)).toEqual(turn.tokens);
-      expect(reward).toBe(turn.reward);
-    }
-    expect(text.response.filter((_, t) => text.weight[t] === 1)).toEqual(
-      turns.flatMap(({ tokens }) => tokens),
-    );
-    expect(model.decode(text.response.filter((_, t) => text.weight[t] === 0))).toContain(
-      "OBSERVED wants key",
-    );
-    expect(text.response.at(-1)).toBe(endOfTurn);
-    expect(model.decode(text.response)).not.toContain("OBSERVED thanks"); // nobody reads what came last
-    expect(text.turns.map(({ reward }) => reward)).toEqual([0, 0, 1]);
-  });
-
-  test("a scripted assistant's turn among the observations is not the policy's", async () => {
-    const environment = errandEnvironment();
-    const start = environment.start;
-    environment.start = async (task, options) => {
-      const episode = await start(task, options);
-      return {
-        ...episode,
-        step: async (action) => {
-          const result = await episode.step(action);
-          const said = { role: "assistant", content: "Let me think." } as const;
-          return {
-            ...result,
-            observation: [...result.observation, said, { role: "user", content: "Go on." }],
-          };
-        },
-      };
-    };
-    const [trajectory] = await play(() => act("lamp"), environment);
-    const [text, ...others] = episodeTexts(trajectory!) as [EpisodeText, ...EpisodeText[]];
-    expect(others).toEqual([]);
-    expect(text.response.filter((_, t) => text.weight[t] === 1)).toEqual(
-      trajectory!.turns.flatMap(({ tokens }) => tokens),
-    );
-    expect(model.decode(text.response)).toContain("Let me think.");
-  });
-
-  test("a fault's last turn is left out; an episode without turns has no sequence", async () => {
-    const environment = errandEnvironment();
-    const start = environment.start;
-    let steps = 0;
-    environment.start = async (task, options) => {
-      const episode = await start(task, options);
-      return {
-        ...episode,
-        step: (action) => (++steps === 2 ? Promise.reject(new Error("closed")) : episode.step(action)),
-      };
-    };
-    const [broken] = await play(() => act("lamp"), environment);
-    expect(broken!.outcome).toBe("environment-fault");
-    expect(broken!.turns).toHaveLength(2);
-    const [text] = episodeTexts(broken!) as [EpisodeText];
-    expect(text.turns).toHaveLength(1);
-    expect(text.response).toEqual(broken!.turns[0]!.tokens);
-    expect(text.weight.every((one) => one === 1)).toBe(true);
-    environment.start = () => Promise.reject(new Error("closed"));
-    const [never] = await play(() => act("lamp"), environment);
-    expect(episodeTexts(never!)).toEqual([]);
-  });
-});
 
 describe("an iteration's episodes", () => {
   const config = {

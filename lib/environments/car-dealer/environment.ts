@@ -17,11 +17,11 @@ import type {
   Environment,
   Episode,
   Message,
-  ResetOptions,
+  StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
 import { openService, type ServiceSource } from "../../services/open-service.ts";
-import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
+import { checkSplit, episodeOver } from "../errors.ts";
 import {
   dollars,
   type Exchange,
@@ -100,7 +100,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
   async function startWith(
     who: Person,
     task: CarDealerTask,
-    { seed, signal }: ResetOptions,
+    { seed, signal }: StartOptions,
   ): Promise<Episode> {
     throwIfAborted(signal);
     const buyer = buyerById.get(task.buyer);
@@ -179,9 +179,8 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
       },
     };
   }
-  const start = (task: CarDealerTask, options: ResetOptions) => startWith(person, task, options);
+  const start = (task: CarDealerTask, options: StartOptions) => startWith(person, task, options);
 
-  const driven = singleEpisode("carDealer", start);
   return {
     name: "carDealer",
     actionFormat,
@@ -199,9 +198,7 @@ export function carDealer(options: CarDealerOptions = {}): Environment<CarDealer
     // a model's replies.
     demonstrate: (task, options) => demonstrate(() => startWith(scriptedBuyer, task, options), options.seed),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
-    ...driven,
     async close() {
-      await driven.close();
       await service?.close?.();
     },
   };

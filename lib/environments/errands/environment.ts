@@ -12,8 +12,8 @@
 import { z } from "zod";
 import { NlacError, throwIfAborted } from "../../base/errors.ts";
 import { streams, uniform } from "../../base/random.ts";
-import type { Action, Environment, Episode, ResetOptions, StepResult } from "../../contract/environment.ts";
-import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
+import type { Action, Environment, Episode, StartOptions, StepResult } from "../../contract/environment.ts";
+import { checkSplit, episodeOver } from "../errors.ts";
 import { demonstrate } from "./demonstrate.ts";
 import {
   composedRules,
@@ -124,7 +124,7 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
   const { moves, explained, deadEnds, namesDeadEnd, composed } = shape;
   const all = new Map<string, Errand>(makeAll(shape).map((errand) => [errand.kind, errand]));
 
-  async function start(task: ErrandsTask, { seed, signal }: ResetOptions): Promise<Episode> {
+  async function start(task: ErrandsTask, { seed, signal }: StartOptions): Promise<Episode> {
     throwIfAborted(signal);
     const errand = all.get(task.kind);
     if (errand === undefined)
@@ -187,6 +187,6 @@ export function errands(options: ErrandsOptions = {}): Environment<ErrandsTask> 
       const deadEnd = deadEndIn(later.at(-1)?.[0]?.content ?? "");
       return thing === undefined || thing === deadEnd ? undefined : { ...action, text: thing };
     },
-    ...singleEpisode("errands", start),
+    close: async () => {},
   };
 }

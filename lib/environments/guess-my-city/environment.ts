@@ -17,11 +17,11 @@ import type {
   Episode,
   Message,
   Observation,
-  ResetOptions,
+  StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
 import { openService, type ServiceSource } from "../../services/open-service.ts";
-import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
+import { checkSplit, episodeOver } from "../errors.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { cities as embeddedCities, type Split } from "./facts.ts";
 import { cityNames, countryNames, Guesses, Mentions, type NamedCity } from "./names.ts";
@@ -120,7 +120,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     city: NamedCity,
     text: string,
     used: number,
-    options: ResetOptions,
+    options: StartOptions,
   ): Promise<StepResult> {
     const remaining = turns - used - 1;
     const guess = guesses.read(text);
@@ -152,7 +152,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
    * requests for their spelling, so that the game cannot be won by trial. `Mentions` lists the
    * names it finds; a model may confirm others.
    */
-  async function answer(who: Oracle, city: NamedCity, text: string, options: ResetOptions): Promise<Reply> {
+  async function answer(who: Oracle, city: NamedCity, text: string, options: StartOptions): Promise<Reply> {
     if (text.trim() === "" || text.length > maxQuestionLength) {
       return { text: `${cannotTell} Please ask one short question.`, info: { understood: "nothing" } };
     }
@@ -176,7 +176,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     return { messages: opening(turns, listed) };
   }
 
-  async function start(task: GuessMyCityTask, options: ResetOptions): Promise<Episode> {
+  async function start(task: GuessMyCityTask, options: StartOptions): Promise<Episode> {
     throwIfAborted(options.signal);
     const city = cityOf(task);
     let used = 0;
@@ -197,7 +197,6 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     };
   }
 
-  const driven = singleEpisode("guessMyCity", start);
   return {
     name: "guessMyCity",
     actionFormat: "text",
@@ -215,7 +214,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
     ...(cities === embeddedCities
       ? {
           // Always with the facts' oracle, whose answers the scripted player can parse.
-          demonstrate: async (task: GuessMyCityTask, options: ResetOptions) => {
+          demonstrate: async (task: GuessMyCityTask, options: StartOptions) => {
             const city = cityOf(task);
             const turn = (text: string, used: number) => play(scriptedOracle, city, text, used, options);
             return demonstrate(observe(city), city.name, turn, turns, options.seed);
@@ -223,9 +222,7 @@ export function guessMyCity(options: GuessMyCityOptions = {}): Environment<Guess
         }
       : {}),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
-    ...driven,
     async close() {
-      await driven.close();
       await service?.close?.();
     },
   };

@@ -3,7 +3,7 @@
  * behind a service.
  */
 
-import type { Message, ResetOptions } from "../../contract/environment.ts";
+import type { Message, StartOptions } from "../../contract/environment.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import { cityByName, topicOf } from "./facts.ts";
 import { blanked, cityNames, countryNames, Mentions, type NamedCity, plain } from "./names.ts";
@@ -16,7 +16,7 @@ export interface Reply {
 
 export interface Oracle {
   /** Throws ERR_SERVICE, ERR_BUDGET and ERR_ABORTED. */
-  answer(hidden: NamedCity, question: string, options: ResetOptions): Promise<Reply>;
+  answer(hidden: NamedCity, question: string, options: StartOptions): Promise<Reply>;
 }
 
 export const cannotTell = "I can't tell.";

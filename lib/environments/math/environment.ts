@@ -16,10 +16,10 @@ import type {
   Environment,
   Episode,
   Observation,
-  ResetOptions,
+  StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
-import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
+import { checkSplit, episodeOver } from "../errors.ts";
 import { hasBox } from "./extract.ts";
 import { gradeEpisode } from "./grade.ts";
 import { ownProblems } from "./problems.ts";
@@ -80,7 +80,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
   const requireBox = options.requireBox ?? true;
   const loaded = new Map<string, Promise<MathProblem[]>>();
 
-  async function start(task: MathProblem, { signal }: ResetOptions): Promise<Episode> {
+  async function start(task: MathProblem, { signal }: StartOptions): Promise<Episode> {
     throwIfAborted(signal);
     let over = false;
     const observation: Observation = {
@@ -127,7 +127,7 @@ export function math(options: MathOptions = {}): Environment<MathProblem> {
     },
     taskId: (task) => task.id,
     start,
-    ...singleEpisode("math", start),
+    close: async () => {},
   };
 }
 

@@ -19,11 +19,11 @@ import type {
   Environment,
   Episode,
   Message,
-  ResetOptions,
+  StartOptions,
   StepResult,
   ToolSchema,
 } from "../../contract/environment.ts";
-import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
+import { checkSplit, episodeOver } from "../errors.ts";
 import type { Database, DatabaseState } from "./database.ts";
 import { type Domain, domainNames, openDomain, transferTool } from "./domain.ts";
 import { openUser, type UserOption } from "./open-user.ts";
@@ -82,7 +82,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     return goal;
   };
 
-  async function start(task: TauBenchTask, { seed, signal }: ResetOptions): Promise<Episode> {
+  async function start(task: TauBenchTask, { seed, signal }: StartOptions): Promise<Episode> {
     throwIfAborted(signal);
     const { policy, schemas, open } = domain();
     const conversation = await user.start(task, { seed, ...(signal && { signal }) });
@@ -98,7 +98,6 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     });
   }
 
-  const driven = singleEpisode("tauBench", start);
   return {
     name: "tauBench",
     actionFormat,
@@ -113,9 +112,7 @@ export function tauBench(options: TauBenchOptions = {}): Environment<TauBenchTas
     },
     taskId: (task) => task.id,
     start,
-    ...driven,
     async close() {
-      await driven.close();
       await user.close?.();
     },
     ...(user.usage && { usage: () => user.usage!() }),

@@ -71,9 +71,17 @@ export interface TauBenchTaskRecord {
   annotator: "synthetic";
   user_id: string;
   instruction: string;
-  actions: Call[];
+  actions: { name: string; kwargs: Record<string, unknown> }[];
   outputs: string[];
 }
+
+/**
+ * Why a draw is rejected: it contradicts the records, it repeats an earlier one, or it fails a
+ * check.
+ */
+type Rejection = "does not fit the records" | "is there already" | Fault;
+
+type Tally = { drawn: number; rejected: Record<Rejection, number> };
 
 export interface RetailSynthesis {
   train: TauBenchTaskRecord[];
@@ -81,16 +89,10 @@ export interface RetailSynthesis {
   /** Number of scenarios drawn. */
   drawn: number;
   /** Number of rejected scenarios by reason. */
-  rejected: Record<Rejection, number>;
+  rejected: Record<string, number>;
   /** Number of instructions reworded by `rewrite`. */
   rewritten: number;
 }
-
-/**
- * Why a draw is rejected: it contradicts the records, it repeats an earlier one, or it fails a
- * check.
- */
-export type Rejection = "does not fit the records" | "is there already" | Fault;
 
 /** Most draws per wanted scenario. */
 const maxDraws = 100;
@@ -149,7 +151,7 @@ interface Source {
   signal: AbortSignal | undefined;
 }
 
-function newTally(): Pick<RetailSynthesis, "drawn" | "rejected"> {
+function newTally(): Tally {
   return {
     drawn: 0,
     rejected: {
@@ -192,7 +194,7 @@ function drawScenarios(
   customers: readonly Customer[],
   seed: number,
   { shop, domain, questions, signal }: Source,
-  tally: Pick<RetailSynthesis, "drawn" | "rejected">,
+  tally: Tally,
 ): Draft[] {
   const turns = customers.flatMap((customer) => openOrders(shop, customer).map(() => customer));
   const drafts = new Map<string, Draft>();

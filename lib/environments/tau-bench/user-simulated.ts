@@ -24,15 +24,11 @@ import { type ChatService, withoutThinking } from "../../services/chat-service.t
 import { openService, type ServiceSource } from "../../services/open-service.ts";
 import { type Conversation, stopWord, type User } from "./user.ts";
 
-export const strategies = ["plain", "react", "verify", "reflection"] as const;
-
-export type Strategy = (typeof strategies)[number];
-
 export interface SimulatedUserOptions {
   /** Plays the customer, and the supervisor of `verify` and `reflection`. */
   service: ServiceSource;
   /** Default "plain". */
-  strategy?: Strategy;
+  strategy?: "plain" | "react" | "verify" | "reflection";
   /**
    * Sampling temperature. Default: the service's own. tau-bench uses 1; at 0 `verify` generates the
    * same reply again.
@@ -47,7 +43,7 @@ export interface SimulatedUserOptions {
 
 const optionsSchema = z.strictObject({
   service: z.custom<ServiceSource>(),
-  strategy: z.enum(strategies).default("plain"),
+  strategy: z.enum(["plain", "react", "verify", "reflection"]).default("plain"),
   temperature: z.number().nonnegative().optional(),
   attempts: z.int().min(1).optional(),
 });
@@ -112,6 +108,8 @@ interface Turn {
 }
 
 type Write = (turn: Turn) => Promise<Reply>;
+
+type Strategy = NonNullable<SimulatedUserOptions["strategy"]>;
 
 const writers: Record<Strategy, (attempts?: number) => Write> = {
   plain: () => (turn) => usableReply(turn, readPlain),

@@ -11,7 +11,7 @@ import type {
   Episode,
   JudgedAction,
   Message,
-  ResetOptions,
+  StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
 import { scriptedGuesser, withArticle } from "./guesser.ts";
@@ -22,7 +22,7 @@ export async function demonstrate(
   start: () => Promise<Episode>,
   words: readonly string[],
   turns: number,
-  options: ResetOptions,
+  options: StartOptions,
 ): Promise<Demonstration> {
   const episode = await start();
   const play = scriptedGuesser({ words, turns, seed: derivedSeed(options.seed, streams.policy, 0) });

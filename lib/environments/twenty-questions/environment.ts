@@ -19,12 +19,12 @@ import type {
   Environment,
   Episode,
   Message,
-  ResetOptions,
+  StartOptions,
   StepResult,
 } from "../../contract/environment.ts";
 import type { ChatService } from "../../services/chat-service.ts";
 import { openService, type ServiceSource } from "../../services/open-service.ts";
-import { checkSplit, episodeOver, singleEpisode } from "../single-episode.ts";
+import { checkSplit, episodeOver } from "../errors.ts";
 import { demonstrate } from "./demonstrate.ts";
 import { Names, type Word } from "./names.ts";
 import { type Oracle, scriptedOracle, serviceOracle } from "./oracle.ts";
@@ -127,8 +127,8 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
   if (reward !== "success" && reward !== "turns") fault('reward must be "success" or "turns"');
   const rewards = reward === "turns" ? { found: 0, otherwise: -1 } : { found: 1, otherwise: 0 };
 
-  async function start(task: TwentyQuestionsTask, resetOptions: ResetOptions): Promise<Episode> {
-    const { signal } = resetOptions;
+  async function start(task: TwentyQuestionsTask, startOptions: StartOptions): Promise<Episode> {
+    const { signal } = startOptions;
     throwIfAborted(signal);
     const { word } = task;
     if (typeof word !== "string" || word === "") {
@@ -141,7 +141,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
       async step(action: Action): Promise<StepResult> {
         if (over) throw episodeOver("twentyQuestions");
         throwIfAborted(signal);
-        const { verdict, info } = await oracle.answer(word, action.text, resetOptions);
+        const { verdict, info } = await oracle.answer(word, action.text, startOptions);
         used++;
         const remaining = turns - used;
         const found = verdict === "found";
@@ -166,7 +166,6 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     };
   }
 
-  const driven = singleEpisode("twentyQuestions", start);
   return {
     name: "twentyQuestions",
     actionFormat: "text",
@@ -183,7 +182,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
     // The scripted player knows only the words of the table.
     ...(train.every(({ name }) => objectNamed(name) !== undefined)
       ? {
-          demonstrate: async (task: TwentyQuestionsTask, options: ResetOptions) =>
+          demonstrate: async (task: TwentyQuestionsTask, options: StartOptions) =>
             demonstrate(
               () => start(task, options),
               train.map(({ name }) => name),
@@ -193,9 +192,7 @@ export function twentyQuestions(options: TwentyQuestionsOptions = {}): Environme
         }
       : {}),
     ...(service === undefined ? {} : { usage: () => service.usage() }),
-    ...driven,
     async close() {
-      await driven.close();
       // A service that the caller passed is not closed here.
       if (service !== options.oracle) await service?.close?.();
     },

@@ -1,3 +1,3 @@
 export { type TwentyQuestionsOptions, type TwentyQuestionsTask, twentyQuestions } from "./environment.ts";
 export { type GuesserOptions, scriptedGuesser } from "./guesser.ts";
-export type { Oracle, Reply } from "./oracle.ts";
+export type { Oracle, OracleReply } from "./oracle.ts";

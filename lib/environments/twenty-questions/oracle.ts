@@ -4,23 +4,23 @@
  */
 
 import { NlacError } from "../../base/errors.ts";
-import type { Message, ResetOptions } from "../../contract/environment.ts";
+import type { Message, StartOptions } from "../../contract/environment.ts";
 import { type ChatService, withoutThinking } from "../../services/chat-service.ts";
 import type { Answer } from "./attributes.ts";
 import type { Names } from "./names.ts";
 import { answerFrom, guessedPhrase, maxQuestionLength, namedPhrase, readQuestion } from "./questions.ts";
 import { byName, objectNamed } from "./table.ts";
 
-export interface Reply {
+export interface OracleReply {
   /** "invalid": the text is not a yes/no question. */
-  verdict: Answer | "found" | "invalid";
+  verdict: "yes" | "no" | "unknown" | "found" | "invalid";
   /** For logs: what the oracle understood, or the calls it made. */
   info: Record<string, unknown>;
 }
 
 export interface Oracle {
   /** Throws ERR_SERVICE, ERR_BUDGET and ERR_ABORTED. */
-  answer(hidden: string, question: string, options: ResetOptions): Promise<Reply>;
+  answer(hidden: string, question: string, options: StartOptions): Promise<OracleReply>;
 }
 
 /** Answers from the table, which must contain the words; deterministic and without delay. */
@@ -60,7 +60,7 @@ export function scriptedOracle(names: Names): Oracle {
  * name the same thing.
  */
 export function serviceOracle(service: ChatService, names: Names): Oracle {
-  const ask = async (messages: Message[], { seed, signal }: ResetOptions): Promise<Answer | undefined> => {
+  const ask = async (messages: Message[], { seed, signal }: StartOptions): Promise<Answer | undefined> => {
     const said = await service.complete(messages, { maxTokens: 256, seed, signal });
     const reply = parseReply(said);
     if (reply !== undefined) return reply;

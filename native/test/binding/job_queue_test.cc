@@ -1,4 +1,4 @@
-// The queue under real contention; the thread sanitizer runs these too.
+// The job queue under contention. The thread sanitizer runs these tests too.
 #include "binding/job_queue.h"
 
 #include <doctest/doctest.h>
@@ -73,7 +73,7 @@ TEST_CASE("jobs run in order, on one thread that is not the caller's") {
   }
 }
 
-TEST_CASE("close finishes the running job, abandons the queued ones and runs the last one") {
+TEST_CASE("close finishes the running job, abandons queued jobs and runs the last job") {
   std::latch started(1), proceed(1);
   bool finished = false, last_ran = false;
   int abandoned = 0, ran = 0;
@@ -106,7 +106,7 @@ TEST_CASE("close finishes the running job, abandons the queued ones and runs the
   CHECK(abandoned == 3);
 }
 
-TEST_CASE("the last job waits for every abandonment, however long one takes") {
+TEST_CASE("the last job waits until all abandoned jobs were handled") {
   using namespace std::chrono_literals;
   std::latch started(1), proceed(1);
   std::atomic<bool> last_ran = false;
@@ -116,13 +116,13 @@ TEST_CASE("the last job waits for every abandonment, however long one takes") {
     started.count_down();
     proceed.wait();
   })));
-  // What a job holds is gone with it, and counted so.
+  // Counts jobs when they are destroyed.
   const auto token = [&] { return std::shared_ptr<void>(nullptr, [&](void*) { ++gone; }); };
   for (int i = 0; i < 3; ++i)
     REQUIRE(queue.push(job([held = token()] {},
                            [&, i] {
-                             // The thread is free from here on: it would run the last job now if it
-                             // were there to be found.
+                             // The thread is idle from here on: it would run the last job now if it
+                             // were queued.
                              if (i == 0) proceed.count_down();
                              for (int waited = 0; waited < 20 && !last_ran; ++waited)
                                std::this_thread::sleep_for(1ms);
@@ -140,7 +140,7 @@ TEST_CASE("the last job waits for every abandonment, however long one takes") {
   CHECK(seen_gone == 3);
 }
 
-TEST_CASE("of several that close at once, one does") {
+TEST_CASE("of several concurrent calls of close, exactly one wins") {
   for (int round = 0; round < 50; ++round) {
     constexpr int closers = 3;
     std::atomic<int> closed = 0, last_ran = 0;
@@ -159,7 +159,7 @@ TEST_CASE("of several that close at once, one does") {
   }
 }
 
-TEST_CASE("an idle queue ends when it is destroyed") {
+TEST_CASE("an idle queue stops when it is destroyed") {
   bool started = false;
   {
     JobQueue queue([&] { started = true; });
@@ -167,7 +167,7 @@ TEST_CASE("an idle queue ends when it is destroyed") {
   CHECK(started);
 }
 
-TEST_CASE("every accepted job runs or is abandoned exactly once, however close races with push") {
+TEST_CASE("every accepted job runs or is abandoned exactly once when close races with push") {
   for (int round = 0; round < 50; ++round) {
     constexpr int producers = 4, jobs_each = 50;
     std::atomic<int> accepted = 0, ran = 0, abandoned = 0, before_last = -1;
@@ -191,7 +191,7 @@ TEST_CASE("every accepted job runs or is abandoned exactly once, however close r
   }
 }
 
-TEST_CASE("jobs that join run side by side, and any other waits for their end, in order") {
+TEST_CASE("joined jobs run concurrently; any other job waits for them, in order") {
   std::vector<std::string> seen;
   std::vector<int> left;  // steps of what was begun
   std::latch queued(1), done(1);
@@ -219,7 +219,7 @@ TEST_CASE("jobs that join run side by side, and any other waits for their end, i
                                          "step of 1", "step of 1"});
 }
 
-TEST_CASE("closing lets what was begun go on to its end, and abandons what was not") {
+TEST_CASE("closing finishes jobs that have started and abandons the others") {
   std::latch begun(1);
   std::atomic<int> steps = 0, abandoned = 0, seen = -1;
   std::atomic<bool> closing = false;

@@ -1,4 +1,4 @@
-// What the tests share: fixtures, scratch files, and the error a call throws.
+// Shared by the tests: fixtures, scratch files, and the error that a call throws.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// A directory of its own, removed with everything in it.
+// A temporary directory, removed with its contents by the destructor.
 class Scratch {
  public:
   Scratch() {
@@ -56,8 +56,8 @@ class Scratch {
   std::string path_;
 };
 
-// The code of the nlac::Error that `call` throws, "none" when it throws none. `message`: what it
-// says.
+// The code of the nlac::Error that `call` throws, "none" if it throws none. `message` gets its
+// message.
 template <typename Call>
 std::string code_of(Call call, std::string* message = nullptr) {
   try {
@@ -84,7 +84,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// Fails with the whole message shown, unless it is of `code` and holds `part`.
+// Fails and shows the whole message unless the error has `code` and its message contains `part`.
 #define CHECK_REFUSED(call, code, part)                                 \
   do {                                                                  \
     const std::string message_ = ::nlac::test::error_of([&] { call; }); \

@@ -1,4 +1,4 @@
-// The AdamW step of cuda/adamw.h has the bits of the CPU's loops, given the same norm.
+// The AdamW step of cuda/adamw.h is bitwise equal to the CPU's loops, given the same norm.
 #include "cuda/adamw.h"
 
 #include <doctest/doctest.h>
@@ -23,10 +23,9 @@ constexpr AdamWFactors factors{0, 0, 0.9f, 0.999f, 1e-2f, 1.5f, 1e-8f};  // with
 enum Part { w, m, v, g, compute, target, shadow, parts };
 bool is_bf16(int part) { return part == compute || part == shadow; }
 
-// Parameters on the device and their twins here, all parts of each. A part starts `shift` elements
-// into its memory, so that with shift 1 no vector is aligned, and a number follows the last, which
-// must stay as it is. Of three tensors one has no bf16 copy, one no moving average, and two have no
-// shadow.
+// Parameters with all their parts, on the device and on the host. A part starts `shift` elements
+// into its memory, so that with shift 1 no vector is aligned. The element after the last must not
+// change. Of three tensors one has no bf16 copy, one no EMA, and two have no shadow.
 struct Parameters {
   struct Tensor {
     int64_t count;
@@ -78,7 +77,7 @@ struct Parameters {
     return std::sqrt(sum);
   }
 
-  // A step on the device; the norm that it found.
+  // Takes a step on the device; returns the gradient norm.
   double step_there(double max_grad_norm, float tau) {
     const auto count = static_cast<int64_t>(on_device.size());
     const int64_t size = cuda::adamw_workspace(on_device.data(), count);
@@ -113,7 +112,7 @@ struct Parameters {
   }
 };
 
-// More than a launch takes, and every awkward size.
+// More tensors than a launch takes, with sizes around the vector width.
 std::vector<int64_t> many_counts() {
   std::vector<int64_t> counts{19833, 8192, 8193, 0, 1, 7, 8, 40003};
   for (int64_t i = 0; i < 600; ++i) counts.push_back(i % 37 * 3);
@@ -122,7 +121,7 @@ std::vector<int64_t> many_counts() {
 
 }  // namespace
 
-TEST_CASE("cuda: a step has the CPU's bits, with the moving average that rides on it") {
+TEST_CASE("cuda: a step with its EMA is bitwise equal to the CPU's") {
   if (!has_device()) return;
   for (const int64_t shift : {0, 1}) {
     for (const double max_grad_norm : {0.0, 0.5, 1e6}) {
@@ -139,7 +138,7 @@ TEST_CASE("cuda: a step has the CPU's bits, with the moving average that rides o
   }
 }
 
-TEST_CASE("cuda: a gradient that is not finite changes nothing but the gradients, which become 0") {
+TEST_CASE("cuda: a non-finite gradient only resets the gradients to 0") {
   if (!has_device()) return;
   for (const float bad : {std::nanf(""), -std::numeric_limits<float>::infinity()}) {
     for (const int64_t shift : {0, 1}) {
@@ -153,7 +152,7 @@ TEST_CASE("cuda: a gradient that is not finite changes nothing but the gradients
   }
 }
 
-TEST_CASE("cuda: gradients whose squares leave float32 still have a norm, and no gradient has norm 0") {
+TEST_CASE("cuda: gradients whose squares overflow float32 have a norm, and no gradients have norm 0") {
   if (!has_device()) return;
   Parameters parameters({6}, 0);
   const std::vector<float> large(6, 1e30f);

@@ -1,4 +1,5 @@
-// Attention over blocks on a GPU, and what writes them, against plain loops in float64.
+// Attention over KV blocks on a GPU, and the kernel that writes them, against naive loops in
+// float64.
 #include "cuda/attention.h"
 
 #include <doctest/doctest.h>
@@ -21,8 +22,8 @@ struct Shape {
   std::vector<int> lengths;  // tokens that each text's query sees
 };
 
-// Texts whose blocks lie in a store in no order, with another layer's between them, queries in rows
-// of something wider.
+// Sequences with unordered blocks, interleaved with another layer's; queries are rows of a wider
+// tensor.
 struct Texts {
   Shape shape;
   int64_t width = 1, blocks = 0, stride, part, q_stride;
@@ -49,7 +50,7 @@ struct Texts {
       for (int64_t b = 0; b < own; ++b) tables[t * width + b] = order[next++];
       rows.push_back(static_cast<int32_t>(texts - 1 - t));
     }
-    // What lies beyond a text's tokens must not be seen.
+    // Values beyond a sequence's tokens must not be read.
     for (int64_t t = 0; t < texts; ++t) {
       for (int64_t token = shape.lengths[t]; token % cuda::kBlockTokens != 0; ++token) {
         for (int head = 0; head < shape.kv_heads; ++head) {
@@ -91,7 +92,7 @@ struct Texts {
     return result;
   }
 
-  // All outputs, with `splits` parts each.
+  // All outputs, with `splits` splits each.
   std::vector<float> attended(bool is_bf16, int splits) const {
     const OnDevice on_store(store, is_bf16), on_q(q, is_bf16), on_rows(rows), on_lengths(shape.lengths),
         on_tables(tables);
@@ -138,7 +139,7 @@ struct Texts {
 
 }  // namespace
 
-TEST_CASE("cuda: a query attends to its text, whatever the heads, the lengths and the parts") {
+TEST_CASE("cuda: a query attends to its own sequence, for any heads, lengths and splits") {
   if (!has_device()) return;
   const Shape shapes[] = {
       {1, 1, 8, {1}},           {3, 3, 64, {1, 15, 16, 17}},
@@ -162,14 +163,14 @@ TEST_CASE("cuda: a query attends to its text, whatever the heads, the lengths an
   }
 }
 
-TEST_CASE("cuda: large scores neither overflow nor lose the rest") {
+TEST_CASE("cuda: large scores neither overflow nor lose precision") {
   if (!has_device()) return;
   Texts texts({4, 2, 64, {100, 37}});
   for (float& value : texts.q) value *= 512;
   for (const int splits : {1, 3}) CHECK(texts.worst(false, splits) == 0);
 }
 
-TEST_CASE("cuda: what is not finite is not hidden") {
+TEST_CASE("cuda: non-finite values propagate") {
   if (!has_device()) return;
   Texts texts({2, 1, 64, {40, 40}});
   texts.store[texts.number(1, 25, 0, Texts::keys_at) + 3] = std::numeric_limits<float>::quiet_NaN();
@@ -182,7 +183,7 @@ TEST_CASE("cuda: what is not finite is not hidden") {
   }
 }
 
-TEST_CASE("cuda: few texts are split until the device is busy, and never below what is worth it") {
+TEST_CASE("cuda: few sequences are split until the device is busy, but not below the smallest useful split") {
   cuda::KvBlocks blocks{};
   blocks.kv_heads = 4, blocks.head_dim = 128;
   cuda::Queries queries{};
@@ -201,7 +202,7 @@ TEST_CASE("cuda: few texts are split until the device is busy, and never below w
   CHECK(cuda::attention_workspace(queries, blocks, 2) == 3 * 28 * 2 * 130);
 }
 
-TEST_CASE("cuda: queries are turned, keys and values stored where they belong") {
+TEST_CASE("cuda: queries are rotated, and keys and values are stored in their blocks") {
   if (!has_device()) return;
   struct Rotated {
     int heads, kv_heads, head_dim;
@@ -282,7 +283,7 @@ TEST_CASE("cuda: queries are turned, keys and values stored where they belong") 
   }
 }
 
-TEST_CASE("cuda: attention that no kernel takes is refused") {
+TEST_CASE("cuda: attention without a kernel is rejected") {
   cuda::KvBlocks blocks{nullptr, nullptr, 1024, 1, 64, true};
   cuda::Queries queries{nullptr, 64, nullptr, 1, 1, nullptr, nullptr, nullptr, 1};
   const auto attend = [&](int splits = 1) { return cuda::attend(queries, blocks, splits, nullptr, nullptr); };

@@ -1,4 +1,4 @@
-// Numbers in a GPU's memory, for tests of kernels that know nothing of torch.
+// Arrays in GPU memory, for tests of kernels that do not use torch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@ inline uint16_t bf16_of(float value) {  // finite ones
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-// A copy of `values` on the device, as it is or in bf16; freed with it.
+// A copy of `values` on the device, in their type or in bf16. Freed by the destructor.
 class OnDevice {
  public:
   template <typename T>
@@ -45,7 +45,7 @@ class OnDevice {
   T* as() const {
     return static_cast<T*>(memory_);
   }
-  // What it holds now; waits for the device.
+  // Copies the values back; waits for the device.
   template <typename T>
   std::vector<T> values() const {
     std::vector<T> values(bytes_ / sizeof(T));
@@ -84,7 +84,7 @@ class OnDevice {
   bool bf16_ = false;
 };
 
-// Uniform in [-scale, scale), numbers that bf16 holds.
+// Uniform in [-scale, scale), exactly representable in bf16.
 inline std::vector<float> numbers(int64_t count, uint64_t stream, float scale = 1) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i)
@@ -92,8 +92,8 @@ inline std::vector<float> numbers(int64_t count, uint64_t stream, float scale = 
   return values;
 }
 
-// |got - expected| where it is more than so many roundings to the type leave, of the larger of
-// |expected| and 1; else 0. Infinite for what is not a number.
+// |got - expected| if it exceeds the given number of roundings to the type, relative to the larger
+// of |expected| and 1; else 0. Infinite for NaN.
 inline double excess(double got, double expected, bool is_bf16, int roundings = 1) {
   const double unit = is_bf16 ? 0x1p-8 : 2e-6;
   const double difference = std::abs(got - expected);

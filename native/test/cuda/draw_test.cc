@@ -1,5 +1,5 @@
-// Tokens drawn on a GPU, against a plain way that sorts, in float64; test/cuda/inference compares
-// them with the CPU's.
+// Sampling on a GPU, against a naive float64 sampler that sorts; test/cuda/inference compares it
+// with the CPU's.
 #include "cuda/draw.h"
 
 #include <doctest/doctest.h>
@@ -81,7 +81,7 @@ Logits changed(Logits row, const cuda::TokenDraw& draw, const Mask& masks) {
   return row;
 }
 
-// The probabilities that `draw` draws with. `doubtful`: a rounding decides where top_p cuts.
+// The probabilities that `draw` uses. `doubtful`: rounding decides where top_p cuts.
 struct Law {
   std::vector<double> probabilities;
   bool doubtful = false;
@@ -123,8 +123,7 @@ double log_prob(const Logits& row, int32_t id) {
   return row[static_cast<size_t>(id)] - top - std::log(sum);
 }
 
-// Whether the number lies in the token's share when the probabilities are laid end to end, up to
-// roundings.
+// Whether the number lies in the token's interval of the cumulative probabilities, up to rounding.
 bool fits(const std::vector<double>& probabilities, uint64_t number, int32_t id) {
   if (id < 0 || static_cast<size_t>(id) >= probabilities.size()) return false;
   const double begin = std::accumulate(probabilities.begin(), probabilities.begin() + id, 0.0);
@@ -133,7 +132,7 @@ bool fits(const std::vector<double>& probabilities, uint64_t number, int32_t id)
   return end > begin && u > begin - 2e-6 && u < end + 2e-6;
 }
 
-// A seeded choice among `values`.
+// A seeded random choice from `values`.
 template <typename T>
 T choice(uint64_t counter, uint64_t stream, const std::vector<T>& values) {
   return values[philox(11, stream, counter)[0] % values.size()];
@@ -153,7 +152,7 @@ Mask random_mask(int64_t vocab, uint64_t stream) {
 
 }  // namespace
 
-TEST_CASE("cuda: tokens are drawn by the law of their settings, each draw for itself") {
+TEST_CASE("cuda: each draw follows the distribution of its own settings") {
   if (!has_device()) return;
   uint64_t counter = 0;
   int64_t doubtful = 0, checked = 0;
@@ -194,7 +193,7 @@ TEST_CASE("cuda: tokens are drawn by the law of their settings, each draw for it
       CHECK((expected.doubtful || fits(expected.probabilities, draw.number, got[i].id)));
       CHECK(excess(got[i].log_prob, log_prob(row, got[i].id), false) == 0);
     }
-    // Whatever else is drawn, and in whatever order the threads run.
+    // Independent of the other draws and of the order of threads.
     const auto alone = drawn(logits, vocab, {draws.back()}, masks);
     CHECK(alone[0].id == got.back().id);
     CHECK(alone[0].log_prob == got.back().log_prob);
@@ -205,7 +204,7 @@ TEST_CASE("cuda: tokens are drawn by the law of their settings, each draw for it
   CHECK(doubtful * 20 < checked);
 }
 
-TEST_CASE("cuda: evenly spaced numbers draw each token as often as it is likely") {
+TEST_CASE("cuda: evenly spaced uniforms draw each token in proportion to its probability") {
   if (!has_device()) return;
   constexpr int count = 400;
   const Logits row = numbers(203, 4, 3);
@@ -222,7 +221,7 @@ TEST_CASE("cuda: evenly spaced numbers draw each token as often as it is likely"
   }
 }
 
-TEST_CASE("cuda: among equal logits the smaller ids are kept, and zeros are equal whatever their sign") {
+TEST_CASE("cuda: ties go to smaller ids, and 0 equals -0") {
   if (!has_device()) return;
   for (const int64_t vocab : {1, 5, 64, 1000, 20000}) {
     CAPTURE(vocab);
@@ -242,7 +241,7 @@ TEST_CASE("cuda: among equal logits the smaller ids are kept, and zeros are equa
                                few > 0 ? (few + 1) / 2 - 1 : half - 1});
     }
   }
-  // Ten tokens of 1/20 each and forty of 1/80, here and there: the last of those that are kept.
+  // Ten tokens of probability 1/20 and forty of 1/80, in no order: the last that are kept.
   Logits row(4999, -60.0f);
   std::vector<int32_t> ranked;
   for (int32_t i = 0; i < 10; ++i) ranked.push_back(400 * i + 77);
@@ -266,7 +265,7 @@ TEST_CASE("cuda: among equal logits the smaller ids are kept, and zeros are equa
   }
 }
 
-TEST_CASE("cuda: a token without probability is never drawn, and logits that are not finite are told of") {
+TEST_CASE("cuda: a token of probability 0 is never drawn, and non-finite logits are reported") {
   if (!has_device()) return;
   for (const size_t vocab : {size_t{3}, size_t{40}, size_t{700}}) {
     CAPTURE(vocab);
@@ -301,13 +300,13 @@ TEST_CASE("cuda: a token without probability is never drawn, and logits that are
       }
     }
     expect(Logits(vocab, -infinity), -1);
-    // What the penalty makes infinite, and what it takes away.
+    // Logits that the penalty makes infinite, and logits that it removes.
     CHECK(ids(Logits(vocab, 1e38f), {seen(0, 1e-5f), seen(0, 2)}, mask) == std::vector<int32_t>{-1, last});
     CHECK(ids(Logits(vocab, -1e38f), {seen(0, 1e5f)}, mask) == std::vector<int32_t>{-1});
   }
 }
 
-TEST_CASE("cuda: masks that leave one id, or none, or only such as have no probability") {
+TEST_CASE("cuda: masks that leave one id, no id, or only ids of probability 0") {
   if (!has_device()) return;
   constexpr int64_t vocab = 70;
   Logits row = numbers(vocab, 8, 4);
@@ -328,8 +327,7 @@ TEST_CASE("cuda: masks that leave one id, or none, or only such as have no proba
       draws.push_back(draw);
   CHECK(ids(row, draws, masks) ==
         std::vector<int32_t>{-1, -1, -1, -1, 69, 69, 69, 69, -1, -1, -1, -1, 69, 69, 69, 69});
-  // A forced id is taken whatever the mask says; a logit that may not come must be finite all the
-  // same.
+  // A forced id is taken regardless of the mask; masked logits must be finite too.
   cuda::TokenDraw forced = with(0, 0, 1);
   forced.forced = 7;
   const auto taken = drawn(row, vocab, {forced}, masks);
@@ -341,7 +339,7 @@ TEST_CASE("cuda: masks that leave one id, or none, or only such as have no proba
   CHECK(ids(row, {with(1, 0, 1), forced}, masks) == std::vector<int32_t>{-1, -1});
 }
 
-TEST_CASE("cuda: no draws are no work, and what cannot be drawn from is refused") {
+TEST_CASE("cuda: no draws need no work, and invalid inputs are rejected") {
   CHECK(cuda::draw_tokens({nullptr, 8, nullptr, 0, nullptr, nullptr}, nullptr) == cudaSuccess);
   for (const int64_t vocab : {int64_t{0}, cuda::max_drawn_vocab + 1})
     CHECK(cuda::draw_tokens({nullptr, vocab, nullptr, 1, nullptr, nullptr}, nullptr) ==

@@ -1,4 +1,4 @@
-// The arithmetic between a layer's products on a GPU, against plain loops in float64.
+// The elementwise kernels of a layer on a GPU, against naive loops in float64.
 #include "cuda/elementwise.h"
 
 #include <doctest/doctest.h>
@@ -12,7 +12,7 @@
 using namespace nlac;
 using namespace nlac::test;
 
-TEST_CASE("cuda: rows are added to the residual stream and normed") {
+TEST_CASE("cuda: rows are added to the residual stream and normalized") {
   if (!has_device()) return;
   constexpr double eps = 1e-5;
   for (const int64_t rows : {1, 5}) {
@@ -52,7 +52,7 @@ TEST_CASE("cuda: rows are added to the residual stream and normed") {
   }
 }
 
-TEST_CASE("cuda: a gated activation is rounded once, and bounded where the exponential is not") {
+TEST_CASE("cuda: a gated activation is rounded once, and finite where the exponential overflows") {
   if (!has_device()) return;
   for (const int64_t rows : {1, 3}) {
     for (const int64_t n : {1, 9, 64, 1536, 2051}) {
@@ -77,7 +77,7 @@ TEST_CASE("cuda: a gated activation is rounded once, and bounded where the expon
   }
 }
 
-TEST_CASE("cuda: no rows are no work") {
+TEST_CASE("cuda: no rows need no work") {
   CHECK(cuda::add_rms_norm({nullptr, nullptr, nullptr, nullptr, 0, 8, 0, true}, nullptr) == cudaSuccess);
   CHECK(cuda::gated_silu(nullptr, 0, 8, nullptr, true, nullptr) == cudaSuccess);
   CHECK(cuda::gated_silu(nullptr, 1, 0, nullptr, true, nullptr) == cudaErrorInvalidValue);

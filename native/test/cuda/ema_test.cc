@@ -1,4 +1,4 @@
-// The moving average of cuda/ema.h has the bits of the CPU's loops.
+// The EMA of cuda/ema.h is bitwise equal to the CPU's loops.
 #include "cuda/ema.h"
 
 #include <doctest/doctest.h>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr Rounding rounding{77, 5};
 
-// A tensor on the device and its twin here. They start `shift` elements into their memory, so that
-// with shift 1 no vector is aligned, and a number follows the last, which must stay as it is.
+// A tensor on the device and a copy on the host. They start `shift` elements into their memory, so
+// that with shift 1 no vector is aligned. The element after the last must not change.
 class Twins {
  public:
   Twins(const std::vector<float>& values, bool is_bf16, int64_t shift)
@@ -42,7 +42,7 @@ class Twins {
   std::vector<uint8_t> here_;
 };
 
-// What a bf16 target of zeros becomes.
+// The result for a bf16 target of zeros.
 std::vector<float> averaged(const std::vector<float>& online, float tau) {
   const OnDevice target(std::vector<float>(online.size()), true), there(online);
   const cuda::EmaTensor tensor{target.data(), there.data(), nullptr, static_cast<int64_t>(online.size()), 0,
@@ -55,9 +55,9 @@ Held held(bool is_bf16) { return is_bf16 ? Held::bf16 : Held::f32; }
 
 }  // namespace
 
-TEST_CASE("cuda: a moving average in any mix of types has the CPU's bits") {
+TEST_CASE("cuda: an EMA of any mix of types is bitwise equal to the CPU's") {
   if (!has_device()) return;
-  // More than a launch takes, and every awkward size.
+  // More tensors than a launch takes, with sizes around the vector width.
   std::vector<int64_t> counts{19833, 8192, 8193, 0, 1, 7, 8, 40003};
   for (int64_t i = 0; i < 700; ++i) counts.push_back(i % 37 * 3);
   for (const float tau : {0.0f, 0.005f, 0.7f, 1.0f}) {
@@ -106,7 +106,7 @@ TEST_CASE("cuda: stochastic rounding is unbiased") {
   CHECK(static_cast<double>(up) / 20001 == doctest::Approx(0.3).epsilon(0.05));
 }
 
-TEST_CASE("cuda: stochastic rounding keeps what is not finite") {
+TEST_CASE("cuda: stochastic rounding keeps non-finite values") {
   if (!has_device()) return;
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> got = averaged({infinity, -infinity, std::nanf(""), 0}, 0.25f);
@@ -116,7 +116,7 @@ TEST_CASE("cuda: stochastic rounding keeps what is not finite") {
   CHECK(got[3] == 0);
 }
 
-TEST_CASE("cuda: a moving average takes no tau outside [0, 1], and no tensors at all") {
+TEST_CASE("cuda: an EMA rejects tau outside of [0, 1] and accepts an empty list") {
   if (!has_device()) return;
   for (const float tau : {-0.1f, 1.1f, std::nanf("")})
     CHECK(cuda::ema_update(nullptr, 0, tau, rounding, nullptr) == cudaErrorInvalidValue);

@@ -1,4 +1,4 @@
-// The tree on a GPU is the tree on the CPU: same sets, same seed, same bits.
+// The tree on a GPU is bitwise equal to the one on the CPU for the same sets and seed.
 #include "core/replay/cuda_sum_tree.h"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,7 @@ struct Entries {
   std::vector<float> priorities;
 };
 
-// Half of them crowd onto a few leaves; a quarter of the priorities is 0.
+// Half of the entries fall on a few leaves; a quarter of the priorities is 0.
 Entries entries(int64_t capacity, int64_t count, uint64_t stream) {
   Entries made{std::vector<int32_t>(count), std::vector<float>(count)};
   for (int64_t i = 0; i < count; ++i) {
@@ -48,7 +48,7 @@ Draws draw(PriorityTree& tree, int64_t count, bool stratified) {
 
 }  // namespace
 
-TEST_CASE("cuda: a tree sets, adds and draws what the CPU's does") {
+TEST_CASE("cuda: a tree sets, sums and draws like the CPU's") {
   if (!has_device()) return;
   for (const int64_t capacity :
        {int64_t{1}, int64_t{16}, int64_t{17}, int64_t{5000}, (int64_t{1} << 20) + 1}) {
@@ -81,7 +81,7 @@ TEST_CASE("cuda: a tree sets, adds and draws what the CPU's does") {
   }
 }
 
-TEST_CASE("cuda: sets that follow each other at once do not disturb each other") {
+TEST_CASE("cuda: consecutive sets do not interfere") {
   if (!has_device()) return;
   const TreeOptions options{100000, 0.6, 0, 3};
   SumTree expected(options);
@@ -96,7 +96,7 @@ TEST_CASE("cuda: sets that follow each other at once do not disturb each other")
   CHECK(draw(tree, 5000, true) == draw(expected, 5000, true));
 }
 
-TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
+TEST_CASE("cuda: errors are the CPU's, and nothing is set") {
   if (!has_device()) return;
   CudaSumTree tree(TreeOptions{100, 0.5, 0, 1}, 0);
   const auto set = [&](int32_t index, float priority) {
@@ -116,7 +116,7 @@ TEST_CASE("cuda: faults are the CPU's, and nothing is set then") {
   CHECK(code_of([] { CudaSumTree(TreeOptions{1, 1, 0, 0}, 1 << 20); }) == "ERR_DEVICE");
 }
 
-TEST_CASE("cuda: a saved tree goes on, on either device") {
+TEST_CASE("cuda: a saved tree continues on either device") {
   if (!has_device()) return;
   const Scratch scratch;
   const std::string path = scratch / "tree";

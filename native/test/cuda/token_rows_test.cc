@@ -1,5 +1,5 @@
-// The token rows' kernel against the definitions in float64, for rows that end anywhere in a
-// vector, or in what a block or a cluster takes at a time.
+// The token-rows kernel against the definitions in float64, for row lengths that end anywhere in a
+// vector, or in the tile of a block or cluster.
 #include "cuda/token_rows.h"
 
 #include <doctest/doctest.h>
@@ -82,7 +82,7 @@ Result divergence_of(const Divergence& divergence, const Row& log_p, const Row& 
   return result;
 }
 
-// The same where all categories but those in `top` are one.
+// The same if all categories except those in `top` are merged into one.
 Result bucket_of(const Divergence& divergence, const Row& log_p, const Row& log_q,
                  const std::vector<int64_t>& top) {
   Row rest_p = log_p, rest_q = log_q, p, q;
@@ -164,7 +164,7 @@ void require_close(double got, double expected, double tolerance) {
   REQUIRE(std::abs(got - expected) <= tolerance);  // NaN comes here too
 }
 
-// A gradient and where it goes; what lies between the rows must stay as it was.
+// A gradient and its destination; the elements between the rows must not change.
 class Gradient {
  public:
   Gradient(const Rows& rows, const OnDevice& student, Form form)
@@ -218,7 +218,7 @@ cuda::TokenRows told(const Rows& rows, const OnDevice& student, const OnDevice& 
   return to;
 }
 
-// The k best of each row, in no order.
+// The k largest of each row, in no order.
 std::vector<int64_t> top_of(const Rows& rows, int64_t row, int64_t k) {
   std::vector<int64_t> order(static_cast<size_t>(rows.vocab));
   std::iota(order.begin(), order.end(), 0);
@@ -272,7 +272,7 @@ void check_target(const RowLoss& loss, const Rows& student, Form form, double pr
   for (int64_t row = 0; row < count; ++row) {
     const int64_t token = row * 7919 % student.vocab;
     const double log_prob = log_probs(student.scaled(row))[token];
-    // Near the log probabilities as they are: a ratio of e^100 is nobody's.
+    // Close to the true log probabilities: a ratio of e^100 does not occur.
     old.push_back(static_cast<float>(log_prob + (row % 3 - 1) * 0.5));
     advantages.push_back(row % 3 == 0 ? 1.5f : -2);  // clipped above, not at all, and below
     reference.push_back(static_cast<float>(log_prob + 0.4 - 0.3 * static_cast<double>(row)));
@@ -315,7 +315,7 @@ void check_target(const RowLoss& loss, const Rows& student, Form form, double pr
 }  // namespace
 
 // Clusters of two, four and eight blocks take rows from 8192, 16384 and 32768 on.
-TEST_CASE("cuda: token rows are the definitions in float64") {
+TEST_CASE("cuda: token rows equal their definitions in float64") {
   if (!has_device()) return;
   int64_t cases = 0;
   for (const int64_t vocab : {1, 2, 3, 17, 1000, 4099, 8192, 16385, 40001}) {
@@ -324,9 +324,9 @@ TEST_CASE("cuda: token rows are the definitions in float64") {
       CAPTURE(vocab);
       CAPTURE(size);
       const int64_t count = vocab > 4099 ? 2 : 3;
-      // A float32 logarithm of the logits' size is known to that many of its ulps.
+      // The tolerance of a float32 logarithm of the logits' magnitude, in ulps.
       const double precision = 1e-5 * (1 + size);
-      // Twelve cases for each size of rows; what they are given turns from size to size.
+      // Twelve cases per row size; their inputs rotate from size to size.
       const auto turn = [&](int64_t among) { return (cases / 12 + cases) % among; };
       // Rows in which vectors are aligned, and rows in which they are not.
       const auto gap = [&] { return turn(2) == 0 ? 3 : (-vocab & 7) + 8; };
@@ -358,7 +358,7 @@ TEST_CASE("cuda: token rows are the definitions in float64") {
   }
 }
 
-TEST_CASE("cuda: tokens whose logit is -inf have no part in a row") {
+TEST_CASE("cuda: tokens with a logit of -inf do not contribute to a row") {
   if (!has_device()) return;
   RowLoss loss;
   for (const Divergence& divergence : divergences) {
@@ -374,7 +374,7 @@ TEST_CASE("cuda: tokens whose logit is -inf have no part in a row") {
   }
 }
 
-TEST_CASE("cuda: token rows take no empty vocabulary, and no rows at all") {
+TEST_CASE("cuda: token rows reject an empty vocabulary and accept zero rows") {
   if (!has_device()) return;
   cuda::TokenRows rows;
   CHECK(cuda::token_rows({}, rows, nullptr) == cudaErrorInvalidValue);

@@ -485,7 +485,7 @@ describe("the scripted buyer", () => {
     expect(said(await step(saying("Lovely weather.")))).toBe("Which car do you offer me, and at what price?");
   });
 
-  it("refuses cars that do not fit its needs, and names the need", async () => {
+  it("rejects cars that do not meet its needs, and names the need", async () => {
     const { buyer, cars } = buyerOf("train", 1);
     const { offer } = await meet(buyer);
     const other = cars.find((car) => car.brand !== buyer.ideal.brand)!;
@@ -551,7 +551,7 @@ describe("the scripted buyer", () => {
     expect(least.at(-1)).toBeCloseTo(1, 3);
   });
 
-  it("buys only offered cars, and only validly or at too large a discount, whatever is said", async () => {
+  it("buys only offered cars, and only validly or at too large a discount, for any utterance", async () => {
     const words = fc.constantFrom(
       ...'you must buy car 101 for $1 system: decision buy agreed sold I take it budget need offer price {} " \n null'.split(
         " ",

@@ -115,7 +115,7 @@ describe("tauBench", () => {
     expect(last).toMatchObject({ terminated: true, truncated: false });
   });
 
-  it("reports in info what happened, and marks refusals", async () => {
+  it("reports events in info, and marks refusals", async () => {
     const { episode } = await open();
     const looked = await episode.step(call("get_order_details", { order_id: "#W10" }));
     expect(looked.observation).toEqual([{ role: "tool", content: expect.stringContaining('"price": 54.0') }]);
@@ -167,7 +167,7 @@ describe("tauBench", () => {
     expect(other.info.databaseReferenceHash).toBe(whole[0]);
   });
 
-  it("shows Python's None if a tool ends without a return, and goes on", async () => {
+  it("shows Python's None if a tool ends without a return, and continues", async () => {
     const { episode } = await open({ domain: "airline" });
     const send = () => episode.step(call("send_certificate", { user_id: "noa_berg_5", amount: 50 }));
     const [, , third, fourth] = [await send(), await send(), await send(), await send()];

@@ -121,7 +121,7 @@ describe("nlac data import tau-bench", () => {
     expect(JSON.parse(asJson.output).tasks).toEqual({ retail: { test: 2 }, airline: { test: 2 } });
   });
 
-  it("rejects what is not a valid checkout", () => {
+  it("rejects an invalid checkout", () => {
     const out = join(root, "out");
     const refused = (message: RegExp) => {
       expect(() => importTauBench(checkout, out)).toThrowError(

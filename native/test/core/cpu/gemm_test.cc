@@ -1,4 +1,4 @@
-// The CPU's matrix products against float64, by every instruction set that runs here.
+// The CPU's matrix products against float64, for every supported instruction set.
 #include "core/cpu/gemm.h"
 
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ TEST_CASE("the instruction sets that run here are those of the processor, up to 
   MESSAGE("instruction set: ", std::string(name_of(best_instruction_set())));
 }
 
-TEST_CASE("products of any shape, type and order are float64's, in every instruction set's kernels") {
+TEST_CASE("products of any shape, type and order agree with float64, in every instruction set") {
   at::manual_seed(1);
   for (const auto& [m, n, k] : {std::tuple{1, 1, 1},
                                 {7, 64, 33},
@@ -57,7 +57,7 @@ TEST_CASE("products of any shape, type and order are float64's, in every instruc
         for (const bool turned_b : {false, true}) {
           CAPTURE(turned_a);
           CAPTURE(turned_b);
-          // Views of wider matrices: neighbours must stay as they are.
+          // Views of wider matrices: neighbouring elements must not change.
           const auto make = [](int64_t rows, int64_t columns, bool turned, at::ScalarType of) {
             const at::Tensor all =
                 (turned ? at::randn({columns, rows + 3}) : at::randn({rows, columns + 3})).to(of);
@@ -107,7 +107,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what is not a number stays so, and infinities and zeros are float64's") {
+TEST_CASE("NaN stays NaN, and infinities and zeros equal float64's") {
   at::Tensor a = at::randn({9, 40}), b = at::randn({40, 70});
   a[3][7] = std::numeric_limits<float>::quiet_NaN();
   b[5][69] = std::numeric_limits<float>::infinity();

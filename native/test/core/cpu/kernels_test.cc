@@ -1,4 +1,4 @@
-// The kernels of every instruction set that runs here, in float32 and bfloat16, against float64.
+// The kernels of every supported instruction set, in float32 and bfloat16, against float64.
 #include "core/cpu/kernels.h"
 
 #include <doctest/doctest.h>
@@ -95,7 +95,7 @@ TEST_CASE("norms, gates and rotations of every set, forward and backward, for an
   });
 }
 
-TEST_CASE("extreme gates are finite in every set, what is not a number stays so") {
+TEST_CASE("extreme gates are finite in every set, and NaN stays NaN") {
   of_every_set([]<typename Number>(const cpu::Kernels&, const cpu::NumberKernels<Number>& kernels, Number) {
     const double extremes[] = {0, 1e-30, -1e-30, 20, -20, 88, -88, 89, -89, 1e4, -1e4, 1e30, -1e30};
     const at::Tensor gate = at::tensor(at::ArrayRef<double>(extremes)).to(type_of<Number>);
@@ -124,7 +124,7 @@ TEST_CASE("packed products of every set: any size, few rows and many, into float
       const int64_t out = rows + 60, panels = (out + cpu::panel_columns - 1) / cpu::panel_columns;
       const at::Tensor weight = at::randn({out, in}).to(type_of<Number>), x = at::randn({rows, in}),
                        bias = at::randn({out});
-      // As the header says that it lies; what is packed beyond the outputs is zero.
+      // The layout is that of the header; padding beyond the outputs is zero.
       const at::Tensor padded = at::zeros({panels * cpu::panel_columns, in}, weight.options());
       padded.narrow(0, 0, out).copy_(weight);
       const at::Tensor packed =

@@ -1,5 +1,4 @@
-// The pool against a naive one: a list of all blocks that are held or named, searched from end to
-// end.
+// The pool against a naive one: a list of all held or named blocks with linear search.
 #include "core/generate/block_pool.h"
 
 #include <doctest/doctest.h>
@@ -17,17 +16,16 @@ namespace {
 
 constexpr int64_t kSize = 4;
 
-// A text that holds blocks for its tokens, all of them read.
+// A sequence with blocks for all of its tokens.
 struct Text {
   Tokens tokens;
   std::vector<BlockPool::Block> blocks;
 };
 
-// The naive memory: of every block that was filled, all tokens up to its end.
+// The naive cache: for every filled block, all tokens up to its end.
 using Contents = std::map<BlockPool::Block, Tokens>;
 
-// Takes what is found and adds blocks for the rest, as the engine does; false when there is no
-// room.
+// Takes cached blocks and allocates the others, like the engine; false if there is no room.
 bool take(BlockPool& pool, Text& text, Contents& contents) {
   const auto match = pool.find(text.tokens, static_cast<int64_t>(text.tokens.size()));
   text.blocks = match.blocks;
@@ -65,7 +63,7 @@ int64_t common(const Tokens& a, const Tokens& b) {
 
 }  // namespace
 
-TEST_CASE("random texts: what is found is what was there, and no block is two texts'") {
+TEST_CASE("random sequences: lookups find what was stored, and no block belongs to two sequences") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 40; ++round) {
     const int64_t budget = 3 + static_cast<int64_t>(random() % 40);
@@ -92,7 +90,7 @@ TEST_CASE("random texts: what is found is what was there, and no block is two te
           CHECK(match.partial_tokens > 0);
           CHECK(common(contents.at(match.partial), text.tokens) >= whole + match.partial_tokens);
         }
-        // Nothing that a text in hand has read is missed.
+        // Every block of an active sequence is found.
         int64_t best = 0;
         for (const Text& other : held) best = std::max(best, common(other.tokens, text.tokens));
         CHECK(whole + match.partial_tokens >= best);
@@ -126,7 +124,7 @@ TEST_CASE("random texts: what is found is what was there, and no block is two te
   }
 }
 
-TEST_CASE("the least recently released go first, the ends of texts before their beginnings") {
+TEST_CASE("the least recently released blocks are evicted first, the ends of sequences before their starts") {
   BlockPool pool(kSize, 4);
   Text first{{1, 1, 1, 1, 2, 2, 2, 2}, {}}, second{{1, 1, 1, 1, 3, 3, 3, 3}, {}};
   Contents contents;
@@ -158,7 +156,7 @@ TEST_CASE("the least recently released go first, the ends of texts before their 
   CHECK(pool.used() == 0);  // none had a name
 }
 
-TEST_CASE("a block that was named and never read is not kept, and a name is given once") {
+TEST_CASE("a named block that was never filled is not kept, and a name is given once") {
   BlockPool pool(kSize, 8);
   const Tokens tokens{1, 2, 3, 4};
   const auto pending = pool.allocate();

@@ -24,7 +24,7 @@ constexpr size_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * sizeof(float);  // of tiny_c
 
 }  // namespace
 
-TEST_CASE("calls join and leave at any step, and each gets what it would get alone") {
+TEST_CASE("calls join and leave at any step, and each gets the same result as alone") {
   Model model;
   Engine engine = model.engine();
   const auto first =
@@ -46,7 +46,7 @@ TEST_CASE("calls join and leave at any step, and each gets what it would get alo
   CHECK(second->results[0].cached_tokens == 16);  // the first call's whole block
 }
 
-TEST_CASE("a long prompt is read in pieces beside texts that are being written") {
+TEST_CASE("a long prompt is prefilled in chunks beside decoding requests") {
   Model model(2 * Engine::kPromptTokensBeside + 200);
   Engine engine = model.engine();
   const auto writing = engine.submit({request_of({1, 2, 3}, 8, 1, 5)}, {});
@@ -65,7 +65,7 @@ TEST_CASE("a long prompt is read in pieces beside texts that are being written")
   check_call(model, *reading);
 }
 
-TEST_CASE("what does not fit waits its turn, in the order of arrival") {
+TEST_CASE("requests that do not fit wait, in the order of arrival") {
   Model model;
   Engine engine = model.engine(6 * kBlockBytes);
   std::vector<int64_t> order;
@@ -75,7 +75,7 @@ TEST_CASE("what does not fit waits its turn, in the order of arrival") {
     hooks.on_token = [&order, i](int64_t, int64_t) {
       if (order.empty() || order.back() != static_cast<int64_t>(i)) order.push_back(static_cast<int64_t>(i));
     };
-    // The second is the largest: those behind it would fit where it does not.
+    // The second is the largest: later ones would fit where it does not.
     const int64_t length = i == 1 ? 75 : 20;
     calls.push_back(engine.submit({request_of(random_ids(length, i), 3, 1, i)}, hooks));
   }
@@ -88,7 +88,7 @@ TEST_CASE("what does not fit waits its turn, in the order of arrival") {
   CHECK(order.front() == 0);
 }
 
-TEST_CASE("texts that outgrow the memory give it up and are read again") {
+TEST_CASE("requests that outgrow the memory are preempted and prefilled again") {
   Model model;
   Engine engine = model.engine(8 * kBlockBytes);
   std::vector<GenerateRequest> requests;
@@ -104,7 +104,7 @@ TEST_CASE("texts that outgrow the memory give it up and are read again") {
   }
 }
 
-TEST_CASE("cancelling one call leaves the others as they are, also those that share its prompt") {
+TEST_CASE("cancelling a call does not affect the others, even if they share its prompt") {
   Model model(3000);
   const std::vector<int64_t> prompt = random_ids(2500, 5);  // more than a step reads
   for (const int steps : {0, 1, 2}) {
@@ -126,7 +126,7 @@ TEST_CASE("cancelling one call leaves the others as they are, also those that sh
   }
 }
 
-TEST_CASE("random calls, cancels and budgets: every finished text is what it would be alone") {
+TEST_CASE("random calls, cancels and budgets: every completion is the same as alone") {
   Model model;
   std::mt19937_64 numbers(21);
   int64_t preemptions = 0;
@@ -186,7 +186,7 @@ TEST_CASE("random calls, cancels and budgets: every finished text is what it wou
   CHECK(preemptions > 0);
 }
 
-TEST_CASE("a text is the same to the last bit alone, in company, cached, and read again") {
+TEST_CASE("a completion is bitwise the same alone, batched, cached, and after preemption") {
   ModelConfig config = tiny_config(2048);
   config.hidden_size = 128;
   config.heads = 6;
@@ -228,7 +228,7 @@ TEST_CASE("a text is the same to the last bit alone, in company, cached, and rea
   }
 }
 
-TEST_CASE("hidden states are kept where they are asked for") {
+TEST_CASE("hidden states are returned on request") {
   Model model;
   std::vector<GenerateRequest> requests = {request_of(random_ids(30, 1), 12, 1, 1),
                                            request_of(random_ids(30, 1), 5, 1, 2),
@@ -248,7 +248,7 @@ TEST_CASE("hidden states are kept where they are asked for") {
   }
 }
 
-TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not what a token is worth") {
+TEST_CASE("forbidden ids and a repetition penalty change the draw, not the log probabilities") {
   Model model;
   GenerateRequest request = request_of(random_ids(10, 1), 30);
   const GenerateResult free = model.fresh({request})[0];
@@ -272,7 +272,7 @@ TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not wh
           doctest::Approx(row.log_softmax(0)[result.tokens[i]].item<float>()).epsilon(1e-4));
     ids.push_back(result.tokens[i]);
   }
-  // Drawn from few ids that are left, with and without filters.
+  // Drawn from few remaining ids, with and without filters.
   for (const double top_p : {1.0, 0.9}) {
     GenerateRequest drawn = request_of(random_ids(5, 2), 60, 2.0, 7);
     drawn.top_p = top_p;
@@ -283,7 +283,7 @@ TEST_CASE("forbidden ids and a penalty on repetition change the draw, and not wh
   }
 }
 
-TEST_CASE("the most probable ids of every new token are the model's, whatever the text was held to") {
+TEST_CASE("the most probable ids of every new token are the model's, whatever the constraints") {
   Model model;
   std::vector<std::string> letters;  // every id is one
   for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
@@ -319,7 +319,7 @@ TEST_CASE("the most probable ids of every new token are the model's, whatever th
   }
 }
 
-TEST_CASE("on a GPU texts are the CPU's, recorded as CUDA graphs or not" *
+TEST_CASE("completions on a GPU equal the CPU's, with and without CUDA graphs" *
           doctest::skip(!torch::cuda::is_available())) {
   Model model;
   std::vector<GenerateRequest> requests;
@@ -360,7 +360,7 @@ TEST_CASE("on a GPU texts are the CPU's, recorded as CUDA graphs or not" *
   }
 }
 
-TEST_CASE("a text keeps to its grammar through preemption and in any company") {
+TEST_CASE("a completion matches its grammar, also after preemption and in any batch") {
   Model model;
   std::vector<std::string> letters;  // every id is one
   for (int id = 0; id < 61; ++id) letters.emplace_back(1, static_cast<char>('0' + id));
@@ -381,7 +381,7 @@ TEST_CASE("a text keeps to its grammar through preemption and in any company") {
       const int64_t id = crowded[i].tokens[t];
       CHECK((t % 5 < 2 ? id < 10 : id >= 17 && id < 43));
     }
-    // What a token is worth stays the model's.
+    // Log probabilities stay the model's.
     const at::Tensor last = at::log_softmax(model.last_logits(requests[i].tokens), 0);
     CHECK(crowded[i].log_probs[0] == doctest::Approx(last[crowded[i].tokens[0]].item<float>()).epsilon(1e-4));
   }
@@ -406,7 +406,7 @@ TEST_CASE("a text keeps to its grammar through preemption and in any company") {
   }
 }
 
-TEST_CASE("forced ids come first, worth what the model gives them, and the text goes on from them") {
+TEST_CASE("forced ids come first, with the model's log probabilities, and generation continues after them") {
   Model model;
   GenerateRequest request = request_of(random_ids(9, 4), 12, 1, 7);
   request.forced = random_ids(5, 8);

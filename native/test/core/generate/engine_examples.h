@@ -1,4 +1,4 @@
-// A small model, and what it should generate.
+// A small model and its expected completions.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -54,7 +54,7 @@ struct Model {
   explicit Model(int64_t max_positions = 256, uint64_t seed = 1)
       : config(tiny_config(max_positions)), weights(random_weights(config, seed)), decoder(config) {}
 
-  // Logits after the last of `ids`, from nothing.
+  // Logits after the last of `ids`, without a cache.
   at::Tensor last_logits(const std::vector<int64_t>& ids) {
     const int64_t length = static_cast<int64_t>(ids.size());
     const at::Tensor hidden = decoder.forward(weights, at::tensor(ids, at::kLong), {length});

@@ -1,5 +1,4 @@
-// Generation against the plain way: the whole text read again for every token, one sequence at a
-// time.
+// Generation against a naive one: a full forward per token, one sequence at a time.
 #include "test/core/generate/engine_examples.h"
 
 using namespace engine_test;
@@ -21,7 +20,7 @@ TEST_CASE("greedy generation is the argmax of a full forward at every step") {
   }
 }
 
-TEST_CASE("a request gives the same text in a batch as alone") {
+TEST_CASE("a request gives the same completion in a batch as alone") {
   Model model;
   std::vector<GenerateRequest> requests;
   const std::vector<int64_t> system = random_ids(40, 11);
@@ -43,7 +42,7 @@ TEST_CASE("a request gives the same text in a batch as alone") {
   }
 }
 
-TEST_CASE("shared prompts are read once") {
+TEST_CASE("shared prompts are prefilled once") {
   // A context of 3 + 16 prompts' own tokens: what one call reads shows in the bytes it keeps only
   // indirectly, so the second call tells: everything but the last prompt token is found.
   Model model;
@@ -105,7 +104,7 @@ TEST_CASE("a branch takes a truncated copy and leaves the original") {
   check_same(short_branch, model.plain(elsewhere));
 }
 
-TEST_CASE("any mix of cached and new prompts equals reading from nothing") {
+TEST_CASE("any mix of cached and new prompts equals an empty cache") {
   Model model;
   Engine engine = model.engine(size_t{400} << 10);  // small enough that entries come and go
   std::mt19937_64 numbers(12);
@@ -134,7 +133,7 @@ TEST_CASE("any mix of cached and new prompts equals reading from nothing") {
   }
 }
 
-TEST_CASE("a prompt longer than one inference call is read in pieces") {
+TEST_CASE("a prompt longer than one inference call is prefilled in chunks") {
   Model model(Engine::kPromptTokens + 600);
   std::vector<GenerateRequest> requests = {request_of(random_ids(100, 1), 3),
                                            request_of(random_ids(Engine::kPromptTokens + 500, 2), 3),
@@ -160,7 +159,7 @@ TEST_CASE("limits") {
   SUBCASE("no requests") { CHECK(model.fresh({}).empty()); }
 }
 
-TEST_CASE("stop ids end the text and are kept") {
+TEST_CASE("stop ids end a completion and are part of it") {
   Model model;
   GenerateRequest request = request_of(random_ids(6, 2), 30, 1.0, 3);
   const auto free = model.fresh({request})[0];
@@ -203,7 +202,7 @@ TEST_CASE("stop strings are found across tokens") {
   check_stop(whole.substr(whole.size() - 6));  // completed by the very last token
 }
 
-TEST_CASE("cancelling returns what there is, and leaves caches that can be trusted") {
+TEST_CASE("cancelling returns the partial completion and leaves valid caches") {
   Model model;
   Engine engine = model.engine();
   std::atomic<bool> cancelled{false};
@@ -237,7 +236,7 @@ TEST_CASE("cancelling returns what there is, and leaves caches that can be trust
   for (size_t i = 0; i < requests.size(); ++i) check_same(after[i], model.plain(requests[i]));
 }
 
-TEST_CASE("kept caches stay under their budget, the least recently used go first") {
+TEST_CASE("caches stay within their budget; the least recently used are evicted first") {
   Model model;
   const auto prompt = [](uint64_t i) { return random_ids(60, 500 + i); };
   Engine probe = model.engine(size_t{1} << 30);
@@ -266,7 +265,7 @@ TEST_CASE("kept caches stay under their budget, the least recently used go first
   CHECK(none.cached_bytes() == 0);
 }
 
-TEST_CASE("a bad request is refused by its index before anything is generated") {
+TEST_CASE("an invalid request is rejected by its index before anything is generated") {
   Model model(64);
   int64_t written = 0;
   GenerateHooks hooks;
@@ -299,7 +298,7 @@ TEST_CASE("a bad request is refused by its index before anything is generated") 
   CHECK(written == 0);
 }
 
-TEST_CASE("weights that are not finite are an error, not a text") {
+TEST_CASE("non-finite weights are an error") {
   Model model;
   at::NoGradGuard no_grad;
   model.weights.norm.fill_(std::numeric_limits<float>::quiet_NaN());

@@ -1,5 +1,5 @@
-// Masks against a naive one: of every token, whether some text that fits begins with what is
-// written and the token.
+// Masks against a naive one: for every token, whether some match starts with the current prefix and
+// the token.
 #include "core/generate/grammar.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ using nlac::GrammarMatcher;
 
 namespace {
 
-// A language as a finite list of texts.
+// A language as a finite list of strings.
 using Language = std::set<std::string>;
 
 std::shared_ptr<const nlac::Grammar> compiled(const std::vector<std::string>& tokens,
@@ -46,7 +46,7 @@ bool begins_some(const Language& language, const std::string& text) {
   return next != language.end() && next->starts_with(text);
 }
 
-// Follows `grammar` along random texts and holds every mask against the language.
+// Follows `grammar` along random strings and compares every mask with the language.
 void check_masks(const std::vector<std::string>& tokens, const std::string& grammar, const Language& language,
                  uint64_t seed) {
   CAPTURE(grammar);
@@ -78,7 +78,7 @@ void check_masks(const std::vector<std::string>& tokens, const std::string& gram
   }
 }
 
-// All texts over `letters` of up to `longest` that `fits` holds of.
+// All strings over `letters` of up to `longest` letters that `fits` accepts.
 Language texts(const std::string& letters, size_t longest,
                const std::function<bool(const std::string&)>& fits) {
   Language language;
@@ -112,7 +112,7 @@ std::vector<std::string> vocabulary(const std::string& letters, bool bytes, uint
 
 }  // namespace
 
-TEST_CASE("a mask has the tokens that some text goes on with, and no others") {
+TEST_CASE("a mask has exactly the tokens that some match continues with") {
   // Each matches texts of 7 letters at most, so that the list of them is complete.
   const std::vector<std::string> patterns = {
       "a",
@@ -136,12 +136,12 @@ TEST_CASE("a mask has the tokens that some text goes on with, and no others") {
   }
 }
 
-TEST_CASE("a token is judged by itself, not by one that it holds") {
+TEST_CASE("a token is matched as a whole, not by a token that it contains") {
   const Language language = {"acab", "acaba"};
   check_masks({"", "ab", "acab", "ba", "a"}, R"({"regex": "acaba?"})", language, 1);
 }
 
-TEST_CASE("a mask of a schema has the tokens that some value goes on with") {
+TEST_CASE("a schema's mask has exactly the tokens that some value continues with") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> schemas = {
       {R"({"enum": ["ab", "abc", "b"]})", {"\"ab\"", "\"abc\"", "\"b\""}},
       {R"({"type": "array", "items": {"const": 1}, "minItems": 1, "maxItems": 3})",
@@ -160,7 +160,7 @@ TEST_CASE("a mask of a schema has the tokens that some value goes on with") {
   }
 }
 
-TEST_CASE("grammars stand one after another, or beside each other, and a text stands for itself") {
+TEST_CASE("grammars are concatenated or alternatives, and text is literal") {
   const std::string grammar =
       R"({"sequence": [{"literal": "a\"b\\\n"}, {"anyOf": [{"regex": "c{1,2}"}, {"ebnf": "root ::= \"x\" | \"y\""}]}]})";
   const Language language = {"a\"b\\\nc", "a\"b\\\ncc", "a\"b\\\nx", "a\"b\\\ny"};
@@ -168,7 +168,7 @@ TEST_CASE("grammars stand one after another, or beside each other, and a text st
     check_masks(vocabulary("ab\"\\\ncxy", true, seed), grammar, language, seed);
 }
 
-TEST_CASE("a grammar that cannot be held to is refused") {
+TEST_CASE("a grammar that cannot be enforced is rejected") {
   const auto nested = [](int times, const std::string& open, const std::string& close) {
     std::string text;
     for (int i = 0; i < times; ++i) text += open;
@@ -205,7 +205,7 @@ TEST_CASE("a grammar that cannot be held to is refused") {
   CHECK(refusal(R"({"regex": ")" + std::string(70'000, 'a') + "\"}").find("longer") != std::string::npos);
 }
 
-TEST_CASE("ids that are forbidden, or that end the text, are not part of it") {
+TEST_CASE("forbidden ids and eos ids are not part of a match") {
   const auto grammar = compiled({"", "a", "b", "ab"}, R"({"regex": "(ab)*"})");
   GrammarMatcher matcher(grammar, {2});
   CHECK(is_allowed(matcher.allowed({}), 1));
@@ -219,7 +219,7 @@ TEST_CASE("ids that are forbidden, or that end the text, are not part of it") {
   CHECK_FALSE(matcher.complete());
 }
 
-TEST_CASE("a compiler keeps what it compiled, the refused too, and drops the oldest") {
+TEST_CASE("a compiler caches results, rejections too, and drops the oldest") {
   GrammarCompiler compiler({"", "a"});
   const auto first = compiler.compile(R"({"regex": "a"})");
   CHECK(compiler.compile(R"({"regex": "a"})").get() == first.get());
@@ -237,7 +237,7 @@ TEST_CASE("a compiler keeps what it compiled, the refused too, and drops the old
   CHECK(compiler.compile(R"({"regex": "a"})").get() != first.get());
 }
 
-TEST_CASE("groups in groups are refused where the library would recurse without end") {
+TEST_CASE("deeply nested groups are rejected because the library would overflow the stack") {
   const std::vector<std::string> tokens = {"a", "(", "[", "]", "\""};
   const auto nested = [](size_t levels, const std::string& close) {
     std::string pattern(levels, '(');
@@ -264,7 +264,7 @@ TEST_CASE("groups in groups are refused where the library would recurse without 
   CHECK(refusal(R"({"regex": "[)" + std::string(100, '(') + R"(]\\(*"})", tokens).empty());
 }
 
-TEST_CASE("a grammar that nobody waits for any more is not compiled") {
+TEST_CASE("a grammar without waiting requests is not compiled") {
   GrammarCompiler compiler({"", "a", "b"});
   const auto first = compiler.compile(R"({"regex": "a"})");
   compiler.compile(R"({"regex": "b"})");  // in line, and given up at once
@@ -276,7 +276,7 @@ TEST_CASE("a grammar that nobody waits for any more is not compiled") {
   CHECK(compiler.compile(R"({"regex": "a"})").get() == first.get());
 }
 
-TEST_CASE("hostile grammars are compiled or refused, whatever they are") {
+TEST_CASE("hostile grammars are compiled or rejected") {
   // Pieces of regular expressions, EBNF and schemas in any order.
   const std::vector<std::string> pieces = {"a",
                                            "b",

@@ -1,4 +1,4 @@
-// The sampler against a plain reference that sorts, in float64.
+// The sampler against a naive float64 reference that sorts.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::vector<float> normal_logits(int64_t vocab, double scale, uint64_t seed) {
   return logits;
 }
 
-// The distribution that tokens are to be drawn from: sort, then temperature, top-k, top-p, min-p.
+// The expected distribution: sort, then temperature, top-k, top-p, min-p.
 std::vector<double> reference(const std::vector<float>& logits, const GenerateRequest& request) {
   const size_t vocab = logits.size();
   std::vector<size_t> order(vocab);
@@ -51,7 +51,8 @@ std::vector<double> reference(const std::vector<float>& logits, const GenerateRe
   return probability;
 }
 
-// Draws often; every token must lie in the support, and Pearson's statistic within six deviations.
+// Draws many tokens; each must be in the support, and Pearson's statistic within six standard
+// deviations.
 void check_distribution(const std::vector<float>& logits, const GenerateRequest& request, int64_t draws) {
   const std::vector<double> expected = reference(logits, request);
   std::vector<int64_t> seen(logits.size(), 0);
@@ -148,7 +149,7 @@ TEST_CASE("draws follow the filtered distribution") {
   }
 }
 
-TEST_CASE("filters hold on a real vocabulary's size") {
+TEST_CASE("filters are correct for a vocabulary of realistic size") {
   const std::vector<float> peaked = normal_logits(49152, 3, 5), flat = normal_logits(49152, 0.5, 6);
   for (const auto* logits : {&peaked, &flat}) {
     for (const GenerateRequest& request :
@@ -162,7 +163,7 @@ TEST_CASE("filters hold on a real vocabulary's size") {
   }
 }
 
-TEST_CASE("a nucleus is the smallest set, ties going to the smaller ids") {
+TEST_CASE("a nucleus is the smallest set; ties go to smaller ids") {
   // Levels of equally likely tokens, spread over a large vocabulary: 10 of 1/20 each, 40 of 1/80
   // each.
   std::vector<float> logits(49152, -60.0f);
@@ -186,7 +187,7 @@ TEST_CASE("a nucleus is the smallest set, ties going to the smaller ids") {
   }
 }
 
-TEST_CASE("log probabilities are those of the untouched softmax") {
+TEST_CASE("log probabilities are those of the unfiltered softmax") {
   const std::vector<float> logits = normal_logits(1500, 4, 9);
   double total = 0;
   for (float logit : logits) total += std::exp(double{logit});
@@ -197,10 +198,10 @@ TEST_CASE("log probabilities are those of the untouched softmax") {
   }
 }
 
-TEST_CASE("the most probable ids are the head of the whole vocabulary sorted") {
+TEST_CASE("the most probable ids equal the start of the sorted vocabulary") {
   for (const int64_t vocab : {1, 63, 64, 65, 1500, 49152}) {
     std::vector<float> logits = normal_logits(vocab, 3, static_cast<uint64_t>(vocab));
-    // Equal ones among them, and at the top.
+    // Includes ties, also at the top.
     for (size_t i = 0; i < logits.size(); ++i)
       if (i % 3 == 0) logits[i] = std::round(logits[i]);
     double total = 0;
@@ -242,7 +243,7 @@ TEST_CASE("a draw is a function of seed and step") {
   for (int64_t step = 49; step >= 0; --step) again.insert(again.begin(), draw(1, step));
   CHECK(first == again);
   CHECK(first != other);
-  // Filters that keep everything do not change what is drawn.
+  // Filters that keep everything do not change the draws.
   for (int64_t step = 0; step < 50; ++step) {
     CHECK(sample_token(logits.data(), 300, with(1, 299, 1 - 1e-12, 1e-9, 1), step, nullptr) == first[step]);
   }
@@ -253,7 +254,7 @@ TEST_CASE("greedy takes the largest logit, the first among equals") {
   float log_prob = 0;
   CHECK(sample_token(logits.data(), 5, with(0, 0, 1, 0), 0, &log_prob) == 1);
   CHECK(sample_token(logits.data(), 5, with(5, 1, 1, 0), 0, nullptr) == 1);
-  // So cold that the scale overflows: the largest still wins.
+  // A temperature so low that the scale overflows: the largest logit still wins.
   CHECK(sample_token(logits.data() + 2, 3, with(1e-300, 0, 1, 0), 0, nullptr) == 1);
 }
 
@@ -268,7 +269,7 @@ TEST_CASE("extreme logits") {
   SUBCASE("a masked token is never drawn") {
     std::vector<float> logits(40, -infinity);
     logits[7] = 0, logits[39] = 0.1f;
-    // So hot that the scale would be 0, too.
+    // Also a temperature so high that the scale would be 0.
     for (const GenerateRequest& request : {with(1, 0, 1, 0), with(3, 10, 1, 0), with(3, 0, 0.9999, 0),
                                            with(1e300, 0, 1, 0), with(1e300, 0, 0.9999, 0)}) {
       for (int64_t step = 0; step < 200; ++step) {
@@ -290,7 +291,7 @@ TEST_CASE("extreme logits") {
   }
 }
 
-TEST_CASE("what is not allowed gets no weight, and all else stays") {
+TEST_CASE("forbidden tokens get no weight, and the others are unchanged") {
   for (const int64_t vocab : {1, 15, 16, 31, 32, 33, 1000, 49152}) {
     const std::vector<float> logits = normal_logits(vocab, 3, static_cast<uint64_t>(vocab));
     std::mt19937 numbers(static_cast<uint32_t>(vocab));

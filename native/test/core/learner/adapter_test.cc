@@ -32,7 +32,7 @@ static void check_int8_generation(at::ScalarType type) {
   }
 }
 
-TEST_CASE("int8 weights are generation's alone, and an adapter's stay as they are") {
+TEST_CASE("int8 weights are used in generation only, and never for an adapter's matrices") {
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
     CAPTURE(std::string(c10::toString(type)));
     check_int8_generation(type);
@@ -43,7 +43,7 @@ TEST_CASE("int8 weights are generation's alone, and an adapter's stay as they ar
   CHECK(code_of([&] { Learner::create(tiny_config(), 1, int8); }) == "ERR_CONFIG");
 }
 
-TEST_CASE("a new adapter changes nothing yet, and only it is trained") {
+TEST_CASE("a new adapter does not change the model, and only the adapter is trained") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     CAPTURE(std::string(c10::toString(dtype)));
     for (Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
@@ -73,7 +73,7 @@ TEST_CASE("a new adapter changes nothing yet, and only it is trained") {
       const auto now = learner->base()->list();
       for (size_t i = 0; i < base.size(); ++i) CHECK(at::equal(now[i], base[i]));
       CHECK_FALSE(equal(learner->masters().list(), before));
-      // Neither gradients nor the moving average hold anything of the base.
+      // Neither gradients nor the EMA contain the base.
       for (const Weights* held : {&learner->masters(), learner->gradients(), learner->target_masters()}) {
         int64_t numbers = 0;
         for (const at::Tensor& tensor : held->list()) numbers += tensor.numel();
@@ -101,7 +101,7 @@ TEST_CASE("gradients at an adapter are the slopes of the losses") {
   });
 }
 
-TEST_CASE("neither micro batches nor recomputation change an adapter's gradient") {
+TEST_CASE("neither micro-batches nor gradient checkpointing change an adapter's gradient") {
   const auto whole = adapted_learner();
   whole->token_nll(some_texts(), true);
   for (bool recompute : {false, true}) {
@@ -114,7 +114,7 @@ TEST_CASE("neither micro batches nor recomputation change an adapter's gradient"
   }
 }
 
-TEST_CASE("an adapted learner generates with the probabilities that it scores with, in both of its halves") {
+TEST_CASE("an adapted learner scores what it generates with the same probabilities, under θ and θ̄") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     CAPTURE(std::string(c10::toString(dtype)));
     const auto learner = Learner::create(tiny_config(), 1, adapted_options(dtype));
@@ -130,7 +130,7 @@ TEST_CASE("an adapted learner generates with the probabilities that it scores wi
       const auto again = learner->log_probs({{request.tokens, result.tokens, {1.0}}}, which)[0];
       for (size_t j = 0; j < again.size(); ++j)
         CHECK(std::abs(result.log_probs[j] - again[j]) < (dtype == at::kFloat ? 1e-4 : 0.05));
-      // The two halves differ, and both from the base.
+      // θ and θ̄ differ, and both differ from the base.
       const auto other =
           learner->log_probs({{request.tokens, result.tokens, {1.0}}},
                              which == WeightSet::online ? WeightSet::target : WeightSet::online)[0];
@@ -139,7 +139,7 @@ TEST_CASE("an adapted learner generates with the probabilities that it scores wi
   }
 }
 
-TEST_CASE("the moving average of an adapter moves by τ") {
+TEST_CASE("the EMA of an adapter moves by τ") {
   const auto learner = adapted_learner();
   learner->update_target(1);
   const auto start = copies(*learner->target_masters());
@@ -152,7 +152,7 @@ TEST_CASE("the moving average of an adapter moves by τ") {
     CHECK(at::allclose(target[i], 0.25 * online[i] + 0.75 * start[i], 1e-6, 1e-8));
 }
 
-TEST_CASE("an adapter learns, and a loss that is not finite skips its step") {
+TEST_CASE("an adapter learns, and a non-finite loss skips its step") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = Learner::create(tiny_config(), 2, adapted_options(dtype));
     at::NoGradGuard no_grad;
@@ -174,7 +174,7 @@ TEST_CASE("an adapter learns, and a loss that is not finite skips its step") {
   }
 }
 
-TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or made") {
+TEST_CASE("an adapted learner resumes bit for bit, on a loaded or created base") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (bool loaded : {false, true}) {
       CAPTURE(std::string(c10::toString(dtype)));
@@ -210,7 +210,7 @@ TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or 
         train(*learner, 2);
         train(*resumed, 2);
       }
-      // What was resumed can be saved and resumed again.
+      // A resumed learner can be saved and resumed again.
       Scratch second;
       resumed->save(second.path());
       const auto again =
@@ -220,7 +220,7 @@ TEST_CASE("an adapted learner resumes bit for bit, on a base that was loaded or 
   }
 }
 
-TEST_CASE("a value head is trained beside an adapter, and the reference keeps what is trained alone") {
+TEST_CASE("a value head is trained beside an adapter, and the reference copies only what is trained") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     CAPTURE(std::string(c10::toString(dtype)));
     LearnerOptions options = adapted_options(dtype);
@@ -264,7 +264,7 @@ TEST_CASE("a value head is trained beside an adapter, and the reference keeps wh
   }
 }
 
-TEST_CASE("heads keep their float32 beside an adapter on a bfloat16 model") {
+TEST_CASE("heads stay in float32 beside an adapter on a bfloat16 model") {
   for (const Heads heads : {Heads::value, Heads::q}) {
     LearnerOptions whole = options_of(at::kBFloat16), adapted = adapted_options(at::kBFloat16);
     whole.heads = adapted.heads = heads;
@@ -289,7 +289,7 @@ TEST_CASE("heads keep their float32 beside an adapter on a bfloat16 model") {
   }
 }
 
-TEST_CASE("an adapter's checkpoint is refused without its base, with another, and where it is damaged") {
+TEST_CASE("an adapter's checkpoint is rejected without its base, with another base, or if damaged") {
   Scratch base, other, directory, plain;
   Learner::create(tiny_config(), 3, options_of())->export_huggingface(base.path());
   Learner::create(tiny_config(), 4, options_of())->export_huggingface(other.path());

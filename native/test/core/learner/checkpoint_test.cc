@@ -44,11 +44,11 @@ TEST_CASE("a checkpoint holds a target only once there is one") {
   learner->save(directory.path());
   CHECK_FALSE(fs::exists(directory / "target.safetensors"));
   CHECK(Learner::resume(directory.path(), options_of())->target_masters() == nullptr);
-  // The same directory is a model like any other.
+  // The same directory can be loaded as a model.
   CHECK(equal(Learner::load(directory.path(), options_of())->masters().list(), learner->masters().list()));
 }
 
-TEST_CASE("a damaged checkpoint is refused") {
+TEST_CASE("a damaged checkpoint is rejected") {
   const auto learner = tiny_learner();
   learner->update_target(1);
   learner->token_nll(some_texts(), true);

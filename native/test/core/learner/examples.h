@@ -1,4 +1,4 @@
-// Models small enough that finite differences and full re-reading are cheap, and texts for them.
+// Models small enough for finite differences and full forwards per token, and sequences for them.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -186,7 +186,7 @@ inline LearnerOptions with_value_head(at::ScalarType dtype = at::kFloat, int64_t
   return options;
 }
 
-// A learner whose value head is no longer zero.
+// A learner with a non-zero value head.
 inline std::unique_ptr<Learner> tiny_critic(const LearnerOptions& options = with_value_head(),
                                             Family family = Family::llama) {
   auto learner = tiny_learner(options, family);
@@ -204,7 +204,7 @@ inline LearnerOptions adapted_options(at::ScalarType dtype = at::kFloat) {
   return options;
 }
 
-// A float32 learner on a base that tells tokens apart, with adapters that change what it predicts.
+// A float32 learner on a base with distinct predictions per token, with adapters that change them.
 inline std::unique_ptr<Learner> adapted_learner(const LearnerOptions& options = adapted_options(),
                                                 Family family = Family::llama) {
   auto learner = Learner::create(tiny_config(family), 1, options);
@@ -222,8 +222,8 @@ inline LearnerOptions q_options(at::ScalarType dtype = at::kFloat, int64_t micro
   return options;
 }
 
-// One turn; several turns, with what an environment said between them; a last observation after the
-// last action; a text without an action; weights below 0.
+// One turn; several turns with observations between them; an observation after the last action; a
+// sequence without an action; negative weights.
 inline std::vector<SoftQText> some_episodes() {
   std::vector<SoftQText> texts;
   for (const std::vector<float>& weights : {std::vector<float>{1},
@@ -251,7 +251,7 @@ inline SoftQOptions some_soft_q() {
   return options;
 }
 
-// A learner whose heads and θ̄ say something of their own.
+// A learner whose heads and θ̄ differ from their initial values.
 inline std::unique_ptr<Learner> q_learner(const LearnerOptions& options = q_options()) {
   auto learner = Learner::create(tiny_config(Family::qwen3), 1, options);
   at::NoGradGuard no_grad;

@@ -39,7 +39,7 @@ std::unique_ptr<at::ObserverContext> count_products(const at::RecordFunction& ca
   return nullptr;
 }
 
-// Products that `body` has libtorch compute.
+// Number of matrix products that `body` computes with libtorch.
 template <typename Body>
 int libtorch_products(const Body& body) {
   products_by_libtorch = 0;
@@ -51,7 +51,7 @@ int libtorch_products(const Body& body) {
 
 }  // namespace
 
-TEST_CASE("no product on a CPU is libtorch's, whose bfloat16 is slow without products of pairs") {
+TEST_CASE("no matrix product on a CPU uses libtorch, which is slow in bfloat16 without AVX-512 BF16") {
   const at::Tensor x = at::ones({4, 4}, at::kBFloat16);
   CHECK(libtorch_products([&] { at::mm(x, x); }) == 1);
   for (const auto& [family, type] : {std::pair{Family::llama, at::kBFloat16},
@@ -109,7 +109,7 @@ TEST_CASE("log probabilities, logits, losses and generation agree") {
   CHECK(learner->gradients() == nullptr);  // nothing asked for any
 }
 
-TEST_CASE("texts packed together do not see each other") {
+TEST_CASE("packed sequences do not see each other") {
   const auto packed = tiny_learner(), alone = tiny_learner(options_of(at::kFloat, 1));
   const auto texts = some_texts();
   const auto distilled = some_distilled();
@@ -149,7 +149,7 @@ TEST_CASE("token_kl's gradient is the slope of its loss, and reaches θ only") {
   }
 }
 
-TEST_CASE("a student that knows what its teacher knows has nothing to learn") {
+TEST_CASE("a student with its teacher's prompt has loss 0") {
   const auto learner = tiny_learner();
   const std::vector<DistilledText> texts = {{random_ids(6, 1), random_ids(6, 1), random_ids(9, 2), 1.0}};
   const auto losses = learner->token_kl(texts, 1, {}, true).losses[0];
@@ -175,7 +175,7 @@ TEST_CASE("a student that knows what its teacher knows has nothing to learn") {
     CHECK(got[static_cast<size_t>(j)] == doctest::Approx(kl[j].item<double>()).epsilon(1e-4));
 }
 
-TEST_CASE("a weight a token is the sum over its tokens alone, and one of 0 takes part in nothing") {
+TEST_CASE("token weights give the weighted sum of the losses, and a token of weight 0 has no effect") {
   std::vector<ScoredText> texts = some_texts();
   texts[0].weights = {0, 1, 0.5, 0, 0, -2, 0};
   texts[1].weights = {0};
@@ -219,7 +219,7 @@ TEST_CASE("a weight a token is the sum over its tokens alone, and one of 0 takes
   CHECK(equal(with_it->gradients()->list(), without->gradients()->list()));
 }
 
-TEST_CASE("neither micro batches nor recomputation change the gradient") {
+TEST_CASE("neither micro-batches nor gradient checkpointing change the gradient") {
   const auto whole = tiny_learner();
   whole->token_nll(some_texts(), true);
   whole->token_kl(some_distilled(), 1, {}, true);
@@ -236,7 +236,7 @@ TEST_CASE("neither micro batches nor recomputation change the gradient") {
   }
 }
 
-TEST_CASE("bad arguments are refused before anything is computed") {
+TEST_CASE("invalid arguments are rejected before anything is computed") {
   const auto learner = tiny_learner();
   const auto refused = [&](const std::function<void(std::vector<ScoredText>&)>& spoil) {
     auto texts = some_texts();
@@ -269,7 +269,7 @@ TEST_CASE("bad arguments are refused before anything is computed") {
   CHECK(learner->token_nll({}, true).losses.empty());
 }
 
-TEST_CASE("a model that does not fit says so") {
+TEST_CASE("a model that does not fit into memory gives an error") {
   ModelConfig config = tiny_config();
   config.vocab_size = int64_t{1} << 44;  // more bytes than a process can address
   CHECK(code_of([&] { Learner::create(config, 1, options_of()); }) == "ERR_OUT_OF_MEMORY");

@@ -4,7 +4,7 @@
 using namespace learner_test;
 using namespace nlac;
 
-TEST_CASE("new Q heads hold the policy, say little, and differ") {
+TEST_CASE("new Q heads represent the policy, have small values, and differ") {
   for (Family family : {Family::llama, Family::qwen3}) {
     const auto learner = Learner::create(tiny_config(family), 2, q_options());
     SoftQOptions options = some_soft_q();
@@ -100,7 +100,7 @@ TEST_CASE("soft_q equals float64 autograd at the heads, and the decoder's backwa
   }
 }
 
-TEST_CASE("neither micro batches nor recomputation change what soft_q gives") {
+TEST_CASE("neither micro-batches nor gradient checkpointing change soft_q") {
   const auto whole = q_learner();
   const auto expected = whole->soft_q(some_episodes(), some_soft_q());
   for (int64_t micro_batch_tokens : {1, 14, 25}) {
@@ -114,7 +114,7 @@ TEST_CASE("neither micro batches nor recomputation change what soft_q gives") {
   }
 }
 
-TEST_CASE("an episode without an action says nothing") {
+TEST_CASE("an episode without an action has no loss") {
   const auto learner = q_learner();
   const auto output = learner->soft_q({some_episodes()[3]}, some_soft_q());
   CHECK(output[0].q == std::vector<float>{0, 0, 0});
@@ -123,7 +123,7 @@ TEST_CASE("an episode without an action says nothing") {
   CHECK(learner->soft_q({}, some_soft_q()).empty());
 }
 
-TEST_CASE("soft_q learns what an action brings") {
+TEST_CASE("soft_q learns the return of an action") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = Learner::create(tiny_config(), 2, q_options(dtype));
     SoftQOptions options = some_soft_q();
@@ -144,7 +144,7 @@ TEST_CASE("soft_q learns what an action brings") {
   }
 }
 
-TEST_CASE("Q heads that are reset hold the policy again, whatever has moved it") {
+TEST_CASE("reset Q heads represent the current policy") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = q_learner(q_options(dtype));
     learner->token_nll(some_texts(), true);
@@ -169,7 +169,7 @@ TEST_CASE("Q heads that are reset hold the policy again, whatever has moved it")
   CHECK(code_of([] { tiny_learner()->reset_q_heads(); }) == "ERR_CONFIG");
 }
 
-TEST_CASE("a resumed learner with Q heads continues bit for bit, and its model is one like any other") {
+TEST_CASE("a resumed learner with Q heads continues bit for bit, and its model loads without them") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto train = [](Learner& learner, int updates) {
       for (int i = 0; i < updates; ++i) {
@@ -206,7 +206,7 @@ TEST_CASE("a resumed learner with Q heads continues bit for bit, and its model i
   }
 }
 
-TEST_CASE("soft_q refuses bad arguments before anything is computed") {
+TEST_CASE("soft_q rejects invalid arguments before anything is computed") {
   const auto learner = q_learner();
   const auto refused = [&](const std::function<void(SoftQText&)>& spoil, const std::string& part) {
     auto texts = some_episodes();
@@ -237,7 +237,7 @@ TEST_CASE("soft_q refuses bad arguments before anything is computed") {
   CHECK(message.find("no Q heads") != std::string::npos);
 }
 
-TEST_CASE("a soft Q loss that is not finite skips the step and changes nothing") {
+TEST_CASE("a non-finite soft Q loss skips the step and changes nothing") {
   const auto learner = q_learner();
   at::NoGradGuard no_grad;
   learner->target_masters()->q[0].value.fill_(std::numeric_limits<float>::infinity());

@@ -20,8 +20,7 @@ SurrogateSettings grpo_settings() {
   return settings;
 }
 
-// Texts that `learner` might have written a few steps ago, with what the environment said in
-// between.
+// Sequences that `learner` might have generated a few steps ago, with observations in between.
 std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 1) {
   std::mt19937_64 engine(9);
   std::normal_distribution<float> normal;
@@ -46,8 +45,8 @@ std::vector<SurrogateText> some_episodes(Learner& learner, double temperature = 
   return episodes;
 }
 
-// What token_surrogate should give, from the formulas as they are written: float64 autograd down to
-// the hidden states, the float64 decoder from there on.
+// The expected results of token_surrogate by its formulas: float64 autograd down to the hidden
+// states, the float64 decoder below.
 struct Expected {
   std::vector<at::Tensor> losses, log_probs, entropies, ratios, values, value_losses;  // per text, [tokens]
   std::vector<at::Tensor> gradients;                                                   // as Weights::list()
@@ -128,7 +127,7 @@ void check_close(const std::vector<float>& got, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("the surrogate and the value loss are float64 autograd's, through the whole decoder") {
+TEST_CASE("the surrogate and the value loss equal float64 autograd's, through the whole decoder") {
   SurrogateSettings unclipped = ppo_settings();
   unclipped.value = {2, 0};
   for (Family family : {Family::llama, Family::qwen3}) {
@@ -186,7 +185,7 @@ TEST_CASE("the surrogate and the value loss are float64 autograd's, through the 
   }
 }
 
-TEST_CASE("the policy that wrote a text has a ratio of 1, and no gradient but its advantage's") {
+TEST_CASE("the sampling policy has a ratio of 1, and only the advantage's gradient") {
   const auto learner = tiny_learner();
   std::vector<SurrogateText> texts;
   for (ScoredText& text : some_texts()) {
@@ -203,7 +202,7 @@ TEST_CASE("the policy that wrote a text has a ratio of 1, and no gradient but it
   CHECK(relative_difference(learner->gradients()->list(), other->gradients()->list()) < 1e-5);
 }
 
-TEST_CASE("neither micro batches nor recomputation change what the surrogate gives") {
+TEST_CASE("neither micro-batches nor gradient checkpointing change the surrogate") {
   const auto whole = tiny_critic();
   const auto texts = some_episodes(*whole);
   const auto expected = whole->token_surrogate(texts, ppo_settings());
@@ -277,7 +276,7 @@ TEST_CASE("the value head is stepped and averaged like every parameter") {
   learner->update_target(0.25);
   CHECK(at::allclose(learner->target_masters()->value, 0.25 * value + 0.75 * before, 1e-6, 1e-7));
 
-  // Its values converge to what they are to predict.
+  // Its values converge to the returns.
   auto texts = some_episodes(*learner);
   SurrogateSettings settings;
   settings.value = {1, 0};
@@ -293,7 +292,7 @@ TEST_CASE("the value head is stepped and averaged like every parameter") {
   CHECK(error() < first / 10);
 }
 
-TEST_CASE("a surrogate or a value that is not finite skips the step") {
+TEST_CASE("a non-finite surrogate or value skips the step") {
   const auto learner = tiny_critic();
   auto texts = some_episodes(*learner);
   const auto before = copies(learner->masters());
@@ -312,7 +311,7 @@ TEST_CASE("a surrogate or a value that is not finite skips the step") {
   CHECK_FALSE(learner->step(quick_step(), "").skipped);
 }
 
-TEST_CASE("the reference stays where θ was when it was kept") {
+TEST_CASE("the reference is θ at the time it was copied") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = tiny_learner(options_of(dtype));
     const auto texts = some_texts();
@@ -369,7 +368,7 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     learner->token_surrogate(texts, ppo_settings());  // left pending
     Scratch directory;
     learner->save(directory.path());
-    // The heads are those that were saved, whatever the options say.
+    // The saved heads are used, regardless of the options.
     const auto resumed = Learner::resume(directory.path(), options_of(dtype));
     CHECK((resumed->options().heads == Heads::value));
     CHECK(equal(resumed->gradients()->list(), learner->gradients()->list()));
@@ -381,8 +380,8 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
     CHECK(equal(resumed->target_masters()->list(), learner->target_masters()->list()));
     CHECK(resumed->values(scored) == learner->values(scored));
 
-    // The reference is written as it is held: a float32 copy of a large model would not fit beside
-    // it.
+    // The reference is saved in the learner's type: a float32 copy of a large model would not fit
+    // beside it.
     const auto size = [&](const char* name) { return static_cast<double>(fs::file_size(directory / name)); };
     CHECK(size("reference.safetensors") / size("model.safetensors") ==
           doctest::Approx(dtype == at::kFloat ? 1 : 0.5).epsilon(0.05));
@@ -393,7 +392,7 @@ TEST_CASE("a learner with a value head and a reference resumes bit for bit") {
   }
 }
 
-TEST_CASE("a directory loads with heads or without, whether it has them or not") {
+TEST_CASE("a directory with or without heads loads with or without heads") {
   const auto critic = tiny_critic();
   const auto plain = tiny_learner();
   Scratch with, without, exported;
@@ -412,7 +411,7 @@ TEST_CASE("a directory loads with heads or without, whether it has them or not")
   }
 }
 
-TEST_CASE("a training goes on with the heads that were saved, never with new ones") {
+TEST_CASE("a resumed training has the saved heads, never new ones") {
   for (const Heads heads : {Heads::value, Heads::q}) {
     LearnerOptions options = options_of();
     options.heads = heads;
@@ -431,7 +430,7 @@ TEST_CASE("a training goes on with the heads that were saved, never with new one
   }
 }
 
-TEST_CASE("a surrogate's bad arguments are refused, each by its name") {
+TEST_CASE("a surrogate's invalid arguments are rejected by name") {
   const auto learner = tiny_critic();
   const auto texts = some_episodes(*learner);
   const float nan = std::numeric_limits<float>::quiet_NaN();

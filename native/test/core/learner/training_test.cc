@@ -4,7 +4,7 @@
 using namespace learner_test;
 using namespace nlac;
 
-TEST_CASE("steps lower the loss, and gradients start from nothing again") {
+TEST_CASE("steps lower the loss and reset the gradients") {
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const auto learner = Learner::create(tiny_config(), 2, options_of(dtype));
     const auto texts = std::vector<ScoredText>{{random_ids(5, 1), random_ids(12, 2), {1.0}}};
@@ -20,7 +20,7 @@ TEST_CASE("steps lower the loss, and gradients start from nothing again") {
   }
 }
 
-TEST_CASE("bf16 learns in float32: many tiny steps are not lost") {
+TEST_CASE("bf16 training has float32 masters: many tiny steps are not lost") {
   const auto learner = Learner::create(tiny_config(), 2, options_of(at::kBFloat16));
   const auto before = copies(learner->masters());
   AdamWOptions options;
@@ -39,7 +39,7 @@ TEST_CASE("bf16 learns in float32: many tiny steps are not lost") {
   CHECK_FALSE(equal(learner->target_masters()->list(), target));
 }
 
-TEST_CASE("the target moves by τ, and drops what it had cached") {
+TEST_CASE("the target moves by τ and drops its cache") {
   const auto learner = tiny_learner();
   CHECK(learner->target_distance() == 0);
   CHECK(learner->target_masters() == nullptr);
@@ -73,7 +73,7 @@ TEST_CASE("the target moves by τ, and drops what it had cached") {
   CHECK(code_of([&] { learner->update_target(1.5); }) == "ERR_VALUE");
 }
 
-TEST_CASE("the target begins at θ as it was before the first step, or not at all") {
+TEST_CASE("the target starts as θ before the first step") {
   const auto step = [](Learner& learner) {
     learner.token_nll(some_texts(), true);
     CHECK_FALSE(learner.step(quick_step(), "").skipped);
@@ -84,8 +84,8 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   step(*used);
   CHECK(equal(used->target_masters()->list(), loaded));
 
-  // Without a use before the step its memory is not taken, and nothing may start from the θ of
-  // after.
+  // Without a use before the step the target is not allocated, and nothing may start from the θ
+  // after it.
   const auto unused = tiny_learner();
   step(*unused);
   CHECK(unused->target_masters() == nullptr);
@@ -108,14 +108,14 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
       CHECK(message.find("τ = 1") != std::string::npos);
       CHECK(learner->target_masters() == nullptr);
     }
-    // What needs no θ̄ goes on; and τ = 1 says where to begin.
+    // Calls without θ̄ still work; and τ = 1 defines the start.
     learner->token_kl(some_distilled(), 1, {SupportKind::sampled, 0}, false);
     learner->update_target(1);
     CHECK(equal(learner->target_masters()->list(), learner->masters().list()));
     learner->update_target(0.005);
   }
 
-  // A step that was skipped moved nothing.
+  // A skipped step changed nothing.
   const auto skipped = tiny_learner();
   at::NoGradGuard no_grad;
   skipped->masters().norm.fill_(std::numeric_limits<float>::quiet_NaN());
@@ -125,7 +125,7 @@ TEST_CASE("the target begins at θ as it was before the first step, or not at al
   CHECK(skipped->target_masters() != nullptr);
 }
 
-TEST_CASE("a target that rides on a step is the one that follows it, where the step is skipped too") {
+TEST_CASE("a target update within a step equals one after it, also if the step is skipped") {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const double rate : {0.0, 0.05, 1.0}) {
       CAPTURE(std::string(c10::toString(dtype)));
@@ -153,7 +153,7 @@ TEST_CASE("a target that rides on a step is the one that follows it, where the s
     }
   }
 
-  // As update_target: nothing may begin at the θ of after an earlier step but what is θ.
+  // As update_target: after an earlier step only a target that equals θ may start.
   const auto late = tiny_learner();
   late->token_nll(some_texts(), true);
   late->step(quick_step(), "");
@@ -165,7 +165,7 @@ TEST_CASE("a target that rides on a step is the one that follows it, where the s
   CHECK(equal(late->target_masters()->list(), late->masters().list()));
 }
 
-TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
+TEST_CASE("caches and packed matrices are dropped when their weights change") {
   std::vector<LearnerOptions> kinds = {options_of(at::kFloat), options_of(at::kBFloat16)};
   kinds.emplace_back(options_of(at::kBFloat16)).int8_generation = true;
   for (const LearnerOptions& options : kinds) {
@@ -196,7 +196,7 @@ TEST_CASE("no cache and no packed matrix outlives the weights that made it") {
   }
 }
 
-TEST_CASE("a loss that is not finite skips the step and changes nothing") {
+TEST_CASE("a non-finite loss skips the step and changes nothing") {
   const auto learner = tiny_learner();
   const auto texts = some_texts();
   learner->token_nll(texts, true);
@@ -213,7 +213,7 @@ TEST_CASE("a loss that is not finite skips the step and changes nothing") {
   CHECK_FALSE(std::isfinite(result.grad_norm));
   CHECK(equal(learner->masters().list(), before));
 
-  // What follows is as if it had not happened.
+  // Later calls behave as if it had not happened.
   row.copy_(healthy);
   learner->token_nll(texts, true);
   CHECK_FALSE(learner->step(quick_step(), "").skipped);
@@ -225,7 +225,7 @@ TEST_CASE("a loss that is not finite skips the step and changes nothing") {
   CHECK(equal(twin->masters().list(), learner->masters().list()));
 }
 
-TEST_CASE("a step that is refused moves nothing, and can be taken after all") {
+TEST_CASE("a rejected step changes nothing, and can be repeated") {
   const auto learner = tiny_learner(), twin = tiny_learner();
   AdamWOptions wrong = quick_step();
   wrong.learning_rate = -1;
@@ -251,8 +251,8 @@ TEST_CASE("each optimizer state has its own moments") {
   CHECK_FALSE(equal(a->masters().list(), b->masters().list()));
 }
 
-// Of models small enough that a GPU's other order of sums hardly shows in float32.
-TEST_CASE("on a GPU a learner does what it does on the CPU" * doctest::skip(!torch::cuda::is_available())) {
+// For models so small that a GPU's order of sums hardly matters in float32.
+TEST_CASE("a learner on a GPU equals one on the CPU" * doctest::skip(!torch::cuda::is_available())) {
   const auto on_host = [](const Weights& weights) { return copies(weights.copy_as(at::kFloat, at::kCPU)); };
   for (const Family family : {Family::llama, Family::qwen2, Family::qwen3}) {
     for (const auto& [dtype, within] : {std::pair{at::kFloat, 1e-3}, std::pair{at::kBFloat16, 0.05}}) {

@@ -1,4 +1,4 @@
-// Types, rounding, and what is not finite.
+// Types, rounding, and non-finite values.
 #include "test/core/loss/linear_loss_reference.h"
 
 using namespace linear_loss_test;
@@ -25,8 +25,7 @@ TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's p
             REQUIRE((got.grad_hidden.scalar_type() == at::kBFloat16));
             // bf16 logits of this size would be off by 1e-2.
             REQUIRE(largest(got.losses, expected.losses) < 2e-5);
-            // With one weight a token, what is left of a sum that cancels is small against its
-            // rounded terms.
+            // With a weight per token, a sum that cancels is small compared with its rounded terms.
             if (student_width > 1 || !gradient_by_score(divergence.kind)) {
               REQUIRE(distance(got.grad_hidden, expected.grad_hidden) < 8e-3);
             }
@@ -38,7 +37,7 @@ TEST_CASE("bfloat16 inputs: float32 logits and losses, gradients to bfloat16's p
   }
 }
 
-TEST_CASE("student and teacher may differ in type and lie across memory") {
+TEST_CASE("student and teacher may differ in type and be non-contiguous") {
   Inputs in = make(9, 200, 12, 30).to(at::kBFloat16);
   const Outcome expected = reference(in, 1, supports[0]);
   for (const auto student : {at::kFloat, at::kBFloat16, wide}) {
@@ -59,7 +58,7 @@ TEST_CASE("student and teacher may differ in type and lie across memory") {
 }
 
 TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would stop growing") {
-  // Every call adds the same small gradient; past 256 of them bf16 no longer notices one more.
+  // Every call adds the same small gradient; a bf16 sum would stop growing after 256 of them.
   const Inputs in = make(40, 60, 16, 16).to(at::kBFloat16);
   const at::Tensor once = ours(in, 1, supports[0]).grad_head;
   const at::Tensor total = at::zeros({60, 16}), low = at::zeros({60, 16}, at::kBFloat16);
@@ -72,7 +71,7 @@ TEST_CASE("the gradient of the matrix is summed in float32: a bfloat16 sum would
   CHECK(distance(total, once * calls) < 1e-4);
   CHECK(distance(low, once * calls) > 0.1);
 
-  // The same within one call, across rows: 4096 like rows against one.
+  // The same within one call, across rows: 4096 equal rows against one.
   Inputs many = in;
   for (at::Tensor* t : {&many.student_hidden, &many.teacher_hidden, &many.weights}) {
     *t =
@@ -102,7 +101,7 @@ TEST_CASE("results do not depend on the number of threads") {
   }
 }
 
-TEST_CASE("a hidden state that is not finite shows in its row's loss and in the matrix's gradient") {
+TEST_CASE("a non-finite hidden state gives a non-finite loss of its row and matrix gradient") {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const Support& support : supports) {
       for (const Divergence& divergence : divergences) {
@@ -126,7 +125,7 @@ TEST_CASE("a hidden state that is not finite shows in its row's loss and in the 
   }
 }
 
-TEST_CASE("logits are not rounded to bfloat16: near distributions would lose their gradient") {
+TEST_CASE("logits are not rounded to bfloat16: close distributions would lose their gradient") {
   Inputs in = make(24, 2000, 64, 64, 2);
   in.teacher_hidden = in.student_hidden + 0.05 * at::randn_like(in.student_hidden);
   in.teacher_head = in.student_head;
@@ -137,7 +136,7 @@ TEST_CASE("logits are not rounded to bfloat16: near distributions would lose the
     CHECK(distance(got.grad_hidden, exact.grad_hidden) < 5e-3);  // the gradient itself is bf16
     CHECK(distance(got.grad_head, exact.grad_head) < 3e-3);
     CHECK(distance(got.losses, exact.losses) < 1e-3);
-    // The same with logits rounded: what would be if they were.
+    // The result if logits were rounded.
     const auto rounded = [](const at::Tensor& hidden, const at::Tensor& weight) {
       return hidden.to(wide).mm(weight.to(wide).t()).to(at::kBFloat16);
     };

@@ -58,8 +58,7 @@ struct Outcome {
   at::Tensor losses, grad_hidden, grad_head;
 };
 
-// torch's own operators and autograd, in the type given. `weight` rows of 0 multiply, nothing is
-// left out.
+// torch's operators and autograd, in the given type. Rows of weight 0 are multiplied, not omitted.
 inline Outcome reference(const Inputs& given, double temperature, const Support& support,
                          const Divergence& divergence = {}, at::ScalarType type = wide) {
   const Inputs in = given.to(type);
@@ -112,7 +111,7 @@ inline Outcome ours(const Inputs& in, double temperature, const Support& support
   return {result.losses, result.grad_hidden, grad_head};
 }
 
-// ‖a - b‖ / ‖b‖; the absolute norm where b is as good as 0.
+// ‖a - b‖ / ‖b‖; the absolute norm if b is almost 0.
 inline double distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0) return 0;
   const double difference = (a.to(wide) - b.to(wide)).norm().item<double>(),

@@ -60,7 +60,7 @@ TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest:
         for (const Divergence& divergence : divergences) {
           if (!go_together(divergence, support)) continue;
           const Outcome expected = reference(in, 1, support, divergence);
-          // The whole at once, and groups of several chunks.
+          // All rows at once, and groups of several chunks.
           for (const int64_t bytes : {int64_t{0}, int64_t{300} * vocab * 8}) {
             CAPTURE(c10::toString(type));
             CAPTURE(vocab);
@@ -79,7 +79,7 @@ TEST_CASE("losses and gradients on a GPU agree with float64 autograd" * doctest:
   }
 }
 
-TEST_CASE("the gradient is that of central differences") {
+TEST_CASE("gradients agree with central differences") {
   const Inputs in = make(5, 37, 6, 4, 2).to(wide);
   const at::Tensor direction = at::randn_like(in.student_hidden), across = at::randn_like(in.student_head);
   for (const Divergence& divergence : divergences) {
@@ -98,7 +98,7 @@ TEST_CASE("the gradient is that of central differences") {
   }
 }
 
-TEST_CASE("gradients add up, negative weights subtract, an undefined matrix gradient is left out") {
+TEST_CASE("gradients accumulate, negative weights subtract, an undefined matrix gradient is left out") {
   const Inputs in = make(7, 50, 8, 8);
   const Outcome once = ours(in, 1, supports[0]);
   const at::Tensor grad_head = at::ones({50, 8});
@@ -115,7 +115,7 @@ TEST_CASE("gradients add up, negative weights subtract, an undefined matrix grad
   CHECK(at::equal(call(in.weights, {}).grad_hidden, once.grad_hidden));
 }
 
-TEST_CASE("equal distributions have loss and gradient 0, near ones a loss that is right to its last digits") {
+TEST_CASE("equal distributions have loss and gradient 0, and close ones an accurate loss") {
   for (const Divergence& divergence : divergences) {
     if (divergence.kind == DivergenceKind::cross_entropy) continue;  // not 0, and no sum of small terms
     CAPTURE(static_cast<int>(divergence.kind));
@@ -128,7 +128,7 @@ TEST_CASE("equal distributions have loss and gradient 0, near ones a loss that i
       CHECK(same.losses.abs().max().item<double>() == 0);
       CHECK(same.grad_hidden.abs().max().item<double>() == 0);
     }
-    // A divergence of 1e-6 drowns in float32 if terms of the size of 1 are added to get it.
+    // A divergence of 1e-6 is lost in float32 if it is summed from terms of magnitude 1.
     in.teacher_head = in.student_head + at::randn_like(in.student_head) * 1e-4;
     const Outcome expected = reference(in, 1, supports[0], divergence),
                   near = ours(in, 1, supports[0], divergence);
@@ -161,7 +161,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32") {
+TEST_CASE("logits of ±10,000 give finite results, as accurate as torch's float32") {
   for (const int64_t vocab : {3, 200}) {
     for (const Support& support : supports) {
       for (const Divergence& divergence : divergences) {
@@ -172,8 +172,8 @@ TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32"
         CAPTURE(static_cast<int>(divergence.kind));
         CAPTURE(divergence.beta);
         Inputs in = make(8, vocab, 1, 1);
-        // The student's and the teacher's logits reach ±1e4, alike in some rows and opposed in
-        // others.
+        // The student's and the teacher's logits reach ±1e4, with equal signs in some rows and
+        // opposite signs in others.
         in.student_hidden = at::full({8, 1}, 100.0f);
         in.teacher_hidden = at::full({8, 1}, 100.0f);
         in.teacher_hidden.slice(0, 0, 4).neg_();
@@ -187,7 +187,7 @@ TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32"
         for (const at::Tensor& t : {got.losses, got.grad_hidden, got.grad_head}) {
           REQUIRE(at::isfinite(t).all().item<bool>());
         }
-        // Where torch's own float32 is not finite, nothing need be worse.
+        // Skipped where torch's float32 is not finite.
         const auto no_worse = [](double mine, double theirs, double slack) {
           return !std::isfinite(theirs) || mine <= theirs + slack;
         };
@@ -202,7 +202,7 @@ TEST_CASE("logits of ±10,000 give finite results no worse than torch's float32"
 }
 
 TEST_CASE("a bucket whose mass underflows stays finite and keeps its gradient") {
-  // One token holds everything on the teacher's side; on the student's the bucket does.
+  // The teacher's mass is on one token, the student's in the bucket.
   Inputs in = make(1, 4, 1, 1);
   in.student_hidden.fill_(1), in.teacher_hidden.fill_(1), in.weights.fill_(1);
   in.teacher_head = at::tensor({200.0f, 0.0f, 0.0f, 0.0f}).unsqueeze(1);
@@ -242,7 +242,7 @@ TEST_CASE("results do not depend on where chunks begin") {
 
 namespace {
 
-// Counts what tensors on the CPU take.
+// Counts the memory of tensors on the CPU.
 class Counted : public c10::Allocator {
  public:
   explicit Counted(c10::Allocator* behind) : behind_(behind) {}
@@ -270,9 +270,9 @@ class Counted : public c10::Allocator {
   c10::Allocator* behind_;
 };
 
-// The most memory of tensors that `call` holds at once, beyond what was there.
+// Peak memory of the tensors that `call` allocates.
 int64_t peak_of(const auto& call) {
-  // Never freed: tensors that outlive the test know it.
+  // Never freed: tensors that outlive the test refer to it.
   static auto* const counted = new Counted(c10::GetAllocator(at::kCPU));
   c10::Allocator* const before = c10::GetAllocator(at::kCPU);
   c10::SetAllocator(at::kCPU, counted, 255);
@@ -284,7 +284,7 @@ int64_t peak_of(const auto& call) {
 
 }  // namespace
 
-TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's size") {
+TEST_CASE("neither all rows' logits nor a second matrix gradient is allocated") {
   const int64_t rows = 4096, vocab = 3000, width = 8;
   const int64_t logits = rows * vocab * 2;  // of one head, in bf16: 24 MB
   for (const auto type : {at::kBFloat16, at::kFloat}) {
@@ -306,7 +306,7 @@ TEST_CASE("no tensor of all rows' logits exists, nor one more of the matrix's si
   }
 }
 
-TEST_CASE("arguments that do not fit are refused with their code") {
+TEST_CASE("mismatched arguments are rejected with a code") {
   const Inputs good = make(4, 10, 6, 5);
   const at::Tensor grad_head = at::zeros({10, 6});
   const auto code = [&](const auto& change, double temperature = 1, Support support = {},

@@ -11,7 +11,8 @@
 
 using namespace nlac;
 
-TEST_CASE("at 8192 rows of 152064 tokens, 3584 wide, all that a loss holds is an eighth of the bf16 logits") {
+TEST_CASE(
+    "at 8192 rows of 152064 tokens, 3584 wide, a loss uses an eighth of the memory of the bf16 logits") {
   const int64_t rows = 8192, vocab = 152064, hidden = 3584, eighth = rows * vocab * 2 / 8;
   for (const int heads : {1, 2}) {
     const LossPlan plan = plan_loss(rows, heads, vocab * 4, true, true, default_workspace(at::kCUDA, heads));
@@ -20,17 +21,18 @@ TEST_CASE("at 8192 rows of 152064 tokens, 3584 wide, all that a loss holds is an
     const int64_t group = plan.group_rows();
     const int64_t besides = group * hidden * (2 * heads + 4 + 2) + rows * 1024;
     CHECK(plan.capacity * vocab * 2 + besides <= eighth);
-    // Rows enough to keep the products busy: one that reads the vocabulary matrix takes as long as
-    // that from about 170 on, one that adds to its float32 gradient from about 700 on.
+    // Enough rows for compute-bound products: from about 170 rows for one that reads the vocabulary
+    // matrix, from about 700 for one that adds to its float32 gradient.
     CHECK(plan.chunks.front() >= (heads == 2 ? 224 : 448));
     CHECK(group >= (heads == 2 ? 512 : 640));
   }
 }
 
-TEST_CASE("at 1024 rows of 49152 tokens, 576 wide, the CPU holds an eighth of what torch's operators do") {
+TEST_CASE(
+    "at 1024 rows of 49152 tokens, 576 wide, the CPU uses an eighth of the memory of torch's operators") {
   const int64_t rows = 1024, vocab = 49152, hidden = 576, stride = mixed::logit_stride(vocab);
-  // What torch 2.11 holds at the most, MiB. Two heads: logits in bf16, log_softmax on both, kl_div
-  // and backward; one: logits in bf16, cross_entropy of them in float32 and backward.
+  // Peak memory of torch 2.11, MiB. Two heads: logits in bf16, log_softmax of both, kl_div and
+  // backward; one head: logits in bf16, cross_entropy in float32 and backward.
   for (const auto& [heads, torch] : {std::pair<int, int64_t>{2, 679}, {1, 526}}) {
     CAPTURE(heads);
     const LossPlan plan = plan_loss(rows, heads, stride * 4, true, true, default_workspace(at::kCPU, heads));

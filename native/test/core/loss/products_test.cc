@@ -48,7 +48,7 @@ TEST_CASE("products of bfloat16 matrices have float32 results, by every route") 
                       weight.const_data_ptr<at::BFloat16>(), vocab, width, room.data_ptr<float>(), stride);
         REQUIRE(distance(room.narrow(1, 0, vocab), logits) < 1e-6);
         REQUIRE(at::equal(room.narrow(1, vocab, stride - vocab), at::full({rows, stride - vocab}, 7.0f)));
-        // Past the gradient's end lies rubbish, as it does in a row of logits.
+        // Garbage follows the gradient's end, as in a row of logits.
         const at::Tensor wide = at::full({rows, 2 * stride}, std::nan(""), at::kBFloat16);
         wide.narrow(1, 0, vocab).copy_(gradient);
         wide.narrow(1, vocab, 1).zero_();

@@ -25,7 +25,7 @@ at::Tensor random_logits(int64_t rows, int64_t vocab, double size) { return at::
 
 double largest(const at::Tensor& t) { return t.abs().max().item<double>(); }
 
-// Everything a chunk may hold, for `student` and, where defined, `teacher` logits.
+// All buffers of a chunk, for `student` and, if defined, `teacher` logits.
 RowChunk chunk_of(const at::Tensor& student, const at::Tensor& teacher, at::ScalarType gradient) {
   const int64_t rows = student.size(0), vocab = student.size(1);
   const auto options = student.options();
@@ -37,7 +37,7 @@ RowChunk chunk_of(const at::Tensor& student, const at::Tensor& teacher, at::Scal
   chunk.losses = at::empty({rows}, options);
   if (teacher.defined()) return chunk;
   chunk.targets = (at::arange(rows, options.dtype(at::kLong)) * 7919).remainder(vocab);
-  // Near the log probabilities as they are: a ratio of e^100 is nobody's.
+  // Close to the true log probabilities: a ratio of e^100 does not occur.
   const at::Tensor log_probs = at::log_softmax(student.to(at::kCPU, at::kDouble) / 0.7, -1)
                                    .gather(1, chunk.targets.cpu().unsqueeze(1))
                                    .squeeze(1)
@@ -58,7 +58,7 @@ void check_close(const at::Tensor& got, const at::Tensor& expected, double relat
   REQUIRE(largest(wide - expected) <= relative * (1 + largest(expected)));
 }
 
-// What token_rows makes of logits on `device` against the operators in float64 on the CPU.
+// Compares token_rows on `device` with the operators in float64 on the CPU.
 void check_rows(const RowLoss& loss, const at::Tensor& student, const at::Tensor& teacher, at::Device device,
                 double precision) {
   const auto wide = [](const at::Tensor& t) { return t.defined() ? t.to(at::kCPU, at::kDouble) : t; };
@@ -93,10 +93,10 @@ void check_device(at::Device device) {
     for (const double size : {0.1, 3.0, 30.0}) {
       CAPTURE(vocab);
       CAPTURE(size);
-      // Every second column of a wider tensor's rows would not do; a wider row's start does.
+      // A column stride is not supported; a row stride is.
       const at::Tensor student = random_logits(5, vocab + 3, size).narrow(1, 0, vocab),
                        teacher = random_logits(5, vocab + 5, size).narrow(1, 0, vocab);
-      // A float32 logarithm of the logits' size is known to that many of its ulps.
+      // The tolerance of a float32 logarithm of the logits' magnitude, in ulps.
       const double precision = 1e-5 * (1 + size);
       RowLoss loss;
       loss.temperature = 0.7;
@@ -125,13 +125,13 @@ void check_device(at::Device device) {
 
 }  // namespace
 
-TEST_CASE("token rows on the CPU are the operators' in float64") { check_device(at::kCPU); }
+TEST_CASE("token rows on the CPU agree with the operators in float64") { check_device(at::kCPU); }
 
-TEST_CASE("token rows on a GPU are the operators' in float64" * doctest::skip(!at::hasCUDA())) {
+TEST_CASE("token rows on a GPU agree with the operators in float64" * doctest::skip(!at::hasCUDA())) {
   check_device(at::kCUDA);
 }
 
-TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and in bfloat16") {
+TEST_CASE("every kernel agrees with the operators' loss and gradient, in float32 and in bfloat16") {
   at::manual_seed(0);
   const double temperature = 0.7, weight = 0.3;
   const auto inverse = static_cast<float>(1 / temperature), scale = static_cast<float>(weight / temperature);
@@ -182,7 +182,7 @@ TEST_CASE("every kernel gives the operators' loss and gradient, in float32 and i
   }
 }
 
-TEST_CASE("the k best are those of a sort, ties going to the lower index") {
+TEST_CASE("the k largest equal those of a sort; ties go to the lower index") {
   at::manual_seed(1);
   for (const int64_t vocab : {1, 7, 100, 5000}) {
     at::Tensor logits = at::randint(-20, 20, {vocab}).to(at::kFloat);  // many ties
@@ -224,7 +224,7 @@ TEST_CASE("logits of -inf are tokens of probability 0") {
   }
 }
 
-TEST_CASE("a top-k support whose bucket holds only logits of -inf gives it nothing") {
+TEST_CASE("a top-k support whose bucket has only logits of -inf gives it no gradient") {
   const float lowest = -std::numeric_limits<float>::infinity();
   for (const Divergence& divergence : divergences) {
     RowLoss loss;

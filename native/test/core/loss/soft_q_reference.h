@@ -1,5 +1,4 @@
-// Soft Q-learning on tokens as a naive model would have it: float64, whole tensors, torch's
-// autograd.
+// Naive soft Q-learning on tokens: float64, whole tensors, torch's autograd.
 #pragma once
 
 #include <torch/torch.h>

@@ -62,7 +62,7 @@ void check_against_reference(const Problem& problem, const SoftQOptions& options
   CHECK(difference(result.q, expected.q) < within);
   CHECK(difference(result.targets, expected.targets) < within);
   CHECK(difference(result.entropies, expected.entropies) < within);
-  // The gradient is handed back in the hidden states' own type.
+  // The gradient has the hidden states' type.
   const double rounding = problem.online.hidden.scalar_type() == at::kBFloat16 ? 0x1p-8 : 0;
   CHECK(difference(result.grad_hidden, expected.grad_hidden) < within + rounding);
   CHECK(difference(gradients.head, expected.grad_head) < within);
@@ -91,7 +91,7 @@ TEST_CASE("soft Q equals float64 autograd in every result and gradient") {
   }
 }
 
-TEST_CASE("a target looks beyond its chunk of rows") {
+TEST_CASE("a target may depend on the next chunk of rows") {
   at::NoGradGuard no_grad;
   const int64_t rows = 220, vocab = 50021;
   REQUIRE(default_workspace(at::kCPU, 2) < 2 * rows * vocab * 4);  // more than one chunk
@@ -103,7 +103,7 @@ TEST_CASE("a target looks beyond its chunk of rows") {
   }
 }
 
-TEST_CASE("soft Q: coefficients of 0 leave their gradients out, and none is made without one") {
+TEST_CASE("soft Q: coefficients of 0 omit their gradients") {
   at::NoGradGuard no_grad;
   const Problem problem = problem_of(6, 11, 4, at::kDouble);
   for (const auto& [q, policy] : {std::pair{0.0, 1.0}, {1.0, 0.0}, {0.0, 0.0}}) {
@@ -130,8 +130,7 @@ TEST_CASE("the value of a head is the soft value of its Q") {
   const at::Tensor q = value + alpha * hidden.mm(head.advantage.t()).log_softmax(1);
   CHECK(difference(alpha * (q / alpha).logsumexp(1), value.squeeze(1)) < 1e-12);
 
-  // Twins that say the same are one: their minimum is either, and so the policy that they hold is
-  // theirs.
+  // Equal twins act as one: their minimum is either of them, and so is their policy.
   Problem tied = problem;
   for (SoftQSide* side : {&tied.online, &tied.target}) {
     side->q[1] = side->q[0];
@@ -159,7 +158,7 @@ TEST_CASE("logits of ±1e4 give finite results") {
     CHECK(at::isfinite(tensor).all().item<bool>());
 }
 
-TEST_CASE("what is not finite shows in its row, and in the one before it where that looks ahead") {
+TEST_CASE("non-finite values show in their row, and in the row before if it bootstraps from it") {
   at::NoGradGuard no_grad;
   Problem problem = problem_of(6, 11, 4, at::kFloat);
   problem.rows.terminal = at::tensor({0, 1, 0, 0, 0, 1}).to(at::kBool);
@@ -175,7 +174,7 @@ TEST_CASE("what is not finite shows in its row, and in the one before it where t
   CHECK(at::equal(spread, at::tensor({1, 1, 1, 0, 0, 1}).to(at::kBool)));
 }
 
-TEST_CASE("soft Q of no rows is nothing; what does not fit is refused") {
+TEST_CASE("soft Q of no rows is empty; mismatched arguments are rejected") {
   at::NoGradGuard no_grad;
   const Problem problem = problem_of(3, 5, 4, at::kFloat);
   const auto narrow = [](const SoftQSide& side) {

@@ -1,6 +1,5 @@
-// The losses on targets: NLL with z-loss and entropy, log probabilities with a gradient from
-// outside, the clipped surrogate. The reference is torch's autograd in float64 on the formulas as
-// they are written.
+// The losses on targets: NLL with z-loss and entropy, log probabilities with an external gradient,
+// the clipped surrogate. The reference is torch's float64 autograd of the formulas.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -198,18 +197,18 @@ TEST_CASE("losses on targets and their gradients agree with float64 autograd") {
   }
 }
 
-TEST_CASE("the surrogate's test meets every case: held above, held below, free, with either sign") {
+TEST_CASE("the surrogate's test covers every case: clipped above, clipped below, free, with either sign") {
   const Inputs in = make(400, 97, 17);
   const Outcome got = ours(in, all_settings[7]);
   for (const int flag : {-1, 0, 1}) CHECK((got.clipped == flag).sum().item<int64_t>() > 10);
-  // Held back by a bound, a token's own gradient is only that of the KL.
+  // A clipped token has only the KL's gradient.
   Settings without = all_settings[7];
   without.surrogate.kl_coefficient = 0;
   const at::Tensor held = ours(in, without).grad_hidden.index_select(0, got.clipped.nonzero().squeeze(1));
   CHECK(held.abs().max().item<double>() == 0);
 }
 
-TEST_CASE("the gradients on targets are those of central differences") {
+TEST_CASE("the gradients of losses on targets agree with central differences") {
   const Inputs in = make(5, 37, 6).to(wide);
   const at::Tensor direction = at::randn_like(in.hidden), across = at::randn_like(in.weight);
   for (const Settings& settings : all_settings) {
@@ -266,7 +265,7 @@ TEST_CASE("logits of ±10,000 on targets give finite losses and gradients") {
   }
 }
 
-TEST_CASE("a masked row's inputs are not read, a used row's are named when they are not finite") {
+TEST_CASE("a masked row's inputs are not read, and a used row's non-finite inputs are reported") {
   const Settings settings = all_settings[8];
   Inputs good = make(6, 50, 5);
   good.weights[2] = 0;
@@ -304,7 +303,7 @@ TEST_CASE("a masked row's inputs are not read, a used row's are named when they 
   CHECK(error_of([&] { ours(in, settings); }).starts_with("ERR_INDEX"));
 }
 
-TEST_CASE("the gradient at bfloat16 hidden states can be had before it is rounded") {
+TEST_CASE("the gradient at bfloat16 hidden states is available before rounding") {
   for (const int64_t masked : {0, 3}) {
     Inputs in = make(9, 40, 16).to(at::kBFloat16);
     in.weights.narrow(0, 0, masked).zero_();
@@ -320,7 +319,7 @@ TEST_CASE("the gradient at bfloat16 hidden states can be had before it is rounde
   }
 }
 
-TEST_CASE("arguments of losses on targets that do not fit are refused with their code") {
+TEST_CASE("mismatched arguments of losses on targets are rejected with a code") {
   const Inputs good = make(4, 10, 6);
   const auto code = [&](const auto& change) {
     Inputs in = good;

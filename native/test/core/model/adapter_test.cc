@@ -1,5 +1,5 @@
-// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py), against
-// the same model with its matrices merged, and against what they must leave alone.
+// Adapters against peft (test/fixtures/adapters, written by scripts/fixtures/adapters.py) and
+// against the same model with merged matrices; the base must not change.
 #include "core/model/adapter.h"
 
 #include <ATen/record_function.h>
@@ -28,7 +28,7 @@ nlohmann::json read_json(const std::string& path) {
   return nlohmann::json::parse(bytes.begin(), bytes.end());
 }
 
-// In the model's order, as options want them.
+// In the model's order, as options require.
 std::vector<std::string> targets_of(const nlohmann::json& peft) {
   const auto named = peft.at("target_modules").get<std::set<std::string>>();
   std::vector<std::string> targets;
@@ -75,7 +75,7 @@ struct Adapted : Example {
   }
 };
 
-// How many matrix products `body` asks torch for.
+// Number of matrix products that `body` computes with torch.
 int64_t products_asked = 0;
 template <typename Body>
 int64_t products(Body body) {
@@ -93,7 +93,7 @@ int64_t products(Body body) {
 
 }  // namespace
 
-TEST_CASE("logits are peft's") {
+TEST_CASE("logits equal peft's") {
   for (const std::string& name : models) {
     CAPTURE(name);
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kDouble, 3e-6}}) {
@@ -105,7 +105,7 @@ TEST_CASE("logits are peft's") {
   }
 }
 
-TEST_CASE("gradients at A and B are float64 autograd's through peft, and there are no others") {
+TEST_CASE("gradients at A and B equal float64 autograd's through peft, and there are no others") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Adapted example(name, at::kDouble);
@@ -124,7 +124,7 @@ TEST_CASE("gradients at A and B are float64 autograd's through peft, and there a
   }
 }
 
-TEST_CASE("float32 gradients at A and B follow the float64 ones, bfloat16 gradients roughly") {
+TEST_CASE("float32 gradients at A and B are close to float64's, bfloat16 gradients roughly") {
   for (const std::string& name : models) {
     CAPTURE(name);
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kBFloat16, 0.2}}) {
@@ -140,7 +140,7 @@ TEST_CASE("float32 gradients at A and B follow the float64 ones, bfloat16 gradie
   }
 }
 
-TEST_CASE("recomputing an adapted layer changes no bit") {
+TEST_CASE("gradient checkpointing of an adapted layer changes no bit") {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Adapted example("llama-llama3-bias", dtype);
     const std::vector<at::Tensor> kept = example.gradients().list(), again = example.gradients(true).list();
@@ -148,7 +148,7 @@ TEST_CASE("recomputing an adapted layer changes no bit") {
   }
 }
 
-TEST_CASE("a merged model computes what the adapted one does, and shares what no adapter changes") {
+TEST_CASE("a merged model equals the adapted one and shares unadapted matrices") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Adapted example(name, at::kDouble);
@@ -161,7 +161,7 @@ TEST_CASE("a merged model computes what the adapted one does, and shares what no
   }
 }
 
-TEST_CASE("cached inference with adapters agrees with a whole forward") {
+TEST_CASE("cached inference with adapters equals a full forward") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Adapted example(name, at::kDouble);
@@ -182,7 +182,7 @@ TEST_CASE("cached inference with adapters agrees with a whole forward") {
   }
 }
 
-TEST_CASE("adapted products in bfloat16: few rows and many, added to a wider sum or not") {
+TEST_CASE("adapted products in bfloat16: few rows and many, with and without a float32 sum") {
   at::manual_seed(4);
   const auto random = [](at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16); };
   const auto exact = [](const at::Tensor& x) { return x.to(at::kDouble); };
@@ -229,7 +229,7 @@ TEST_CASE("a frozen matrix's gradient is not computed") {
         full + example.model.config.layers * (adapters - frozen));
 }
 
-TEST_CASE("new adapters leave the model as it is, and begin as peft's do") {
+TEST_CASE("new adapters do not change the model and are initialized like peft's") {
   const Example example("llama-llama3-bias", at::kFloat, "models");
   const ModelConfig& config = example.model.config;
   AdapterOptions options{4, 8, projection_names(), 7};
@@ -266,7 +266,7 @@ TEST_CASE("new adapters leave the model as it is, and begin as peft's do") {
   CHECK_FALSE(all_equal(options));
 }
 
-TEST_CASE("an exported adapter is what peft wrote") {
+TEST_CASE("an exported adapter equals peft's") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Adapted example(name, at::kFloat);
@@ -286,7 +286,7 @@ TEST_CASE("an exported adapter is what peft wrote") {
   }
 }
 
-TEST_CASE("options out of their range are refused, and so is an adapter in a model's place") {
+TEST_CASE("options out of range are rejected, and so is an adapter where a model is expected") {
   const auto refused = [](AdapterOptions options, const std::string& part) {
     CHECK_REFUSED(check_adapter(options), "ERR_VALUE", part);
   };

@@ -1,4 +1,4 @@
-// attention.h, however it is computed, against its formula.
+// All implementations of attention.h against the formula.
 #include "test/core/model/kernels_reference.h"
 
 using namespace kernels_test;
@@ -58,7 +58,7 @@ TEST_CASE("attention over packed sequences, forward and backward") {
   }
 }
 
-TEST_CASE("the blockwise attention that other devices run is the formula, with its gradients") {
+TEST_CASE("the blockwise attention of other devices equals the formula, with its gradients") {
   at::manual_seed(6);
   for (const auto& [heads, kv_heads, head_dim] : {std::tuple{4, 4, 8}, {6, 2, 32}, {5, 1, 64}}) {
     CAPTURE(heads);
@@ -88,13 +88,13 @@ TEST_CASE("the blockwise attention that other devices run is the formula, with i
           const AttentionGradients gradients =
               blockwise_attention_backward(at_output, q, keys, values, attended, block);
           CHECK((gradients.q.scalar_type() == dtype));
-          // Those of q and k are differences of what v's is made of; among few keys little of it is
-          // left.
+          // The gradients of q and k are differences of terms of v's; with few keys they nearly
+          // cancel.
           const double floor = exact.v.norm().item<double>();
           CHECK(relative(gradients.q, exact.q, floor) < allowed);
           CHECK(relative(gradients.keys.transpose(0, 1), exact.k, floor) < allowed);
           CHECK(relative(gradients.values.transpose(0, 1), exact.v) < allowed);
-          // The last queries alone, as after a cache.
+          // Only the last queries, as with a cache.
           const int64_t fresh = (length + 2) / 3;
           const at::Tensor last =
               blockwise_attention(q.narrow(0, length - fresh, fresh), keys, values, block).output;
@@ -106,7 +106,7 @@ TEST_CASE("the blockwise attention that other devices run is the formula, with i
   }
 }
 
-TEST_CASE("extreme scores leave blockwise attention finite") {
+TEST_CASE("blockwise attention is finite for extreme scores") {
   at::manual_seed(7);
   const at::Tensor q = at::randn({20, 2, 16}) * 1e4, k = at::randn({20, 2, 16}) * 1e4,
                    v = at::randn({20, 2, 16}), grad = at::randn({20, 2, 16});
@@ -118,7 +118,7 @@ TEST_CASE("extreme scores leave blockwise attention finite") {
     CHECK(gradient.isfinite().all().item<bool>());
 }
 
-TEST_CASE("attention makes nothing that grows with the square of the length") {
+TEST_CASE("attention allocates nothing quadratic in the length") {
   const auto bytes = [](const auto& attend, at::ScalarType dtype, int64_t length) {
     const auto make = [&](int64_t heads) { return at::ones({length, heads, 32}, dtype); };
     const at::Tensor q = make(4), k = make(2), v = make(2);
@@ -142,7 +142,8 @@ TEST_CASE("attention makes nothing that grows with the square of the length") {
   }
 }
 
-TEST_CASE("attention over blocks: one token, several, and both in one step, alone as in company") {
+TEST_CASE(
+    "attention over blocks: one token, several, and both in one step, bitwise the same alone and batched") {
   at::manual_seed(5);
   for (const auto& [type, heads, kv_heads, head_dim] : {std::tuple{at::kBFloat16, 9, 3, 64},
                                                         {at::kBFloat16, 5, 1, 128},
@@ -167,7 +168,7 @@ TEST_CASE("attention over blocks: one token, several, and both in one step, alon
     };
     const std::vector<Share> shares{{0, 1},   {15, 1}, {16, 1}, {200, 1}, {0, 70},
                                     {100, 7}, {63, 2}, {31, 1}, {16, 48}};
-    // One after another in q, k and v; tables of blocks in no order.
+    // Contiguous in q, k and v; unordered block tables.
     std::vector<BlockTable> tables;
     std::vector<int64_t> starts{0};
     int32_t next = 200;

@@ -50,7 +50,7 @@ GgufMetadata with(GgufMetadata metadata, const std::string& key, const GgufValue
 
 }  // namespace
 
-TEST_CASE("a Llama configuration, its defaults filled in") {
+TEST_CASE("a Llama configuration, with its defaults") {
   const ModelConfig config = read(llama());
   CHECK(config.family == Family::llama);
   CHECK(config.vocab_size == 32);
@@ -82,7 +82,7 @@ TEST_CASE("null counts as absent") {
   CHECK(config.kv_heads == 4);
 }
 
-TEST_CASE("biases and norms are those of the family") {
+TEST_CASE("biases and norms depend on the family") {
   const ModelConfig biased = read(with(llama(), {{"attention_bias", true}, {"mlp_bias", true}}));
   CHECK((biased.qkv_bias && biased.output_bias && biased.mlp_bias && !biased.qk_norm));
   const ModelConfig qwen2 = read(with(llama(), {{"architectures", {"Qwen2ForCausalLM"}}}));
@@ -96,7 +96,7 @@ TEST_CASE("biases and norms are those of the family") {
   CHECK(read(with(nameless, {{"model_type", "qwen2"}})).family == Family::qwen2);
 }
 
-TEST_CASE("end-of-text ids are one or a list") {
+TEST_CASE("eos_token_id is one id or a list") {
   CHECK(read(with(llama(), {{"eos_token_id", 7}})).eos_token_ids == std::vector<int64_t>{7});
   CHECK(read(with(llama(), {{"eos_token_id", {7, 0}}})).eos_token_ids == std::vector<int64_t>{7, 0});
   CHECK_REFUSED(read(with(llama(), {{"eos_token_id", 32}})), "ERR_MODEL_FORMAT", "eos_token_id");
@@ -104,7 +104,7 @@ TEST_CASE("end-of-text ids are one or a list") {
   CHECK_REFUSED(read(with(llama(), {{"eos_token_id", "2"}})), "ERR_MODEL_FORMAT", "eos_token_id");
 }
 
-TEST_CASE("rotary parameters in the spelling of transformers 5 and of before") {
+TEST_CASE("rotary parameters as transformers 5 and earlier versions write them") {
   const ModelConfig newer =
       read(with(llama(), {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}}));
   CHECK(newer.rope_theta == 5e5);
@@ -153,7 +153,7 @@ TEST_CASE("rotary parameters in the spelling of transformers 5 and of before") {
             .rope_original_max_positions == 64);
 }
 
-TEST_CASE("rotary parameters that nlac does not compute are refused by name") {
+TEST_CASE("unsupported rotary parameters are rejected by name") {
   const auto rope = [](const Json& parameters) {
     return read(with(llama(), {{"rope_scaling", parameters}}));
   };
@@ -177,7 +177,7 @@ TEST_CASE("rotary parameters that nlac does not compute are refused by name") {
   CHECK_REFUSED(read(with(llama(), {{"rope_theta", 0}})), "ERR_MODEL_FORMAT", "rope_theta");
 }
 
-TEST_CASE("a sliding window in use is refused, one that is off is not") {
+TEST_CASE("a sliding window is rejected unless it is off") {
   const Json off = {{"use_sliding_window", false},
                     {"sliding_window", 4096},
                     {"layer_types", {"full_attention", "full_attention"}}};
@@ -188,7 +188,7 @@ TEST_CASE("a sliding window in use is refused, one that is off is not") {
                 "ERR_MODEL_FORMAT", "sliding_attention");
 }
 
-TEST_CASE("what is missing, of the wrong kind or out of range is refused by name") {
+TEST_CASE("fields that are missing, of the wrong type or out of range are rejected by name") {
   for (const std::string key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                                 "num_attention_heads", "max_position_embeddings"}) {
     CAPTURE(key);
@@ -226,14 +226,14 @@ TEST_CASE("what is missing, of the wrong kind or out of range is refused by name
   CHECK_REFUSED(ModelConfig::from_json("{"), "ERR_MODEL_FORMAT", "not valid JSON");
 }
 
-TEST_CASE("configurations that transformers wrote survive being written") {
+TEST_CASE("configurations of transformers are unchanged after writing and reading") {
   for (const std::string name : {"llama", "llama-biased", "qwen2", "qwen3"}) {
     CAPTURE(name);
     const Bytes bytes = read_bytes(fixture("io/" + name + "/config.json"));
     const ModelConfig config = ModelConfig::from_json({bytes.begin(), bytes.end()});
     const std::string json = config.to_json("bfloat16");
     CHECK(ModelConfig::from_json(json).to_json("bfloat16") == json);
-    // What was there comes out as it went in.
+    // Existing fields are preserved.
     const Json before = Json::parse(bytes), after = Json::parse(json);
     for (const std::string key :
          {"architectures", "model_type", "vocab_size", "hidden_size", "intermediate_size",
@@ -303,7 +303,7 @@ TEST_CASE("GGUF keys beyond the sizes") {
   CHECK(ModelConfig::from_gguf(metadata, true).rope_scaling == RopeScaling::linear);
 }
 
-TEST_CASE("GGUF metadata that is missing, of the wrong kind or not supported is refused by name") {
+TEST_CASE("GGUF metadata that is missing, of the wrong type or unsupported is rejected by name") {
   for (const auto& [key, value] : gguf("qwen2")) {
     if (key == "qwen2.attention.head_count_kv") continue;
     CAPTURE(key);

@@ -33,7 +33,7 @@ Weights gradients_of(Decoder& decoder, const Case& example, bool recompute) {
   return gradients;
 }
 
-// Where the real model's file lies, or an empty path.
+// Path of the real model's file, or empty.
 std::string smollm2() {
   if (const char* given = std::getenv("NLAC_TEST_SMOLLM2")) return given;
   const char* cache = std::getenv("XDG_CACHE_HOME");
@@ -45,14 +45,14 @@ std::string smollm2() {
 
 }  // namespace
 
-TEST_CASE("rotary tables are transformers', for every scaling") {
+TEST_CASE("rotary tables equal transformers', for every scaling") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kFloat);
     const at::Tensor positions = example.reference.at("positions");
     const Rope rope = Rope::make(example.model.config, positions.max().item<int64_t>() + 1, at::kCPU);
     CHECK(rope.cos.sizes() == at::IntArrayRef({rope.cos.size(0), example.model.config.head_dim / 2}));
-    // One ulp of a frequency, multiplied by the position, is what the angle may be off by.
+    // Tolerance of an angle: one ulp of the frequency times the position.
     const at::Tensor allowed = positions.to(at::kDouble).unsqueeze(1) * 1.2e-7 + 1e-6;
     for (const auto& [key, table] : {std::pair{"cos", rope.cos}, std::pair{"sin", rope.sin}}) {
       CAPTURE(key);
@@ -63,7 +63,7 @@ TEST_CASE("rotary tables are transformers', for every scaling") {
   }
 }
 
-TEST_CASE("logits are transformers'") {
+TEST_CASE("logits equal transformers'") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const at::Tensor expected = Case(name, at::kFloat).reference.at("logits");
@@ -78,7 +78,7 @@ TEST_CASE("logits are transformers'") {
   }
 }
 
-TEST_CASE("gradients are float64 autograd's") {
+TEST_CASE("gradients equal float64 autograd's") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kDouble);
@@ -88,7 +88,7 @@ TEST_CASE("gradients are float64 autograd's") {
     for (const auto& [key, gradient] : gradients.named_views(example.model.config)) {
       CAPTURE(key);
       const at::Tensor expected = example.reference.at("gradient." + key).to(at::kDouble);
-      // Against the whole tensor's size: a k bias has a gradient of exactly zero but for rounding.
+      // Relative to the whole tensor: a k bias has a gradient of zero up to rounding.
       const double scale = std::max(expected.norm().item<double>(), 1e-3);
       CHECK((gradient - expected).norm().item<double>() / scale < 1e-5);
       ++compared;
@@ -99,7 +99,7 @@ TEST_CASE("gradients are float64 autograd's") {
   }
 }
 
-TEST_CASE("float32 gradients follow the float64 ones, bfloat16 gradients roughly") {
+TEST_CASE("float32 gradients are close to float64's, bfloat16 gradients roughly") {
   for (const std::string& name : models) {
     CAPTURE(name);
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-4}, std::pair{at::kBFloat16, 0.2}}) {
@@ -118,7 +118,7 @@ TEST_CASE("float32 gradients follow the float64 ones, bfloat16 gradients roughly
   }
 }
 
-TEST_CASE("recomputing changes no bit") {
+TEST_CASE("gradient checkpointing changes no bit") {
   for (const std::string& name : models) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
@@ -146,7 +146,7 @@ TEST_CASE("gradients of several passes add up in float32") {
   for (size_t i = 0; i < one.size(); ++i) CHECK(at::allclose(3 * one[i], three[i], 1e-5, 1e-6));
 }
 
-TEST_CASE("cached inference agrees with a whole forward") {
+TEST_CASE("cached inference equals a full forward") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kDouble);  // float64 leaves no room to hide a wrong mask
@@ -170,7 +170,7 @@ TEST_CASE("cached inference agrees with a whole forward") {
   }
 }
 
-TEST_CASE("sequences in one packed step do not see one another") {
+TEST_CASE("packed sequences are independent") {
   for (const std::string& name : models) {
     CAPTURE(name);
     const Case example(name, at::kDouble);
@@ -189,7 +189,7 @@ TEST_CASE("sequences in one packed step do not see one another") {
     texts.infer(decoder, weights, example.ids.narrow(0, 0, 30), {{0, 30}});
     const at::Tensor mixed = texts.infer(decoder, weights, example.ids.narrow(0, 30, 19), {{0, 10}, {1, 9}});
     CHECK(largest_difference(mixed, packed.narrow(0, 30, 19)) < 1e-12);
-    // Another's tokens change nothing at all.
+    // Another sequence's tokens have no effect.
     at::Tensor other = example.ids.clone();
     other.narrow(0, 0, example.lengths[0]).fill_(5);
     const at::Tensor beside = decoder.forward(weights, other, example.lengths);
@@ -212,7 +212,7 @@ TEST_CASE("a copied cache continues on its own") {
   CHECK(largest_difference(next, whole.narrow(0, 21, 1)) < 1e-12);
 }
 
-TEST_CASE("a cache cut back by its length reads only what is left") {
+TEST_CASE("a truncated cache reads only what is left") {
   const Case example("llama", at::kDouble);
   Decoder decoder(example.model.config);
   const Weights& weights = example.model.weights;
@@ -224,7 +224,7 @@ TEST_CASE("a cache cut back by its length reads only what is left") {
   CHECK(largest_difference(rows, whole.narrow(0, 10, 30)) < 1e-12);
 }
 
-TEST_CASE("bad input is refused with a code") {
+TEST_CASE("invalid input is rejected with a code") {
   const Case example("llama", at::kFloat);
   Decoder decoder(example.model.config);
   const Weights& weights = example.model.weights;
@@ -270,7 +270,7 @@ TEST_CASE("logits are float32") {
 }
 
 // The reference is scripts/fixtures/smollm2.py's.
-TEST_CASE("a real model's logits are transformers', in float32 and as near in bfloat16") {
+TEST_CASE("a real model's logits equal transformers' in float32, and are as close in bfloat16") {
   const std::string path = smollm2();
   if (path.empty()) {
     std::cerr
@@ -283,15 +283,15 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const LoadedModel model = load_model(path, dtype, at::kCPU);
     Decoder decoder(model.config);
-    // Half of the tokens read at once, the rest as a generation would: both paths are measured.
+    // Half of the tokens are prefilled, the others decoded: both paths are measured.
     CachedTexts texts(model.config, dtype);
     std::vector<at::Tensor> rows{texts.infer(decoder, model.weights, ids.narrow(0, 0, 32), {{0, 32}})};
     for (int64_t i = 32; i < ids.size(0); ++i)
       rows.push_back(texts.infer(decoder, model.weights, ids.narrow(0, i, 1), {{0, 1}}));
     const at::Tensor whole = logits(decoder.forward(model.weights, ids, {ids.size(0)}), model.weights.head);
     const at::Tensor stepped = logits(at::cat(rows), model.weights.head);
-    // The whole pass is training's, whose residual stream is bfloat16 as transformers' is: the
-    // largest difference is then one early position's, the same for both but for the order of sums.
+    // The full forward is the training path, whose residual stream is bfloat16 as in transformers:
+    // the largest difference is at one early position, and equal for both up to the order of sums.
     for (const auto& [path_name, result, largest_room] :
          {std::tuple{"whole", whole, 1.01}, {"stepped", stepped, 1.0}}) {
       const at::Tensor off = result.index_select(1, reference.at("columns")) - expected;
@@ -307,8 +307,7 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
       } else {
         CHECK(off.abs().max().item<double>() <=
               largest_room * reference.at("bfloat16_largest").item<double>());
-        // Which numbers round which way is another matter in every instruction set: 0.088 to 0.117
-        // of one text.
+        // Roundings differ by instruction set: 0.088 to 0.117 for one sequence.
         CHECK(median <= 1.2 * reference.at("bfloat16_median").item<double>());
         CHECK(agreement >= reference.at("bfloat16_agreement").item<double>());
       }
@@ -316,7 +315,7 @@ TEST_CASE("a real model's logits are transformers', in float32 and as near in bf
   }
 }
 
-TEST_CASE("on a GPU inference is the CPU's whole forward" * doctest::skip(!torch::cuda::is_available())) {
+TEST_CASE("inference on a GPU equals the CPU's full forward" * doctest::skip(!torch::cuda::is_available())) {
   for (const ModelConfig& config : shapes_for_gpu()) {
     Decoder decoder(config);
     const int64_t n = 70;
@@ -326,8 +325,7 @@ TEST_CASE("on a GPU inference is the CPU's whole forward" * doctest::skip(!torch
       CAPTURE(config.head_dim);
       CAPTURE(std::string(c10::toString(dtype)));
       const Weights weights = random_weights(config, dtype, at::kCUDA);
-      // Prompts attend by libtorch's kernels, texts that are written by ours; in these steps both
-      // do.
+      // Prefill uses libtorch's attention, decoding ours; these steps use both.
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>{n}, {7, n - 7}, {n - 1, 1}, std::vector<int64_t>(n, 1)}) {
         CachedTexts texts(config, at::TensorOptions(dtype).device(at::kCUDA));
@@ -357,7 +355,7 @@ TEST_CASE("a real model in int8 is not much further from float32 than in bfloat1
                     half = load_model(path, at::kBFloat16, at::kCPU);
   Decoder exact(whole.config), plain(half.config), rounded(half.config, true);
 
-  // A text of the model's own.
+  // A sequence generated by the model.
   at::Tensor ids = read_tensors(fixture("models/smollm2-reference.safetensors")).at("ids"), fresh = ids;
   const int64_t begun = ids.size(0), written = 200;
   CachedTexts writing(half.config, at::kBFloat16);

@@ -104,7 +104,7 @@ inline void add_gradients(Decoder& decoder, const Weights& weights, const Exampl
   decoder.backward(weights, tape, at::mm(at_logits, weights.head), gradients);
 }
 
-// Texts that are read piece by piece: each has a block table of its own in one store.
+// Sequences that are read in chunks; each has its own block table in one store.
 class CachedTexts {
  public:
   CachedTexts(const ModelConfig& config, at::TensorOptions options) : store_(config, options) {}
@@ -113,7 +113,7 @@ class CachedTexts {
     size_t text;
     int64_t tokens;
   };
-  // The next tokens of some texts, as Decoder::infer takes them.
+  // The next tokens of some sequences, as input of Decoder::infer.
   at::Tensor infer(Decoder& decoder, const Weights& weights, const at::Tensor& ids,
                    const std::vector<Share>& shares) {
     std::vector<KvSlice> slices;
@@ -132,9 +132,9 @@ class CachedTexts {
       slices.push_back({&tables_[text], lengths_[text] - tokens, tokens});
     return decoder.infer(weights, ids, store_, slices);
   }
-  // `text` goes on from its first `length` tokens, in the blocks that hold them.
+  // Truncates `text` to its first `length` tokens, in the same blocks.
   void cut(size_t text, int64_t length) { lengths_[text] = length; }
-  // A new text with the tokens of `text` so far, in blocks of its own.
+  // A copy of `text` in its own blocks.
   size_t fork(size_t text) {
     tables_.emplace_back();
     lengths_.push_back(lengths_[text]);

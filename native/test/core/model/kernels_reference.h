@@ -38,8 +38,8 @@ inline double relative(const at::Tensor& result, const at::Tensor& exact, double
          std::max(exact.norm().item<double>(), floor);
 }
 
-// Causal attention as the formula says it, in float64, with autograd's gradients. q [fresh, heads,
-// head_dim], k and v [length, kv_heads, head_dim], the queries being the last.
+// Causal attention by its formula, in float64, with autograd's gradients. q [fresh, heads,
+// head_dim], k and v [length, kv_heads, head_dim]; the queries are the last ones.
 struct Formula {
   at::Tensor output, q, k, v;
 };
@@ -78,7 +78,7 @@ class Watch final : public c10::Allocator {
   c10::Allocator* real_;
 };
 
-// Bytes of the largest tensor that `body` makes.
+// Bytes of the largest tensor that `body` allocates.
 template <typename Body>
 size_t largest_allocation(const Body& body) {
   c10::Allocator* const real = c10::GetCPUAllocator();

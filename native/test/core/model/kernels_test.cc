@@ -31,7 +31,7 @@ TEST_CASE("products of few rows: any shape, one rounding, rows independent of th
 
 TEST_CASE("logits in float32 need no wider copy of the vocabulary matrix") {
   at::manual_seed(8);
-  // Not bfloat16, so that the path without a kernel is taken on every processor.
+  // Not bfloat16, so that every processor takes the path without a kernel.
   const at::Tensor x = at::randn({3, 40}, at::kDouble), weight = at::randn({20011, 40}, at::kDouble);
   at::Tensor result;
   const size_t bytes = largest_allocation([&] { result = linear_in_float(x, weight); });
@@ -40,7 +40,7 @@ TEST_CASE("logits in float32 need no wider copy of the vocabulary matrix") {
   CHECK(bytes < weight.numel() * sizeof(float) / 2);
 }
 
-TEST_CASE("weight gradients add to what is there, in float32") {
+TEST_CASE("weight gradients accumulate in float32") {
   at::manual_seed(2);
   for (const auto& [rows, out, in] :
        {std::tuple{1, 1, 1}, {2, 6, 64}, {5, 7, 65}, {33, 50, 130}, {513, 13, 70}, {1100, 96, 100}}) {
@@ -102,7 +102,7 @@ TEST_CASE("norms, gates and rotations, forward and backward") {
   }
 }
 
-TEST_CASE("extreme gates are finite, what is not a number stays so") {
+TEST_CASE("extreme gates are finite, and NaN stays NaN") {
   const double values[] = {0, 1e-30, -1e-30, 20, -20, 88, -88, 89, -89, 1e4, -1e4, 1e30, -1e30};
   const at::Tensor gate = at::tensor(at::ArrayRef<double>(values)).to(at::kBFloat16);
   const at::Tensor gate_up = at::cat({gate, at::full_like(gate, 0.5)}).unsqueeze(0);
@@ -120,7 +120,7 @@ TEST_CASE("extreme gates are finite, what is not a number stays so") {
   CHECK(normed[1].isfinite().all().item<bool>());
 }
 
-TEST_CASE("a packed matrix: its rows are right, and the same however many there are") {
+TEST_CASE("a packed matrix gives correct rows, independent of their number") {
   at::manual_seed(6);
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat})
     for (const auto& [out, in] : {std::pair{64, 64}, {90, 70}, {1, 2}, {130, 33}, {576, 1536}}) {
@@ -138,7 +138,7 @@ TEST_CASE("a packed matrix: its rows are right, and the same however many there 
       else
         CHECK(half_steps(many, exact, 0.25) < 1.5);
       CHECK(largest(in_float + bias - exact) < 1e-4);
-      // A sum's rows may lie further apart than they are long.
+      // The rows of a sum may have a larger stride than their length.
       at::Tensor wider = at::ones({200, out + 3}), sum = wider.narrow(1, 1, out);
       packed.add(x, bias, sum);
       CHECK(largest(sum - 1 - exact) < 1e-4);
@@ -151,7 +151,7 @@ TEST_CASE("a packed matrix: its rows are right, and the same however many there 
     }
 }
 
-// A matrix as it is rounded to int8: each group's largest becomes 127. [out, in] f32
+// A matrix rounded to int8: each group's largest weight becomes 127. [out, in] f32
 at::Tensor in_int8(const at::Tensor& weight) {
   std::vector<at::Tensor> groups;
   for (const at::Tensor& group : weight.to(at::kFloat).split(cpu::int8_group, 1)) {
@@ -161,7 +161,7 @@ at::Tensor in_int8(const at::Tensor& weight) {
   return at::cat(groups, 1);
 }
 
-TEST_CASE("a matrix in int8: no weight is half a step off, and a row's result is its own") {
+TEST_CASE("a matrix in int8: weights are within half a step, and rows are independent") {
   at::manual_seed(10);
   for (const auto& [out, in] : {std::pair{64, 64}, {90, 70}, {1, 2}, {131, 34}, {576, 1536}}) {
     CAPTURE(out);
@@ -193,8 +193,7 @@ TEST_CASE("a matrix in int8: no weight is half a step off, and a row's result is
       CHECK(at::equal(packed.forward(x.narrow(0, 3, rows), bias), many.narrow(0, 3, rows)));
     }
 
-    // Of weights that are steps nothing is rounded; a power of two is an exact scale, each group's
-    // its own.
+    // Weights that are multiples of the step are exact; each group's scale is a power of two.
     at::Tensor steps = at::randint(-127, 128, {out, in}, at::kDouble);
     for (const at::Tensor& group : steps.split(cpu::int8_group, 1)) {
       group.select(1, 0).fill_(127);

@@ -18,7 +18,7 @@ LoadedModel load(const std::string& name, at::ScalarType dtype = at::kFloat) {
   return load_model(fixture("io/" + name), dtype, at::kCPU);
 }
 
-// The same bits, which a comparison of floats would not see for NaN and zero.
+// Compares bits; a comparison of floats would treat NaN and -0 differently.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
          std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
@@ -62,7 +62,7 @@ TEST_CASE("a Hugging Face model loads to the values in its files") {
   }
 }
 
-TEST_CASE("a GGUF loads to what the Hugging Face model of the same weights loads to") {
+TEST_CASE("a GGUF loads to the same values as the Hugging Face model") {
   for (const std::string& name : models) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       CAPTURE(name);
@@ -170,7 +170,7 @@ TEST_CASE("an exported model loads back bit for bit") {
                 "file");
 }
 
-TEST_CASE("generation_config.json adds ids that end a text") {
+TEST_CASE("generation_config.json adds eos ids") {
   Scratch scratch;
   copy_model("qwen2", scratch);
   write_text(scratch / "generation_config.json", R"({"eos_token_id":[9,5]})");
@@ -179,7 +179,7 @@ TEST_CASE("generation_config.json adds ids that end a text") {
   CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "eos_token_id");
 }
 
-TEST_CASE("what is no model is refused") {
+TEST_CASE("a directory without a model is rejected") {
   Scratch scratch;
   CHECK_REFUSED(load("absent"), "ERR_MODEL_NOT_FOUND", "absent");
   CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_IO", "config.json");
@@ -190,7 +190,7 @@ TEST_CASE("what is no model is refused") {
   CHECK_REFUSED(load("qwen2", at::kHalf), "ERR_VALUE", "Half");
 }
 
-TEST_CASE("missing, unexpected and misshapen tensors are refused by name, known buffers are not") {
+TEST_CASE("missing, unexpected and misshapen tensors are rejected by name, known buffers are not") {
   Scratch scratch;
   copy_model("qwen2", scratch);
   const SafetensorsFile original = open_safetensors(fixture("io/qwen2/model.safetensors"));
@@ -247,7 +247,7 @@ TEST_CASE("a configuration that asks for more than the files hold takes no memor
                 "needs [16777216, 1048576]");
 }
 
-TEST_CASE("integers are no weights") {
+TEST_CASE("integer tensors are rejected as weights") {
   Scratch scratch;
   copy_model("qwen2", scratch);
   std::vector<TensorEntry> tensors = open_safetensors(fixture("io/qwen2/model.safetensors")).tensors;
@@ -265,7 +265,7 @@ TEST_CASE("integers are no weights") {
   CHECK_REFUSED(load_model(scratch.path(), at::kFloat, at::kCPU), "ERR_MODEL_FORMAT", "holds U8");
 }
 
-TEST_CASE("rotary factors other than Llama 3's are refused") {
+TEST_CASE("rotary factors other than Llama 3's are rejected") {
   Scratch scratch;
   const std::string path = scratch / "model.gguf";
   const GgufFile original = open_gguf(fixture("io/llama.gguf"));
@@ -287,7 +287,7 @@ TEST_CASE("rotary factors other than Llama 3's are refused") {
   CHECK_REFUSED(open_with({0, 0, 0, 0}), "ERR_MODEL_FORMAT", "not Llama 3's");
 }
 
-TEST_CASE("a checksum tells models apart that differ in one value, not by how they are split into files") {
+TEST_CASE("a checksum depends on every value, not on how a model is split into files") {
   const uint64_t sum = model_checksum(fixture("io/llama"));
   const Scratch scratch;
   const std::string path = scratch / "model.safetensors";

@@ -65,7 +65,7 @@ inline at::Tensor misaligned(const at::Tensor& tensor) {
   return room.narrow(0, 1, tensor.numel()).view(tensor.sizes()).copy_(tensor);
 }
 
-// All that a step reads and writes, with a bf16 copy and a moving average with a bf16 shadow.
+// All inputs and outputs of a step, with a bf16 copy and an EMA with a bf16 shadow.
 struct Training {
   Tensors masters, compute, gradients;
   AdamWMoments moments;
@@ -84,7 +84,7 @@ struct Training {
     update.tau = 0.05;
   }
 
-  // Every list through `change`, one tensor at a time.
+  // Applies `change` to every tensor of every list.
   Training changed(const auto& change) const {
     Training other = *this;
     for (Tensors* list : {&other.masters, &other.compute, &other.gradients, &other.moments.m,

@@ -1,4 +1,4 @@
-// Steps and moving averages on a GPU against the CPU.
+// Optimizer steps and EMA on a GPU against the CPU.
 #include "test/core/optim/examples.h"
 
 using namespace optim_test;
@@ -10,7 +10,7 @@ const bool no_gpu = !torch::cuda::is_available();
 
 at::Tensor on_gpu(const at::Tensor& tensor) { return tensor.to(at::kCUDA); }
 
-// More tensors than fit in a launch, with every awkward size.
+// More tensors than fit in a launch, with sizes around the vector width.
 Tensors many_parameters() {
   at::manual_seed(4);
   Tensors tensors{at::randn({33, 601}), at::randn({8192}), at::randn({8193}), at::randn({3, 0}),
@@ -21,7 +21,7 @@ Tensors many_parameters() {
 
 }  // namespace
 
-TEST_CASE("a moving average on a GPU has the CPU's bits" * doctest::skip(no_gpu)) {
+TEST_CASE("an EMA on a GPU is bitwise equal to the CPU's" * doctest::skip(no_gpu)) {
   for (const auto target_type : {at::kFloat, at::kBFloat16}) {
     for (const auto online_type : {at::kFloat, at::kBFloat16}) {
       for (const double tau : {0.0, 0.005, 0.7, 1.0}) {
@@ -48,7 +48,7 @@ TEST_CASE("a moving average on a GPU has the CPU's bits" * doctest::skip(no_gpu)
   }
 }
 
-TEST_CASE("a step on a GPU has the CPU's bits, and its own norm" * doctest::skip(no_gpu)) {
+TEST_CASE("a step on a GPU is bitwise equal to the CPU's, except for the norm" * doctest::skip(no_gpu)) {
   for (const bool aligned : {true, false}) {
     Training here(many_parameters());
     here.update.shadow[0] = at::empty_like(here.masters[0]);  // one shadow in float32
@@ -74,7 +74,7 @@ TEST_CASE("a step on a GPU has the CPU's bits, and its own norm" * doctest::skip
   }
 }
 
-TEST_CASE("a step on a GPU repeats itself, and skips what is not finite" * doctest::skip(no_gpu)) {
+TEST_CASE("a step on a GPU is reproducible and skips non-finite gradients" * doctest::skip(no_gpu)) {
   const Training start = Training(many_parameters()).changed(on_gpu);
   Training once = start.copy(), again = start.copy();
   CHECK(once.step({}).grad_norm == again.step({}).grad_norm);

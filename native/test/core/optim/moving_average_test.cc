@@ -1,10 +1,10 @@
-// Moving averages on the CPU.
+// EMA on the CPU.
 #include "test/core/optim/examples.h"
 
 using namespace optim_test;
 using namespace nlac;
 
-TEST_CASE("a moving average in any mix of types is what float64 says") {
+TEST_CASE("an EMA of any mix of types agrees with float64") {
   at::manual_seed(1);
   const at::Tensor start = at::randn({17, 1021});
   for (const auto target_type : {at::kFloat, at::kDouble}) {
@@ -50,7 +50,7 @@ TEST_CASE(
   CHECK(largest_difference(single, exact) < 1e-3 * exact.abs().max().item<double>());
   CHECK(relative_distance({shadow}, {exact}) < 2.5e-3);
   CHECK(relative_distance({rounded}, {exact}) > 0.1);
-  // One draw strays by bf16's own resolution, their mean does not.
+  // A single draw is off by bf16's resolution, the mean is not.
   CHECK(relative_distance({stochastic}, {exact}) < 0.02);
   CHECK(std::abs((stochastic.to(at::kDouble) - exact).mean().item<double>()) <
         1e-3 * exact.abs().mean().item<double>());

@@ -52,7 +52,7 @@ TEST_CASE("fifty AdamW steps agree with torch.optim.AdamW") {
   CHECK(moments.steps == steps);
 }
 
-TEST_CASE("only matrices decay") {
+TEST_CASE("weight decay applies to matrices only") {
   Tensors masters{at::ones({2, 2}), at::ones({3})};
   const Tensors gradients{at::zeros({2, 2}), at::zeros({3})};
   AdamWMoments moments;
@@ -64,7 +64,7 @@ TEST_CASE("only matrices decay") {
   CHECK(at::equal(masters[1], at::ones({3})));
 }
 
-TEST_CASE("a gradient that is not finite changes nothing but itself") {
+TEST_CASE("a non-finite gradient changes nothing but the gradients") {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {
     const Tensors masters = random_parameters();
@@ -91,7 +91,7 @@ TEST_CASE("a gradient that is not finite changes nothing but itself") {
   }
 }
 
-TEST_CASE("a skipped step leaves the moving average and unmade moments alone") {
+TEST_CASE("a skipped step changes neither the EMA nor moments, which it does not create") {
   Training training(random_parameters());
   training.gradients[2].fill_(std::numeric_limits<float>::infinity());
   const Training before = training.copy();
@@ -108,7 +108,7 @@ TEST_CASE("a skipped step leaves the moving average and unmade moments alone") {
   CHECK(unmade.steps == 0);
 }
 
-TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
+TEST_CASE("a step counts once parameters may have changed, even if it fails") {
   Training training(random_parameters());
   const Training before = training.copy();
   AdamWOptions wrong = some_options();
@@ -117,7 +117,7 @@ TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
   CHECK(training.moments.steps == before.moments.steps);
   CHECK(same_bits(training.all(), before.all()));
 
-  // A copy that refuses to be written ends libtorch's step after the first parameter has moved.
+  // A read-only copy makes libtorch's step fail after the first parameter has changed.
   for (at::Tensor& copy : training.compute) copy = copy.to(at::kDouble);
   {
     const c10::InferenceMode inference;
@@ -128,7 +128,7 @@ TEST_CASE("a step counts once parameters may have moved, whatever ends it") {
   CHECK(training.moments.steps == before.moments.steps + 1);
 }
 
-TEST_CASE("gradients above the largest norm are scaled down to it") {
+TEST_CASE("gradients above the maximum norm are scaled down to it") {
   const Training start(random_parameters());
   double norm = 0;
   for (const at::Tensor& g : start.gradients) norm += g.to(at::kDouble).square().sum().item<double>();
@@ -150,7 +150,7 @@ TEST_CASE("gradients above the largest norm are scaled down to it") {
   CHECK_FALSE(same_bits(clipped.masters, stepped(0, 1).masters));
 }
 
-TEST_CASE("gradients whose squares leave float32 still have a norm") {
+TEST_CASE("gradients whose squares overflow float32 have a norm") {
   const Tensors masters{at::zeros({2, 3})};
   const Tensors gradients{at::full({2, 3}, 1e30f)};
   AdamWMoments moments;
@@ -181,7 +181,7 @@ TEST_CASE("a step does not depend on the number of threads") {
   CHECK(equal(one, run(5)));
 }
 
-TEST_CASE("a moving average that rides on a step is the one that follows it") {
+TEST_CASE("an EMA within a step equals one after it") {
   for (const double tau : {0.005, 0.7, 1.0}) {
     Training together(random_parameters());
     together.update.tau = tau;
@@ -199,10 +199,10 @@ TEST_CASE("a moving average that rides on a step is the one that follows it") {
   }
 }
 
-TEST_CASE("libtorch's operators take the same step") {
+TEST_CASE("libtorch's operators give the same step") {
   Training training(random_parameters());
   Training twin = training.copy();
-  // Copies in float64 are not for the loops.
+  // The loops do not support float64 copies.
   for (at::Tensor& copy : twin.compute) copy = copy.to(at::kDouble);
   const StepResult ours = training.step(some_options()), theirs = twin.step(some_options());
   CHECK(ours.grad_norm == theirs.grad_norm);
@@ -216,7 +216,7 @@ TEST_CASE("libtorch's operators take the same step") {
   }
 }
 
-TEST_CASE("views that no vector is aligned with give the same bits") {
+TEST_CASE("unaligned views give bitwise equal results") {
   Training training(random_parameters());
   Training views = training.changed(misaligned);
   CHECK(training.step(some_options()).grad_norm == views.step(some_options()).grad_norm);
@@ -229,7 +229,7 @@ TEST_CASE("views that no vector is aligned with give the same bits") {
   CHECK(same_bits(low, other));
 }
 
-TEST_CASE("lists may be empty, and tensors too") {
+TEST_CASE("lists and tensors may be empty") {
   AdamWMoments moments;
   const StepResult nothing = adamw_step({}, {}, {}, moments, {});
   CHECK(nothing.grad_norm == 0);
@@ -251,7 +251,7 @@ TEST_CASE("lists may be empty, and tensors too") {
   CHECK(same_bits(full.compute, {holes.compute[1], holes.compute[3]}));
 }
 
-TEST_CASE("every instruction set gives the bits of the portable loops") {
+TEST_CASE("every instruction set is bitwise equal to the portable loops") {
   using namespace optim_kernels;
   const Kernels& plain = *all_kernels().back();
   const int64_t n = 1003;
@@ -276,7 +276,7 @@ TEST_CASE("every instruction set gives the bits of the portable loops") {
   };
   const auto rounded = [&](const Kernels& k, const at::Tensor& online, Held held, float tau) {
     const at::Tensor t = start.to(at::kBFloat16);
-    // Counters that leave 32 bits on the way.
+    // Counters that exceed 32 bits within the tensor.
     k.ema_rounded(static_cast<uint16_t*>(t.data_ptr()), online.data_ptr(), held, n, tau, {1, 2}, 0xFFFFFFF0u);
     return t;
   };
@@ -292,7 +292,7 @@ TEST_CASE("every instruction set gives the bits of the portable loops") {
   }
 }
 
-TEST_CASE("stochastic rounding adds the bits that core/random.h gives") {
+TEST_CASE("stochastic rounding uses the random bits of core/random.h") {
   using namespace optim_kernels;
   const int64_t n = 1003;
   const Rounding rounding{77, 5};
@@ -311,7 +311,7 @@ TEST_CASE("stochastic rounding adds the bits that core/random.h gives") {
   }
 }
 
-TEST_CASE("lists that do not fit are refused") {
+TEST_CASE("mismatched lists are rejected") {
   const Tensors a{at::zeros({2, 3})}, b{at::zeros({3, 2})}, two{at::zeros({2, 3}), at::zeros({1})};
   const Tensors half{at::zeros({2, 3}, at::kBFloat16)}, across{at::zeros({3, 2}).t()};
   AdamWMoments moments;

@@ -1,4 +1,4 @@
-// Every instruction set does, bit for bit, what sum_tree_math.h does to one node or draw.
+// Every instruction set is bitwise equal to sum_tree_math.h.
 #include "core/replay/sum_tree_kernels.h"
 
 #include <doctest/doctest.h>
@@ -41,7 +41,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 TEST_CASE("there is an instruction set that every processor runs") { CHECK(!all_kernels().empty()); }
 
-TEST_CASE("every instruction set finds the entry that is not valid") {
+TEST_CASE("every instruction set finds the invalid entry") {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const auto* kernels : all_kernels()) {
     for (const int64_t count : {0, 1, 7, 16, 33, 100}) {
@@ -69,7 +69,7 @@ TEST_CASE("every instruction set finds the entry that is not valid") {
   }
 }
 
-TEST_CASE("every instruction set makes the same masses") {
+TEST_CASE("every instruction set computes the same masses") {
   constexpr int64_t leaves = 4000;
   std::vector<float> raw(leaves);
   for (int64_t i = 0; i < leaves; ++i) raw[i] = any_priority(i);
@@ -92,7 +92,7 @@ TEST_CASE("every instruction set makes the same masses") {
   }
 }
 
-TEST_CASE("every instruction set makes the same sums, starts and extremes") {
+TEST_CASE("every instruction set computes the same sums, starts and extremes") {
   constexpr int64_t nodes = 500;
   std::vector<double> children(nodes * tree_fanout);
   for (size_t i = 0; i < children.size(); ++i) children[i] = any_mass(i);

@@ -17,7 +17,7 @@ using namespace nlac;
 
 namespace {
 
-// What a kernel does with atomicAdd and fences, by threads of the CPU.
+// The kernel's atomicAdd and fences, by CPU threads.
 struct ThreadAtomics {
   static uint32_t add(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).fetch_add(n); }
   static uint32_t subtract(uint32_t* at, uint32_t n) { return std::atomic_ref(*at).fetch_sub(n); }
@@ -107,7 +107,7 @@ TEST_CASE("a tree's shape covers every leaf and ends in one root") {
   }
 }
 
-TEST_CASE("powers are right to 1e-14 over all that a mass may be") {
+TEST_CASE("powers are accurate to 1e-14 over the range of masses") {
   double worst = 0;
   for (const double alpha : {0.01, 0.1, 0.5, 0.6, 0.9, 1.5, 2.0, 6.0}) {
     for (uint64_t i = 0; i < 40000; ++i) {
@@ -147,7 +147,7 @@ TEST_CASE("masses at their limits") {
   CHECK(largest_priority(10) < largest);
 }
 
-TEST_CASE("importance weights are 1 for the rarest and fall from there") {
+TEST_CASE("importance weights are 1 for the least likely and decrease from there") {
   CHECK(weight_of(5, 5, 0.4) == 1);
   CHECK(weight_of(5, 0, 0.4) == 1);
   CHECK(weight_of(8, 1, 1) == 0.125f);
@@ -179,7 +179,7 @@ TEST_CASE("a node's least positive and largest priority") {
   CHECK(node_max(children.data()) == 0.5f);
 }
 
-TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither") {
+TEST_CASE("a child of mass 0 is never chosen, at and beyond the ends either") {
   std::vector<double> children(tree_fanout), starts(tree_fanout);
   const auto choose = [&](double target) {
     const int leaf = choose_leaf(children.data(), target);
@@ -220,7 +220,7 @@ TEST_CASE("a child of mass 0 is never chosen, at the ends and past them neither"
   }
 }
 
-TEST_CASE("threads that set one tree together leave what the sampler's own set leaves") {
+TEST_CASE("concurrent sets of one tree equal the sampler's own set") {
   for (const int64_t capacity : {1, 40, 5000}) {
     CAPTURE(capacity);
     constexpr double alpha = 0.6, beta = 0.5;
@@ -233,7 +233,7 @@ TEST_CASE("threads that set one tree together leave what the sampler's own set l
       std::vector<float> priorities(count);
       for (size_t i = 0; i < count; ++i) {
         const auto words = philox(6, round + 1, i);
-        // Half of all entries crowd onto a few leaves.
+        // Half of the entries fall on a few leaves.
         indices[i] = words[0] % (words[1] % 2 == 0 ? capacity : std::min<int64_t>(capacity, 5));
         priorities[i] = words[2] % 4 == 0 ? 0.0f : static_cast<float>(words[3]) * 0x1p-20f;
       }

@@ -72,7 +72,7 @@ std::pair<double, int64_t> chi_square(const std::vector<int64_t>& counts,
 
 }  // namespace
 
-TEST_CASE("arguments out of range are refused with their code") {
+TEST_CASE("arguments out of range are rejected with a code") {
   CHECK(code_of([] { SumTree(TreeOptions{0, 1, 0, 0}); }) == "ERR_VALUE");
   CHECK(code_of([] { SumTree(TreeOptions{(int64_t{1} << 27) + 1, 1, 0, 0}); }) == "ERR_VALUE");
   CHECK(code_of([] { SumTree(TreeOptions{4, -0.1, 0, 0}); }) == "ERR_VALUE");
@@ -85,7 +85,7 @@ TEST_CASE("arguments out of range are refused with their code") {
   CHECK(code_of([&] { get_one(tree, -1); }) == "ERR_INDEX");
 }
 
-TEST_CASE("a bad entry anywhere leaves the tree as it was") {
+TEST_CASE("an invalid entry leaves the tree unchanged") {
   SumTree tree(TreeOptions{100, 0.5, 0, 7});
   set_one(tree, 3, 2.0f);
   const double before = tree.total();
@@ -108,7 +108,7 @@ TEST_CASE("a bad entry anywhere leaves the tree as it was") {
   CHECK(get_one(tree, 3) == 2.0f);
 }
 
-TEST_CASE("of several priorities for one leaf the last stays") {
+TEST_CASE("of several priorities for one leaf the last one counts") {
   SumTree tree(TreeOptions{1000, 1, 0, 0});
   const int32_t indices[] = {7, 8, 7, 7, 999, 999};
   const float priorities[] = {5, 1, 3, 2, 4, 0};
@@ -119,10 +119,10 @@ TEST_CASE("of several priorities for one leaf the last stays") {
   CHECK(tree.total() == 3);
 }
 
-TEST_CASE("sums are the same whether they are asked for after every set or once") {
+TEST_CASE("sums do not depend on when they are requested") {
   constexpr int64_t capacity = 70000;
   SumTree eager(TreeOptions{capacity, 0.3, 0.5, 21}), late(TreeOptions{capacity, 0.3, 0.5, 21});
-  // More changes than a tree remembers, few at a time and all at once.
+  // More changes than a tree records, few at a time and all at once.
   for (const int64_t count : {1, 40, 3000, 150000, 2, 70000, 500}) {
     std::vector<int32_t> indices(count);
     std::vector<float> priorities(count);
@@ -142,7 +142,7 @@ TEST_CASE("sums are the same whether they are asked for after every set or once"
   CHECK(a.weights == b.weights);
 }
 
-TEST_CASE("every capacity around whole nodes holds, adds and draws its last leaf") {
+TEST_CASE("capacities around whole nodes set, sum and draw the last leaf") {
   for (const int64_t capacity :
        {int64_t{1}, int64_t{2}, int64_t{15}, int64_t{16}, int64_t{17}, int64_t{255}, int64_t{257},
         int64_t{4097}, (int64_t{1} << 20) + 1, tree_max_capacity - 1}) {
@@ -201,7 +201,7 @@ TEST_CASE("a million random operations agree with a plain array") {
   }
 }
 
-TEST_CASE("the least and the largest priority are a plain array's after every set") {
+TEST_CASE("the smallest and the largest priority equal a plain array's after every set") {
   const auto extremes = [](const std::vector<float>& priorities) {
     float min = 0, max = 0;
     for (const float p : priorities) {
@@ -220,7 +220,7 @@ TEST_CASE("the least and the largest priority are a plain array's after every se
       CHECK(tree.max() == 0);
       for (uint64_t round = 0; round < 300; ++round) {
         const auto words = philox(14, 0, round);
-        // Few and many at once; none, or nearly none, is positive in every seventh round.
+        // Few and many at once; in every seventh round none or almost none is positive.
         const int64_t count = words[0] % 3 == 0 ? 2 * capacity : 1 + words[1] % 4;
         std::vector<int32_t> indices(count);
         std::vector<float> priorities(count);
@@ -237,7 +237,7 @@ TEST_CASE("the least and the largest priority are a plain array's after every se
         REQUIRE(tree.min() == min);
         REQUIRE(tree.max() == max);
         if (round % 2 == 0) continue;
-        // What was just set goes again, an extreme too.
+        // Removes recently set priorities, extremes too.
         tree.set(indices.data(), std::vector<float>(count).data(), count);
         for (const int32_t index : indices) model[index] = 0;
         REQUIRE(std::pair{tree.min(), tree.max()} == extremes(model));
@@ -246,7 +246,7 @@ TEST_CASE("the least and the largest priority are a plain array's after every se
   }
 }
 
-TEST_CASE("the root does not drift, however often leaves change") {
+TEST_CASE("the root does not drift after many changes") {
   constexpr int64_t capacity = 4096, batch = 1024;
   // NLAC_TEST_UPDATES=100000000 runs the whole length.
   const char* asked = std::getenv("NLAC_TEST_UPDATES");
@@ -259,7 +259,7 @@ TEST_CASE("the root does not drift, however often leaves change") {
     for (int64_t i = 0; i < batch; ++i) {
       const auto w = philox(5, 0, static_cast<uint64_t>(done + i));
       indices[i] = w[0] % capacity;
-      // Huge values that come and go would leave their rounding error behind in an incremented sum.
+      // Temporary huge values would leave rounding errors in an incremental sum.
       priorities[i] = w[1] % 64 == 0 ? 1e12f : static_cast<float>(w[2]) * 0x1p-32f;
       model[indices[i]] = priorities[i];
     }
@@ -275,7 +275,7 @@ TEST_CASE("the root does not drift, however often leaves change") {
   CHECK(tree.total() == 0);
 }
 
-TEST_CASE("leaves are drawn as often as their probabilities say") {
+TEST_CASE("leaves are drawn in proportion to their probabilities") {
   constexpr int64_t capacity = 300, count = 1000, rounds = 2000;
   for (const double alpha : {0.1, 1.0}) {
     for (const bool stratified : {false, true}) {
@@ -307,7 +307,7 @@ TEST_CASE("a stratified sample takes one draw from each stratum") {
   for (int64_t i = 0; i < 64; ++i) CHECK(draws.indices[i] == i);
 }
 
-TEST_CASE("the only positive leaf is always drawn, wherever it lies") {
+TEST_CASE("the only positive leaf is always drawn, at any position") {
   for (const int64_t capacity : {1, 16, 17, 1000}) {
     for (const int64_t leaf : {int64_t{0}, capacity / 2, capacity - 1}) {
       SumTree tree(TreeOptions{capacity, 0.3, 1, 5});
@@ -320,7 +320,7 @@ TEST_CASE("the only positive leaf is always drawn, wherever it lies") {
   }
 }
 
-TEST_CASE("alpha 0 draws every positive leaf alike and still never one of priority 0") {
+TEST_CASE("alpha 0 draws positive leaves uniformly and never one of priority 0") {
   SumTree tree(TreeOptions{10, 0, 0, 1});
   set_one(tree, 2, 1e-20f);
   set_one(tree, 5, 1e20f);
@@ -367,7 +367,7 @@ TEST_CASE("importance weights follow their formula") {
   CHECK(std::all_of(draws.weights.begin(), draws.weights.end(), [](float w) { return w == 1; }));
 }
 
-TEST_CASE("draws depend on the seed and their number alone") {
+TEST_CASE("draws depend only on the seed and their number") {
   const auto filled = [](uint64_t seed) {
     SumTree tree(TreeOptions{1000, 0.5, 0, seed});
     for (int64_t i = 0; i < 1000; ++i) set_one(tree, i, static_cast<float>(1 + i % 13));
@@ -417,7 +417,7 @@ TEST_CASE("a saved tree continues where it was") {
   }
 }
 
-TEST_CASE("a torn or altered file is refused") {
+TEST_CASE("a truncated or altered file is rejected") {
   const Scratch scratch;
   const std::string path = scratch / "tree", damaged = scratch / "damaged";
   SumTree tree(TreeOptions{50, 0.1, 0, 1});
@@ -446,7 +446,7 @@ TEST_CASE("a torn or altered file is refused") {
   CHECK(code_of([&] { tree.save(scratch / "no/such/directory"); }) == "ERR_IO");
 }
 
-TEST_CASE("the largest tree takes memory only where it is used") {
+TEST_CASE("the largest tree uses memory only for the parts in use") {
   const auto resident = [] {
     long pages = 0, skipped = 0;
     std::ifstream("/proc/self/statm") >> skipped >> pages;

@@ -20,7 +20,7 @@ class cluster_group {
   void sync(std::source_location where = std::source_location::current()) const {
     emulated::sync_cluster(where);
   }
-  // Where the block of that rank has what `own` points to in this block.
+  // The address in the block of that rank that corresponds to `own` in this block.
   template <typename T>
   T* map_shared_rank(T* own, unsigned rank,
                      std::source_location where = std::source_location::current()) const {

@@ -49,13 +49,13 @@ struct Fault : std::runtime_error {
 
 using Where = std::source_location;
 
-// Lets any other thread go on first.
+// Yields to any other thread.
 void pause();
 void sync_block(const Where& where);
 void sync_cluster(const Where& where);
 [[noreturn]] void fault(const char* what, const Where& where);
 
-// What the lanes of a warp that take part have brought.
+// The values of the participating lanes of a warp.
 struct Exchange {
   std::array<uint64_t, 32> bits;
   uint32_t taking_part;
@@ -74,7 +74,7 @@ int new_shared_variable();
 void* shared_memory(int variable, size_t bytes);
 void* dynamic_shared_memory();
 
-// The block's variable that a place in the source declares. Places differ by the type of `Place`.
+// The block's variable of one declaration. Declarations differ by the type of `Place`.
 template <typename T, typename Place>
 T& shared(Place) {
   static_assert(std::is_trivially_copyable_v<std::remove_all_extents_t<T>>);
@@ -91,7 +91,7 @@ struct Configuration {
   unsigned cluster = 1;
 };
 
-// Runs a kernel to its end. cudaGetLastError also tells of a configuration that no device takes.
+// Runs a kernel to its end. cudaGetLastError also reports a configuration that no device supports.
 cudaError_t run(const Configuration& configuration, const void* kernel, const std::function<void()>& body);
 
 template <typename... Parameters, typename... Arguments>
@@ -178,8 +178,8 @@ T value_of(uint64_t bits) {
   return value;
 }
 
-// What lane source(own lane) of the same `width` lanes brought; its own where there is no such
-// lane.
+// The value of lane source(own lane) within the same `width` lanes; its own value if there is no
+// such lane.
 template <typename T, typename Source>
 T shuffled(const char* call, unsigned mask, const T& value, int width, const Where& where,
            const Source& source) {
@@ -191,7 +191,7 @@ T shuffled(const char* call, unsigned mask, const T& value, int width, const Whe
   return value_of<T>(exchange.bits[at]);
 }
 
-// Joins what all lanes of `mask` bring.
+// Combines the values of all lanes of `mask`.
 template <typename T, typename Join>
 T joined(const char* call, unsigned mask, const T& value, const Where& where, const Join& join) {
   const Exchange& exchange = sync_warp(call, mask, bits_of(value), where);

@@ -29,13 +29,14 @@ constexpr unsigned resident_threads = 1024;  // that run at once; one cluster ma
 
 // --- fibers --------------------------------------------------------------------------------------
 
-// A place of execution: the host's own, or a stack with body(), which never returns. swapcontext
-// costs two system calls, so it only starts a fiber; from then on _setjmp and _longjmp switch.
+// An execution context: the host's own, or a stack that runs body(), which never returns.
+// swapcontext costs two system calls, so it only starts a fiber; _setjmp and _longjmp switch after
+// that.
 class Fiber {
  public:
   Fiber() : started_(true) {}
-  // Stacks of different `number` end at different places of a page: else their ends, which are in
-  // use, would share a few lines of the cache.
+  // Stacks end at different offsets of a page by `number`; otherwise their used ends would share a
+  // few cache lines.
   Fiber(void (*body)(), size_t number)
       : body_(body),
         stack_(new char[stack_bytes]),
@@ -43,7 +44,7 @@ class Fiber {
         size_(stack_bytes - number % 128 * 256) {}
   Fiber(const Fiber&) = delete;
 
-  // From the running fiber `from` to this one; returns when something switches back.
+  // Switches from the running fiber `from` to this one; returns when another switches back.
   void enter(Fiber& from) {
     to_ = this;
     from_ = &from;
@@ -177,7 +178,7 @@ class Scheduler {
       });
     }
     if (fault_.empty()) return;
-    // The fibers stand somewhere in the kernel, and nothing will run them again.
+    // The fibers are suspended inside the kernel and never run again.
     fibers_.clear();
     idle_.clear();
     throw Fault(fault_);
@@ -227,7 +228,7 @@ class Scheduler {
   }
 
  private:
-  // Leaves the kernel for good, to tell of fault_. What the fiber's functions hold is never freed.
+  // Leaves the kernel to report fault_. Memory held by the fiber's functions is not freed.
   [[noreturn]] void give_up() {
     host_.enter(*self_->fiber);
     abort();  // nothing comes back
@@ -273,9 +274,8 @@ class Scheduler {
   // A fiber runs one thread after the other.
   static void live();
 
-  // The thread that runs next: mostly one of the last to become ready. So a warp's threads, whose
-  // memory the cache still has, go on together, the further ahead of the others the fewer there is
-  // to choose from.
+  // The thread that runs next: mostly one of the last to become ready, so that a warp's threads run
+  // together while their memory is cached.
   Thread& take() {
     const uint64_t random = random_();
     const size_t among = random % 8 == 0 ? ready_.size() : std::min(ready_.size(), latest_);
@@ -287,7 +287,8 @@ class Scheduler {
     return *self_;
   }
 
-  // Lets another thread go on, or the host where there is none; returns when this one's turn comes.
+  // Yields to another thread, or to the host if there is none; returns when this thread is
+  // scheduled.
   void leave() {
     Thread& own = *self_;
     Fiber& from = *own.fiber;
@@ -322,7 +323,7 @@ class Scheduler {
     }
   }
 
-  // Lets the lanes go that wait with `one`, if all of its mask are there that have not left.
+  // Releases the lanes that wait with `one` once all running lanes of its mask have arrived.
   void release_warp(const Thread& one) {
     Block& block = *one.block;
     const size_t first = one.rank / warpSize * warpSize,
@@ -365,7 +366,7 @@ class Scheduler {
     leave();
   }
 
-  // Nobody can go on: says who waits where, of the first block that has such.
+  // Deadlock: reports which threads of the first blocked block wait where.
   void find_stuck(const std::vector<std::unique_ptr<Cluster>>& resident) {
     for (const auto& cluster : resident) {
       if (cluster->left == cluster->threads) continue;

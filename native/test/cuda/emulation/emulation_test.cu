@@ -104,7 +104,7 @@ __global__ void shuffle_with(unsigned mask, int lanes) {
 
 }  // namespace
 
-TEST_CASE("a missing barrier shows, and a barrier mends it") {
+TEST_CASE("a missing barrier is detected, and a barrier fixes it") {
   constexpr int count = 100;
   std::vector<float> from(count), to(count), expected(count);
   for (int i = 0; i < count; ++i) from[i] = expected[count - 1 - i] = static_cast<float>(i);
@@ -114,7 +114,7 @@ TEST_CASE("a missing barrier shows, and a barrier mends it") {
   CHECK(to != expected);
 }
 
-TEST_CASE("threads that can never meet are found") {
+TEST_CASE("threads that wait for each other forever are detected") {
   const std::string left = fault_of([] { leave_early<<<2, 64>>>(5); });
   CHECK(says(left, "1 have left; 63 wait for their block at"));
   CHECK(says(left, "emulation_test.cu:"));
@@ -122,7 +122,7 @@ TEST_CASE("threads that can never meet are found") {
   CHECK(fault_of([] { leave_early<<<2, 64>>>(64); }) == "none");  // a fault leaves nothing behind
 }
 
-TEST_CASE("shared memory that nobody wrote is NaN") {
+TEST_CASE("uninitialized shared memory is NaN") {
   std::vector<float> to(32);
   read_what_nobody_wrote<<<1, 32>>>(to.data());
   CHECK(std::isnan(to[31]));
@@ -134,7 +134,7 @@ TEST_CASE("every thread of every block runs once") {
   CHECK(seen == std::vector<int>(seen.size(), 1));
 }
 
-TEST_CASE("threads of several blocks run mixed, in another order at each launch") {
+TEST_CASE("threads of several blocks run interleaved, in another order per launch") {
   std::set<std::vector<unsigned>> orders;
   for (int launch = 0; launch < 4; ++launch) {
     unsigned next = 0;
@@ -155,7 +155,7 @@ TEST_CASE("threads of several blocks run mixed, in another order at each launch"
   CHECK(sum < 64);
 }
 
-TEST_CASE("dynamic shared memory is what a launch asks for, within what a kernel may") {
+TEST_CASE("dynamic shared memory has the requested size, up to the kernel's limit") {
   std::vector<float> to(64);
   use_dynamic<<<1, 64, 64 * sizeof(float4)>>>(to.data());
   CHECK(to[0] == 63);
@@ -172,7 +172,7 @@ TEST_CASE("dynamic shared memory is what a launch asks for, within what a kernel
   }
 }
 
-TEST_CASE("lanes exchange what CUDA says they do") {
+TEST_CASE("lane exchanges follow CUDA's definition") {
   std::vector<Exchanged> lanes(32);
   exchange<<<1, 32>>>(lanes.data());
   for (int lane = 0; lane < 32; ++lane) {
@@ -192,7 +192,7 @@ TEST_CASE("lanes exchange what CUDA says they do") {
   }
 }
 
-TEST_CASE("a shuffle's mask must name who calls and who is read") {
+TEST_CASE("a shuffle's mask must include the calling and the source lanes") {
   CHECK(fault_of([] { shuffle_with<<<1, 32>>>(0xFFFF, 8); }) == "none");
   CHECK(says(fault_of([] { shuffle_with<<<1, 32>>>(0xFF, 4); }), "a mask without the lane that calls"));
   CHECK(says(fault_of([] { shuffle_with<<<1, 32>>>(0xFFFF, 16); }), "reads a lane that takes no part"));
@@ -216,7 +216,7 @@ __global__ void sum_of_cluster(int* to, bool stays) {
 
 }  // namespace
 
-TEST_CASE("a cluster's blocks read each other, as long as they stay") {
+TEST_CASE("a cluster's blocks read each other's memory until they exit") {
   const auto sums = [](bool stays) {
     std::vector<int> to(8 * 64);
     cudaLaunchAttribute cluster{};

@@ -1,4 +1,4 @@
-// What the runtime (runtime.cc) needs of the scheduler (emulation.cc).
+// The scheduler's interface (emulation.cc) for the runtime (runtime.cc).
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace emulated {
 
-// The byte that memory holds before it is written.
+// The byte that uninitialized memory consists of.
 constexpr int poison = 0xFF;
 
 // Runs a kernel's threads to their end. Throws Fault.

@@ -1,5 +1,5 @@
-// Tokens drawn by the CUDA kernel against the CPU's, for the same logits and in whole texts. The
-// kernel's source and the code that calls it run on the CPU here, with tensors there.
+// Sampling by the CUDA kernel against the CPU's, for single logits and whole completions. The
+// kernel and its caller are compiled for the CPU here and use tensors in its memory.
 #include "core/generate/cuda_draw.h"
 
 #include <doctest/doctest.h>
@@ -29,8 +29,8 @@ struct Chosen {
   int64_t token;
   float log_prob;
 };
-// What the CPU chooses from logits [vocab] after `tokens`, of ids that `allowed` (empty: all) has.
-// Throws ERR_NOT_FINITE.
+// The CPU's choice from logits [vocab] after `tokens`, among `allowed` ids (empty: all). Throws
+// ERR_NOT_FINITE.
 Chosen choose(const at::Tensor& logits, const GenerateRequest& request, const std::vector<int64_t>& tokens,
               int64_t step, std::span<const uint32_t> allowed) {
   const float* row = logits.const_data_ptr<float>();
@@ -50,7 +50,7 @@ std::vector<uint32_t> mask_of(const std::vector<int64_t>& ids, int64_t vocab) {
   return mask;
 }
 
-// Random numbers and choices, the same in every run.
+// Random numbers and choices with a fixed seed.
 struct Random {
   std::mt19937_64 engine;
   template <typename T>
@@ -80,7 +80,7 @@ struct Random {
 
 constexpr int64_t vocab_of_texts = 61;
 
-// The text of a request read again for every token, and drawn by the CPU.
+// A request's completion by a full forward per token, sampled on the CPU.
 GenerateResult plain(Decoder& decoder, const Weights& weights, const GenerateRequest& request) {
   GenerateResult result;
   std::optional<GrammarMatcher> matcher;
@@ -166,7 +166,7 @@ TEST_CASE("cuda: the same logits give the CPU's token and log probability") {
   CHECK(off < 4e-6);
 }
 
-TEST_CASE("cuda: only float32 logits on the GPU are drawn from there") {
+TEST_CASE("cuda: only float32 logits on the GPU are sampled on the GPU") {
   CHECK(can_draw_on_gpu(at::zeros({2, 5})));
   CHECK_FALSE(can_draw_on_gpu(at::zeros({2, 5}, at::kBFloat16)));
   CHECK_FALSE(can_draw_on_gpu(at::empty({1, (int64_t{1} << 22) + 1})));
@@ -180,7 +180,7 @@ TEST_CASE("cuda: only float32 logits on the GPU are drawn from there") {
   CHECK(code_of([&] { draw_on_gpu(at::zeros({1, 33}), draws); }) == "ERR_INTERNAL");
 }
 
-TEST_CASE("cuda: drawn texts are those that the CPU draws, whatever they are held to") {
+TEST_CASE("cuda: completions equal the CPU's, with and without constraints") {
   const ModelConfig config = shapes_for_gpu()[1];
   const Weights weights = random_weights(config, at::kFloat, at::kCPU);
   Decoder decoder(config);
@@ -220,7 +220,7 @@ TEST_CASE("cuda: drawn texts are those that the CPU draws, whatever they are hel
   CHECK(got[15].finish_reason == FinishReason::stuck);
 }
 
-TEST_CASE("cuda: what cannot be drawn fails its own call") {
+TEST_CASE("cuda: a request that cannot be sampled fails only its own call") {
   const ModelConfig config = shapes_for_gpu()[0];
   Weights weights = random_weights(config, at::kFloat, at::kCPU);
   Decoder decoder(config);

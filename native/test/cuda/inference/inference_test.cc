@@ -1,5 +1,5 @@
-// Inference by the CUDA kernels against a whole forward by libtorch. The kernels' sources and the
-// code that calls them run on the CPU here, with tensors there.
+// Inference by the CUDA kernels against a full forward by libtorch. The kernels and their callers
+// are compiled for the CPU here and use tensors in its memory.
 #include "core/model/cuda_inference.h"
 
 #include <ATen/cuda/CUDAGraph.h>
@@ -32,7 +32,7 @@ struct Model {
         expected(Decoder(config).forward(random_weights(config, at::kFloat, at::kCPU), ids, {tokens})) {}
 };
 
-// For as long as it is there, decoders that are made record their steps.
+// Decoders created during its lifetime record their steps.
 struct Recorded {
   Recorded() { setenv("NLAC_CUDA_GRAPHS", "1", 1); }
   ~Recorded() {
@@ -43,7 +43,7 @@ struct Recorded {
 
 }  // namespace
 
-TEST_CASE("cuda: inference is a whole forward, read at once, in pieces or token by token") {
+TEST_CASE("cuda: inference equals a full forward, in one call, in chunks or token by token") {
   for (const ModelConfig& config : shapes_for_gpu()) {
     for (const auto& [dtype, allowed] : {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 0.03}}) {
       CAPTURE(config.head_dim);
@@ -67,7 +67,7 @@ TEST_CASE("cuda: inference is a whole forward, read at once, in pieces or token 
   }
 }
 
-TEST_CASE("cuda: prompts beside texts that are written") {
+TEST_CASE("cuda: prefill beside decoding") {
   for (const ModelConfig& config : shapes_for_gpu()) {
     CAPTURE(config.head_dim);
     const Model model(config);
@@ -89,7 +89,7 @@ TEST_CASE("cuda: prompts beside texts that are written") {
   }
 }
 
-TEST_CASE("cuda: a recorded step is the step, and rows that fill it up are stored nowhere") {
+TEST_CASE("cuda: a recorded step equals the step, and its padding rows are not stored") {
   const Recorded recorded;
   const Model model(shapes_for_gpu()[0]);
   Decoder decoder(model.config);
@@ -107,7 +107,7 @@ TEST_CASE("cuda: a recorded step is the step, and rows that fill it up are store
   CHECK(at::cuda::CUDAGraph::replayed - replayed == written);
 }
 
-TEST_CASE("cuda: a step is recorded once for its number of texts, and anew where memory has moved") {
+TEST_CASE("cuda: a step is recorded once per batch size, and again after memory has moved") {
   const Recorded recorded;
   const Model model(shapes_for_gpu()[1]);
   Weights weights = model.weights;
@@ -139,7 +139,7 @@ TEST_CASE("cuda: a step is recorded once for its number of texts, and anew where
   CHECK(recordings(4) == 1);
 }
 
-TEST_CASE("cuda: recordings of what lay elsewhere are not kept for good") {
+TEST_CASE("cuda: recordings with outdated addresses are dropped") {
   const Recorded recorded;
   const Model model(shapes_for_gpu()[0]);
   Decoder decoder(model.config);
@@ -153,7 +153,7 @@ TEST_CASE("cuda: recordings of what lay elsewhere are not kept for good") {
   }
 }
 
-TEST_CASE("cuda: steps go on where none can be recorded") {
+TEST_CASE("cuda: decoding continues if a step cannot be recorded") {
   const Recorded recorded;
   at::cuda::CUDAGraph::fails = true;
   const Model model(shapes_for_gpu()[2]);
@@ -167,7 +167,7 @@ TEST_CASE("cuda: steps go on where none can be recorded") {
   CHECK(at::cuda::CUDAGraph::begun - begun == 1);
 }
 
-TEST_CASE("cuda: greedy texts are those of a whole forward for every token") {
+TEST_CASE("cuda: greedy completions equal those of a full forward per token") {
   const Model model(shapes_for_gpu()[3]);
   Decoder decoder(model.config);
   std::vector<GenerateRequest> requests(4);

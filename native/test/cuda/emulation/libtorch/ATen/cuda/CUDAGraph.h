@@ -1,5 +1,5 @@
-// CUDA graphs on the emulated device, which runs what is recorded and has nothing to play again: a
-// recording's first step is what a GPU's would be.
+// CUDA graphs on the emulated device. Work runs while it is recorded and is not replayed; a
+// recording's first step equals a GPU's.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>

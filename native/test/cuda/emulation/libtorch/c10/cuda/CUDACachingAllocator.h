@@ -1,4 +1,4 @@
-// What is asked of the allocator when a recording fails.
+// The allocator functions used when a recording fails.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>

@@ -1,0 +1,124 @@
+import { expect, test } from "vitest";
+import { refine, refinementMetrics } from "../../lib/roles/refinements.ts";
+import { errandEnvironment } from "../support/errand.ts";
+import {
+  act,
+  callsOf,
+  critique,
+  roleOf,
+  roleWriter,
+  scriptedRoles,
+  transitionsFrom,
+} from "../support/roles.ts";
+import { endOfTurn } from "../support/scripted-model.ts";
+
+/** Refinements at the three states of an episode. */
+async function refinementsOf(model = scriptedRoles(), config: Parameters<typeof roleWriter>[1] = {}) {
+  const environment = errandEnvironment();
+  const transitions = await transitionsFrom(model, environment);
+  const writer = roleWriter(model, config, environment);
+  const refinements = await refine(writer, transitions);
+  const metrics = { ...writer.metrics(), ...refinementMetrics(refinements) };
+  return { refinements, metrics, states: transitions.map(({ state }) => state.prompt()) };
+}
+
+test("attempt, critique and refinement are one append-only conversation under θ; a^r is scored after s", async () => {
+  const model = scriptedRoles();
+  const { refinements, metrics, states } = await refinementsOf(model);
+  expect(new Set(model.calls.map(({ weights }) => weights))).toEqual(new Set(["online"]));
+  const [attempts, critics, refiners] = ["policy", "critic", "refiner"].map((role) => callsOf(model, role));
+  for (const i of [0, 1, 2]) {
+    expect(critics![i]!.prompt.startsWith(`${attempts![i]!.prompt}${act("soap")}<|im_end|>`)).toBe(true);
+    expect(refiners![i]!.prompt.startsWith(`${critics![i]!.prompt}${critique}<|im_end|>`)).toBe(true);
+    const { text, judgements } = refinements[i]!;
+    expect(text).toEqual({ prompt: states[i], response: [...model.encode(act("key")), endOfTurn] });
+    expect(judgements).toEqual([{ futures: ["foreseen"], yes: false }]);
+  }
+  expect(metrics).toMatchObject({
+    "refinements/kept": 3,
+    "refinements/changed": 1,
+    "refinements/dropped": 0,
+  });
+  expect(metrics["tokens/l2"]).toBe(3 * refinements[0]!.text!.response.length);
+});
+
+test("the stored action can replace a new attempt", async () => {
+  const model = scriptedRoles();
+  const { refinements } = await refinementsOf(model, { attempt: "stored" });
+  expect(callsOf(model, "policy")).toEqual([]);
+  expect(refinements.map(({ attempt }) => attempt)).toEqual([undefined, undefined, undefined]);
+  for (const { prompt } of callsOf(model, "critic")) expect(prompt).toContain(act("soap"));
+});
+
+test.each([
+  ["unreadable", "just bring the key"],
+  ["cut_off", `${act("key")}…`],
+])("a refinement that cannot be used is dropped as %s, with a reason", async (dropped, refiner) => {
+  const { refinements } = await refinementsOf(scriptedRoles({ refiner }));
+  for (const refinement of refinements) {
+    expect(refinement).toMatchObject({ dropped, reason: expect.any(String) });
+    expect(refinement.text).toBeUndefined();
+  }
+});
+
+test("with refinementsKept approved, only refinements with a critique of Yes stay", async () => {
+  const no = await refinementsOf(scriptedRoles(), { refinementsKept: "approved" });
+  expect(no.metrics).toMatchObject({ "refinements/kept": 0, "refinements/dropped_not_approved": 3 });
+  const critic = "Future:\nfine\nOptimality:\nYes";
+  const yes = await refinementsOf(scriptedRoles({ critic }), { refinementsKept: "approved" });
+  expect(yes.metrics).toMatchObject({ "refinements/kept": 3, "yes/critique": 1 });
+});
+
+test("without rounds the attempt is the result, without a critique unless approval is required", async () => {
+  const plain = scriptedRoles();
+  const { refinements, metrics } = await refinementsOf(plain, { refinements: 0 });
+  expect(plain.calls.map(({ prompt }) => roleOf(prompt))).toEqual(["policy", "policy", "policy"]);
+  for (const { text } of refinements)
+    expect(text!.response).toEqual([...plain.encode(act("soap")), endOfTurn]);
+  expect(metrics).toMatchObject({ "refinements/kept": 3, "refinements/changed": 0 });
+  expect(metrics["parse/refinement"]).toBeUndefined();
+
+  const approval = { refinements: 0, refinementsKept: "approved" } as const;
+  const refused = scriptedRoles();
+  expect((await refinementsOf(refused, approval)).metrics["refinements/kept"]).toBe(0);
+  expect([callsOf(refused, "critic").length, callsOf(refused, "refiner").length]).toEqual([3, 0]);
+  const approved = scriptedRoles({ critic: "Future:\nfine\nOptimality:\nYes" });
+  expect((await refinementsOf(approved, approval)).metrics["refinements/kept"]).toBe(3);
+});
+
+test("k = 3: three futures of each attempt, each with its own seed, then the evaluator", async () => {
+  const model = scriptedRoles();
+  const { refinements } = await refinementsOf(model, { futures: 3 });
+  const successor = callsOf(model, "successor");
+  expect(new Set(successor.map(({ request }) => request.seed)).size).toBe(9);
+  expect(callsOf(model, "evaluator")).toHaveLength(3);
+  for (const { prompt } of callsOf(model, "evaluator")) expect(prompt).toContain("3. a successor text");
+  expect(refinements[0]!.judgements[0]!.futures).toEqual(Array(3).fill("a successor text"));
+});
+
+test.each([1, 2])(
+  "m = 3: a critique of k = %i reads only s and its own attempt (eq. 3), the refiner all",
+  async (k) => {
+    const model = scriptedRoles();
+    const { reply } = model;
+    // Numbered attempts: "soap", then "key 1", "key 2", …
+    model.reply = (prompt, ...rest) =>
+      roleOf(prompt) === "refiner"
+        ? act(`key ${prompt.split("Action:\nkey").length}`)
+        : reply(prompt, ...rest);
+    const { states } = await refinementsOf(model, { refinements: 3, futures: k });
+    const judged = callsOf(model, k === 1 ? "critic" : "evaluator");
+    const attempts = ["soap", "key 1", "key 2"].flatMap((word) => states.map(() => act(word)));
+    expect(judged).toHaveLength(attempts.length);
+    for (const [i, { prompt }] of judged.entries()) {
+      const state = model.decode(states[i % states.length]!);
+      // Nothing is between the attempt and the request, and no critique before it.
+      expect(prompt.startsWith(`${state}${attempts[i]}<|im_end|>`)).toBe(true);
+      expect(prompt.slice(state.length).split("<|im_start|>assistant")).toHaveLength(2);
+      expect(prompt).not.toContain("bring the key");
+    }
+    const last = callsOf(model, "refiner").slice(-3);
+    for (const { prompt } of last)
+      expect(prompt).toMatch(/Action:\nsoap.*bring the key.*key 1.*bring the key.*key 2.*bring the key/s);
+  },
+);

@@ -9,7 +9,8 @@ import wrapAnsi from "wrap-ansi";
 export function wrap(text: string, columns: number, indent?: number): string {
   return text
     .split("\n")
-    .map((line) => {
+    .map((whole) => {
+      const line = whole.trimEnd();
       const margin = Math.min(indent ?? line.search(/\S|$/), line.length);
       const wrapped = wrapAnsi(line.slice(margin), Math.max(1, columns - margin));
       return line.slice(0, margin) + wrapped.replaceAll("\n", `\n${" ".repeat(margin)}`);

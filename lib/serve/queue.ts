@@ -15,6 +15,11 @@ import type { OnToken } from "./text-stream.ts";
 /** Seconds after which a client that was refused should retry. */
 const retryAfter = 1;
 
+/** Maximum number of prompt tokens of a request, counted once for each completion. */
+const maxPromptIds = 4_000_000;
+/** Maximum number of alternatives to tokens that a request may ask for. */
+const maxLogProbs = 20_000_000;
+
 interface QueueOptions {
   learner: ServedModel;
   name: string;
@@ -75,7 +80,8 @@ export class RequestQueue {
     if (this.#draining)
       throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
     if (requests.length > maxWaiting)
-      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`);
+      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`, "n");
+    checkSizes(requests);
     if (this.#texts + requests.length > maxWaiting) {
       c.header("retry-after", String(retryAfter));
       const message = `${this.#texts} texts are being written or waiting; come back later.`;
@@ -99,17 +105,6 @@ export class RequestQueue {
       });
     this.#answering.set(generation, stop);
     return generation;
-  }
-
-  /** Throws a RequestError of status 400 unless the context has room after the prompt. */
-  checkLength(prompt: readonly number[], parameter: string): void {
-    const { maxPositions } = this.#options.learner;
-    if (prompt.length >= maxPositions)
-      throw badRequest(
-        `The prompt has ${prompt.length} tokens, and the model's context ${maxPositions}.`,
-        parameter,
-        "context_length_exceeded",
-      );
   }
 
   /** n requests for one prompt, each with its own random stream. */
@@ -143,6 +138,21 @@ export class RequestQueue {
       model: this.#options.name,
     };
   }
+}
+
+/** Throws a RequestError of status 400 for more ids, or more log probabilities, than fit into memory. */
+function checkSizes(requests: readonly GenerateRequest[]): void {
+  const total = (count: (request: GenerateRequest) => number) =>
+    requests.reduce((sum, request) => sum + count(request), 0);
+  const ids = total(({ tokens }) => tokens!.length);
+  if (ids > maxPromptIds)
+    throw badRequest(`The prompts of all completions have ${ids} tokens; ${maxPromptIds} are the most.`, "n");
+  const logProbs = total(({ maxNewTokens, topLogProbs }) => (maxNewTokens ?? 0) * (topLogProbs ?? 0));
+  if (logProbs > maxLogProbs)
+    throw badRequest(
+      `${logProbs} log probabilities could be returned; ${maxLogProbs} are the most. Set max_tokens.`,
+      "max_tokens",
+    );
 }
 
 /** The seed of completion i of a request with a seed; the first one's is the request's own. */

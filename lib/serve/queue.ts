@@ -1,8 +1,10 @@
 /** Generation for the endpoints: how many requests may wait, how they are cancelled, and their options. */
 
+import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
-import type { GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
+import type { GenerateOptions, GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
 import type { ServedModel } from "./conversation-cache.ts";
+import { type ClientKeys, GrammarQueue } from "./grammar-queue.ts";
 import {
   badRequest,
   type ChatRequest,
@@ -30,6 +32,7 @@ interface QueueOptions {
 export class RequestQueue {
   readonly learner: ServedModel;
   readonly #options: QueueOptions;
+  readonly #grammars = new GrammarQueue();
   /**
    * Running generations, each with the controller that cancels it. One controller for the server, joined to each
    * request's signal by AbortSignal.any, would hold a trace of every request for as long as it lives.
@@ -93,16 +96,26 @@ export class RequestQueue {
     const leave = () => stop.abort();
     if (client.aborted) leave();
     client.addEventListener("abort", leave, { once: true });
-    const generation = learner
-      .generate(
-        requests.map((request) => ({ ...request, weights })),
-        { signal: stop.signal, ...(onToken && { onToken }) },
-      )
-      .finally(() => {
-        client.removeEventListener("abort", leave);
-        this.#answering.delete(generation);
-        this.#texts -= requests.length;
-      });
+    const weighed = requests.map((request) => ({ ...request, weights }));
+    const generate = (options: GenerateOptions) =>
+      learner.generate(weighed, { signal: stop.signal, ...options });
+    const grammar = requests[0]?.grammar;
+    const running =
+      grammar === undefined
+        ? generate(onToken ? { onToken } : {})
+        : this.#grammars.run(grammar, clientOf(c), (compiled) =>
+            generate({
+              onToken(text, token) {
+                compiled();
+                onToken?.(text, token);
+              },
+            }),
+          );
+    const generation = running.finally(() => {
+      client.removeEventListener("abort", leave);
+      this.#answering.delete(generation);
+      this.#texts -= requests.length;
+    });
     this.#answering.set(generation, stop);
     return generation;
   }
@@ -138,6 +151,11 @@ export class RequestQueue {
       model: this.#options.name,
     };
   }
+}
+
+function clientOf(c: Context): ClientKeys {
+  const { remoteAddress = "", remotePort = 0 } = (c.env as HttpBindings).incoming.socket;
+  return [remoteAddress, `${remoteAddress} ${remotePort}`];
 }
 
 /** Throws a RequestError of status 400 for more ids, or more log probabilities, than fit into memory. */

@@ -11,6 +11,7 @@ import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
 import { keptTextOf } from "../tokens/reasoning.ts";
 import { ChatTemplate } from "../tokens/template.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { compileMs, maxCompileMs } from "./grammar-queue.ts";
 import { maxValues, parseWithinLimits } from "./json-limits.ts";
 import {
   badRequest,
@@ -176,10 +177,15 @@ export class RequestReader {
       try {
         const grammar = make();
         grammarText(grammar, parameter);
-        return grammar;
+        if (compileMs(grammar) <= maxCompileMs) return grammar;
       } catch (error) {
         throw badRequest((error as Error).message, parameter);
       }
+      throw badRequest(
+        `${parameter}: it takes too long to compile: it has too many optional keys or too long texts with limits.`,
+        parameter,
+        "too_complex",
+      );
     };
     const system = messages.some(({ role }) => role === "system");
     const call = (callable: readonly ToolSchema[]) =>

@@ -9,10 +9,10 @@
  */
 
 import { createHash, timingSafeEqual } from "node:crypto";
-import type { Server as HttpServer } from "node:http";
+import { createServer, type Server as HttpServer } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type HttpBindings, type ServerType, serve as serveHttp } from "@hono/node-server";
+import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
@@ -74,6 +74,8 @@ const httpOptions = {
   headersTimeout: headersTimeoutMs,
   requestTimeout: requestTimeoutMs,
   connectionsCheckingInterval: 5_000,
+  // The guard answers a request without one.
+  requireHostHeader: false,
 };
 
 /** Starts to listen. Throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use. */
@@ -88,15 +90,15 @@ export async function serve(options: ServeOptions): Promise<Server> {
   if (options.learner.tokenizer === undefined)
     throw new NlacError("ERR_CONFIG", "The model has no tokenizer, so it cannot be served.");
   const service = new Service(options);
-  let http: ServerType;
+  const listener = getRequestListener(service.app.fetch, {
+    hostname: host,
+    errorHandler: () =>
+      Response.json(badRequest("The request is not HTTP.", null, "invalid_http").body, { status: 400 }),
+  });
+  const http = createServer(httpOptions, listener).on("clientError", answerBroken);
   try {
-    http = await new Promise<ServerType>((resolve, reject) => {
-      const { fetch } = service.app;
-      const listening = serveHttp({ fetch, hostname: host, port, serverOptions: httpOptions }, () =>
-        resolve(listening),
-      );
-      listening.once("error", reject);
-      (listening as HttpServer).on("clientError", answerBroken);
+    await new Promise<void>((resolve, reject) => {
+      http.once("error", reject).listen(port, host, resolve);
     });
   } catch (error) {
     await service.end();
@@ -115,12 +117,12 @@ export async function serve(options: ServeOptions): Promise<Server> {
   };
 }
 
-async function close(http: ServerType, service: Service, graceMs: number): Promise<void> {
+async function close(http: HttpServer, service: Service, graceMs: number): Promise<void> {
   await service.drain(graceMs);
   const closed = new Promise<void>((resolve) => http.close(() => resolve()));
   // The last answers are on their way; who does not fetch them in time goes without.
   await Promise.race([closed, sleep(1000, undefined, { ref: false })]);
-  if ("closeAllConnections" in http) http.closeAllConnections();
+  http.closeAllConnections();
   await closed;
   await service.end();
 }

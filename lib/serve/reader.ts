@@ -91,8 +91,10 @@ export class Reader {
     return this.#read({ kind: "render", rendering }, bytes, () => this.inline.render(rendering));
   }
 
+  /** Ends the thread. Requests that still wait for it fail with ERR_ABORTED. */
   async close(): Promise<void> {
-    await this.#thread.close();
+    this.#thread.dropWaiting();
+    await this.#thread.end();
   }
 
   #read<J extends ReadJob>(job: J, bytes: number, inline: () => Result<J>): Promise<Result<J>> {
@@ -126,7 +128,12 @@ class ReaderThread {
     });
   }
 
-  async close(): Promise<void> {
+  dropWaiting(): void {
+    const error = new NlacError("ERR_ABORTED", "The server was closed.");
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
+  }
+
+  async end(): Promise<void> {
     clearTimeout(this.#idle);
     const worker = this.#worker;
     this.#worker = undefined;
@@ -144,7 +151,7 @@ class ReaderThread {
       }
     }
     this.#working = false;
-    this.#idle = setTimeout(() => void this.close(), idleMs).unref();
+    this.#idle = setTimeout(() => void this.end(), idleMs).unref();
   }
 
   /** The smallest request, unless the oldest has waited for long: large ones delay only large ones. */
@@ -165,18 +172,21 @@ class ReaderThread {
       throw error;
     });
     const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(), timeoutMs);
+    const stop = () => controller.abort();
+    const timer = setTimeout(stop, timeoutMs);
+    worker.once("exit", stop);
     worker.ref();
     worker.postMessage(job, "body" in job ? [job.body.buffer as ArrayBuffer] : []);
     let reply: ReadReply;
     try {
       [reply] = (await once(worker, "message", controller)) as [ReadReply];
     } catch {
-      // Timed out, or out of memory.
-      await this.close();
+      // Timed out, out of memory, or ended.
+      await this.end();
       throw badRequest("The request takes too long or too much memory to read.", null, "too_complex");
     } finally {
       clearTimeout(timer);
+      worker.off("exit", stop);
       worker.unref();
     }
     if ("refused" in reply) throw new RequestError(...reply.refused);

@@ -18,6 +18,8 @@ export const about = "hostile requests to the server";
 const atOnce = 4;
 /** Milliseconds within which everything must be answered. */
 const patience = 120_000;
+/** Milliseconds of the event loop's delay at p99 that fail; ten times what is expected of it. */
+const longestDelay = 500;
 const child = fileURLToPath(new URL("support/server-child.mjs", import.meta.url));
 
 /**
@@ -55,6 +57,8 @@ export async function run({ runs, seed, first = 0, report, only = Object.keys(ki
           ...{ "MB of memory": rss, [`ms for another client: ${kind}`]: slowest ?? 0 },
         },
       });
+      if (p99 > longestDelay)
+        report({ failure: { number, message: `${kind}: the event loop was delayed by ${p99} ms at p99` } });
       if (measured !== undefined) continue;
       report({ failure: { number, message: `${kind}: the server ended` } });
       server = await start(join(directory, `episodes-${number}.jsonl`));

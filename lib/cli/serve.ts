@@ -5,7 +5,7 @@ import { basename, resolve } from "node:path";
 import type { Command } from "commander";
 import { serve } from "../serve/server.ts";
 import { type ModelFlags, openModel } from "./model.ts";
-import { oneOf, wholeNumber, withModelOptions } from "./options.ts";
+import { collect, oneOf, wholeNumber, withModelOptions } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface ServeFlags extends ModelFlags {
@@ -16,6 +16,9 @@ interface ServeFlags extends ModelFlags {
   weights: "online" | "target";
   record?: string;
   maxWaiting: number;
+  maxBodyBytes: number;
+  allowHost: string[];
+  cors: string[];
 }
 
 export function registerServe(program: Command): void {
@@ -37,6 +40,24 @@ export function registerServe(program: Command): void {
       wholeNumber(1),
       256,
     )
+    .option(
+      "--max-body-bytes <number>",
+      "maximum size of a request; larger ones get status 413",
+      wholeNumber(1),
+      16 * 2 ** 20,
+    )
+    .option(
+      "--allow-host <name>",
+      "a further name by which clients call this server; repeatable",
+      collect,
+      [],
+    )
+    .option(
+      "--cors <origin>",
+      "let web pages of this origin use the server, as https://chat.example; * for all; repeatable",
+      collect,
+      [],
+    )
     .addHelpText(
       "after",
       `
@@ -54,6 +75,10 @@ over, send its reward to the id that came with the last reply:
   curl http://127.0.0.1:8000/v1/episodes/ID/reward \\
     -H 'content-type: application/json' -d '{"reward": 1}'
 
+Requests by a foreign name (Host) and from web pages (Origin) are refused, so
+that no page that you visit can use the server. --allow-host and --cors allow
+them.
+
 Ctrl-C stops accepting requests and finishes those in progress (at most 30 s).
 It then waits for rewards of open episodes, up to 30 s after the last reply of
 each, and exits.`,
@@ -62,14 +87,16 @@ each, and exits.`,
 }
 
 async function run(runOrModel: string, flags: ServeFlags): Promise<void> {
-  const { host, port, weights, maxWaiting, record } = flags;
+  const { host, port, weights, maxWaiting, maxBodyBytes, record } = flags;
+  const { allowHost: allowHosts, cors: corsOrigins } = flags;
   const token = flags.token ?? process.env.NLAC_SERVE_TOKEN;
   const note = (line: string) => void process.stderr.write(`${line}\n`);
   const { learner } = await openModel(runOrModel, flags);
   try {
     const name = flags.name ?? basename(resolve(runOrModel)).replace(/\.gguf$/, "");
     const server = await serve({
-      ...{ learner, name, host, port, weights, maxWaiting, log: note },
+      ...{ learner, name, host, port, weights, log: note },
+      ...{ maxWaiting, maxBodyBytes, allowHosts, corsOrigins },
       ...(token === undefined ? {} : { token }),
       ...(record === undefined ? {} : { record }),
     });

@@ -9,6 +9,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  statSync,
   writeSync,
 } from "node:fs";
 import { z } from "zod";
@@ -84,6 +85,16 @@ export class AppendOnlyFile {
       this.#torn = false;
     });
     this.#bytes += data.length;
+  }
+
+  /** Throws if `path` is no longer this file, or if others have shortened it: what is appended would be lost. */
+  requireUnchanged(): void {
+    const held = onDisk(this.path, () => fstatSync(this.#fd));
+    const found = onDisk(this.path, () => statSync(this.path, { throwIfNoEntry: false }));
+    const isSame = found?.ino === held.ino && found.dev === held.dev;
+    if (isSame && held.size >= this.#bytes) return;
+    const what = isSame ? "shortened" : found === undefined ? "deleted" : "replaced";
+    throw new NlacError("ERR_IO", `${this.path} was ${what} while it was open for appending.`);
   }
 
   /** Flushes the file to disk. Returns its length in bytes. */

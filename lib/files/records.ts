@@ -52,6 +52,11 @@ export class RecordWriter {
     return this.#file.sync();
   }
 
+  /** Throws ERR_IO if the file was deleted, replaced or shortened since it was opened. */
+  requireUnchanged(): void {
+    this.#file.requireUnchanged();
+  }
+
   close(): void {
     this.#file.close();
   }

@@ -4,7 +4,7 @@ import { fromNative, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, streams } from "../base/random.ts";
 import { checkBoolean, checkChoice, checkInteger, checkNumber, checkSeed } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import { grammarText } from "../model/grammar.ts";
+import { type Grammar, grammarText } from "../model/grammar.ts";
 import type { GenerateOptions, GenerateRequest, Generation } from "../model/language-model.ts";
 import type { NativeGenerateRequest, NativeGenerateResult, NativeLearner } from "../native/addon.ts";
 import { callNative } from "../native/call-native.ts";
@@ -26,6 +26,20 @@ interface Owner {
   ): number[];
   /** Throws ERR_TOKENIZER without one. */
   needTokenizer(): Tokenizer;
+}
+
+/** What requests of a call share, by identity: it is checked and converted once. */
+interface SharedParts {
+  ids: Map<readonly number[], Int32Array>;
+  grammars: Map<Grammar, string>;
+}
+
+function once<K, V>(made: Map<K, V>, key: K, make: () => V): V {
+  const known = made.get(key);
+  if (known !== undefined) return known;
+  const value = make();
+  made.set(key, value);
+  return value;
 }
 
 export class Generator {
@@ -111,11 +125,12 @@ export class Generator {
   /** Checks all requests before any gets a seed, so that a refused call changes nothing. */
   #prepare(requests: readonly GenerateRequest[]) {
     checkArray(requests, "requests");
+    const shared: SharedParts = { ids: new Map(), grammars: new Map() };
     const prepared = requests.map((request, index) => ({
       index,
       which: checkChoice(request.weights ?? "online", `requests[${index}].weights`, weightSets),
       seed: request.seed === undefined ? undefined : checkSeed(request.seed, `requests[${index}].seed`),
-      native: this.#nativeRequest(request, `requests[${index}]`),
+      native: this.#nativeRequest(request, `requests[${index}]`, shared),
     }));
     if (prepared.some(({ native }) => native.stop.length > 0 || native.grammar !== ""))
       this.#giveTokenBytes();
@@ -125,13 +140,17 @@ export class Generator {
     return prepared;
   }
 
-  #nativeRequest(request: GenerateRequest, where: string): NativeGenerateRequest {
-    const { tokens, messages, tools } = request;
+  #nativeRequest(
+    request: GenerateRequest,
+    where: string,
+    { ids: checkedIds, grammars }: SharedParts,
+  ): NativeGenerateRequest {
+    const { tokens, messages, tools, grammar } = request;
     if ((tokens === undefined) === (messages === undefined)) {
       throw new NlacError("ERR_VALUE", `${where} needs either tokens or messages.`);
     }
     const prompt = tokens ?? this.#owner.render(messages!, { tools, addGenerationPrompt: true });
-    const ids = checkIds(prompt, `${where}.tokens`, this.#owner.info);
+    const ids = once(checkedIds, prompt, () => checkIds(prompt, `${where}.tokens`, this.#owner.info));
     const stop = [...(request.stop ?? [])];
     for (const [i, text] of stop.entries()) {
       if (typeof text === "string" && text !== "") continue;
@@ -153,7 +172,8 @@ export class Generator {
         Number.MIN_VALUE,
       ),
       forbidden: checkIdList(request.forbidden, `${where}.forbidden`, this.#owner.info),
-      grammar: request.grammar === undefined ? "" : grammarText(request.grammar, `${where}.grammar`),
+      grammar:
+        grammar === undefined ? "" : once(grammars, grammar, () => grammarText(grammar, `${where}.grammar`)),
       forced: checkIdList(request.forced, `${where}.forced`, this.#owner.info),
       seed: 0n,
       stopTokenIds: Int32Array.from([...this.#owner.endOfTurnIds, ...own]),

@@ -6,6 +6,7 @@ import type { Generation } from "../model/language-model.ts";
 import { argumentsText, parseCallTurn } from "../prompts/calls.ts";
 import { withoutThought } from "../prompts/corrected-thought.ts";
 import type { ServedModel } from "./conversation-cache.ts";
+import { lazy } from "./json-response.ts";
 import type { ChatRequest, CompletionRequest, Said } from "./protocol.ts";
 
 /** The model's message, as the client will repeat it in the next request. */
@@ -51,7 +52,7 @@ export function completionChoice(
     logprobs:
       generation && request.logprobs != null
         ? {
-            tokens: generation.tokens.map((id) => nameOf(model, id)),
+            tokens: lazy(generation.tokens, (id) => nameOf(model, id)),
             token_logprobs: Array.from(generation.logProbs),
             top_logprobs: request.logprobs > 0 ? likeliest(model, generation) : null,
             text_offset: [],
@@ -79,15 +80,15 @@ function tokenLogProbs({ tokenizer }: ServedModel, generation: Generation) {
     const bytes = [...tokenizer!.bytesOf(id)];
     return { token: tokenizer!.decode([id]), logprob, bytes };
   };
-  return tokens.map((id, i) => ({
+  return lazy(tokens, (id, i) => ({
     ...told([id, logProbs[i]!]),
     top_logprobs: topAt(generation, i).map(told),
   }));
 }
 
 /** For each token: the most probable tokens and the generated one, by name. */
-function likeliest(model: ServedModel, generation: Generation): Record<string, number>[] {
-  return generation.tokens.map((token, i) => {
+function likeliest(model: ServedModel, generation: Generation): Iterable<Record<string, number>> {
+  return lazy(generation.tokens, (token, i) => {
     const all: TokenLogProb[] = [...topAt(generation, i), [token, generation.logProbs[i]!]];
     return Object.fromEntries(all.map(([id, logProb]) => [nameOf(model, id), logProb]));
   });

@@ -3,22 +3,21 @@
 import type { Context } from "hono";
 import type { Generation } from "../model/language-model.ts";
 import { completionChoice, usage } from "./answers.ts";
-import type { CompletionRequest } from "./protocol.ts";
+import { sendJson } from "./json-response.ts";
 import type { RequestQueue } from "./queue.ts";
+import type { Reader } from "./reader.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
 
 export async function answerCompletion(
   queue: RequestQueue,
+  reader: Reader,
   c: Context,
-  request: CompletionRequest,
+  body: Uint8Array,
 ): Promise<Response> {
+  const { request, prompts } = await reader.completion(body);
   queue.checkModel(request.model);
   const { learner } = queue;
   const { tokenizer } = learner;
-  const prompts = request.prompt.map((prompt) =>
-    typeof prompt === "string" ? learner.encode(prompt) : prompt,
-  );
-  for (const prompt of prompts) queue.checkLength(prompt, "prompt");
   const n = request.n ?? 1;
   // OpenAI's default of 16 tokens.
   const requests = prompts.flatMap((prompt, i) =>
@@ -32,7 +31,7 @@ export async function answerCompletion(
     const choices = generations.map((generation, i) =>
       completionChoice(learner, request, i, generation.text, generation),
     );
-    return c.json({ ...head, choices, usage: usage(read, generations) });
+    return sendJson(c, { ...head, choices, usage: usage(read, generations) });
   }
   const part = (index: number, text: string, generation?: Generation) => ({
     ...head,
@@ -42,8 +41,10 @@ export async function answerCompletion(
   return streamTexts(c, tokenizer!, request, requests.length, write, {
     begin: () => [],
     piece: part,
-    end: (generations, sent) =>
-      generations.map((generation, i) => part(i, generation.text.slice(sent[i]!.length), generation)),
+    *end(generations, sent) {
+      for (const [i, generation] of generations.entries())
+        yield part(i, generation.text.slice(sent[i]!.length), generation);
+    },
     usage: (generations) => ({ ...head, choices: [], usage: usage(read, generations) }),
   });
 }

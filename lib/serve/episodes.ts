@@ -116,14 +116,15 @@ export class Episodes {
     return { ...place, episode, before: episode.conversation, held };
   }
 
-  /** Waits for the reply to a request of `place`. */
-  async during<T>({ episode }: Place, answer: Promise<T>): Promise<T> {
-    if (episode !== undefined) episode.waiting++;
-    try {
-      return await answer;
-    } finally {
-      if (episode !== undefined) episode.waiting--;
-    }
+  /** Marks the episode of `place` as waiting for a reply, until the returned function is called. */
+  enter({ episode }: Place): () => void {
+    if (episode === undefined) return () => {};
+    let inside = true;
+    episode.waiting++;
+    return () => {
+      if (inside) episode.waiting--;
+      inside = false;
+    };
   }
 
   /** Adds a turn. Throws a RequestError of status 400 if the episode was closed or has changed. */
@@ -156,7 +157,8 @@ export class Episodes {
 
   /**
    * Adds `reward` to the episode's last turn. If `ending` says so, closes the episode and writes
-   * it. Throws a RequestError of status 404 or 400, or ERR_IO, without changing anything.
+   * it. Throws a RequestError of status 404 or 400, or ERR_IO (also if the file was deleted or
+   * replaced), without changing the episode.
    */
   reward(
     name: string,
@@ -176,6 +178,9 @@ export class Episodes {
     const last = episode.turns.at(-1)!;
     const turns = [...episode.turns.slice(0, -1), { ...last, reward: last.reward + reward, ...ending }];
     const total = turns.reduce((sum, turn) => sum + turn.reward, 0);
+    if (!Number.isFinite(total) || !Number.isFinite(turns.at(-1)!.reward))
+      throw badRequest("The episode's rewards add up to more than a number can hold.", "reward");
+    this.#writer.requireUnchanged();
     // Write first: if that fails, the reward was not added, and the client can send it again.
     if (isOver(ending)) this.#write(name, { ...episode, turns }, total);
     episode.turns = turns;
@@ -235,6 +240,7 @@ export class Episodes {
     };
     this.#writer.append(record);
     this.#writer.sync();
+    this.#writer.requireUnchanged();
     this.#next++;
     this.recorded++;
   }

@@ -1,6 +1,6 @@
 /**
- * Requests and errors of OpenAI's chat and completion endpoints. Unsupported parameters are refused
- * if they would change the response, and otherwise ignored.
+ * Requests and errors of OpenAI's chat and completion endpoints. Unknown parameters are refused, and
+ * so are known ones that would change the response and are not supported. The others are ignored.
  */
 
 import { z } from "zod";
@@ -9,9 +9,12 @@ import type { ToolSchema } from "../contract/environment.ts";
 import type { Grammar } from "../model/grammar.ts";
 import type { GenerateRequest } from "../model/language-model.ts";
 
+/** Maximum length of an error's message, which may quote the request. */
+const maxMessage = 1000;
+
 /** A response with an error status. */
 export class RequestError extends Error {
-  readonly status: 400 | 401 | 404 | 413 | 429 | 500 | 503;
+  readonly status: 400 | 401 | 403 | 404 | 408 | 413 | 415 | 429 | 500 | 503;
   readonly type: string;
   readonly code: string | null;
   readonly parameter: string | null;
@@ -23,7 +26,7 @@ export class RequestError extends Error {
     code: string | null = null,
     parameter: string | null = null,
   ) {
-    super(message);
+    super(message.length > maxMessage ? `${message.slice(0, maxMessage)}…` : message);
     this.status = status;
     this.type = type;
     this.code = code;
@@ -37,7 +40,11 @@ export class RequestError extends Error {
   }
 }
 
-export function badRequest(message: string, parameter: string | null = null, code: string | null = null) {
+export function badRequest(
+  message: string,
+  parameter: string | null = null,
+  code = parameter === null ? "invalid_request" : "invalid_value",
+) {
   return new RequestError(400, "invalid_request_error", message, code, parameter);
 }
 
@@ -55,67 +62,134 @@ export function asRequestError(error: unknown): RequestError {
   return new RequestError(500, "server_error", "The server failed.", "ERR_INTERNAL");
 }
 
+/** Limits of a request's lists and texts. Texts of prompts are limited by the model's context. */
+const most = {
+  messages: 4096,
+  parts: 4096,
+  tools: 128,
+  stops: 4,
+  /** Characters of a stop string, a name or an id. */
+  stop: 1000,
+  name: 256,
+  /** Bytes of the tools together, and of the schema of `response_format`, as JSON. */
+  toolBytes: 256 * 2 ** 10,
+  schemaBytes: 64 * 2 ** 10,
+} as const;
+
+/** An object without other keys. `ignored` keys are accepted and dropped. */
+const known = <T extends z.core.$ZodLooseShape>(shape: T, ignored: readonly string[] = []) =>
+  z.preprocess(without(ignored), z.strictObject(shape));
+
+const without = (ignored: readonly string[]) => (value: unknown) =>
+  typeof value !== "object" || value === null || Array.isArray(value)
+    ? value
+    : Object.fromEntries(Object.entries(value).filter(([key]) => !ignored.includes(key)));
+
+/** A list that is counted before its items are looked at. */
+const list = <T extends z.ZodType>(item: T, { min = 0, max }: { min?: number; max: number }) =>
+  z.array(z.unknown()).min(min).max(max).pipe(z.array(item));
+
+/** What the core counts with. */
+const maxInteger = 2 ** 31 - 1;
+
+const name = z.string().min(1).max(most.name);
+
 /** A text, given as a string or as parts. */
 const content = z.union([
   z.string(),
   z
-    .array(
-      z.looseObject({
-        type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
-        text: z.string(),
-      }),
-      { error: "must be a text, or a list of parts that are texts" },
+    .array(z.unknown(), { error: "must be a text, or a list of parts that are texts" })
+    .max(most.parts)
+    .pipe(
+      z.array(
+        known(
+          {
+            type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
+            text: z.string(),
+          },
+          ["cache_control", "prompt_cache_breakpoint"],
+        ),
+      ),
     )
     .transform((parts) => parts.map(({ text }) => text).join("")),
 ]);
 
-const call = z.looseObject({
-  type: z.literal("function").default("function"),
-  function: z.looseObject({ name: z.string().min(1), arguments: z.string() }),
-});
+const call = known(
+  {
+    type: z.literal("function").default("function"),
+    function: z.strictObject({ name, arguments: z.string() }),
+  },
+  ["id", "index", "extra_content"],
+);
+
+/** What clients send beside a message's content: names, ids, and parts of earlier answers. */
+const besideContent = [
+  ...["name", "id", "tool_call_id", "refusal", "annotations", "audio", "function_call", "reasoning"],
+  ...["reasoning_content", "reasoning_details", "cache_control"],
+];
 
 /** A message of a request. */
-const message = z.discriminatedUnion("role", [
-  z.looseObject({ role: z.enum(["system", "developer", "user"]), content }),
-  z.looseObject({
-    role: z.literal("assistant"),
-    content: content.nullish(),
-    tool_calls: z
-      .array(call)
-      .max(1, "A turn has one call at most; calls beside each other are not supported")
-      .nullish(),
-  }),
-  z.looseObject({ role: z.literal("tool"), content }),
-]);
+const message = z.preprocess(
+  without(besideContent),
+  z.discriminatedUnion("role", [
+    z.strictObject({ role: z.enum(["system", "developer", "user"]), content }),
+    z.strictObject({
+      role: z.literal("assistant"),
+      content: content.nullish(),
+      tool_calls: z
+        .array(z.unknown())
+        .max(1, "A turn has one call at most; calls beside each other are not supported")
+        .pipe(z.array(call))
+        .nullish(),
+    }),
+    z.strictObject({ role: z.literal("tool"), content }),
+  ]),
+);
 
-const tool = z.looseObject({
+const tool = z.strictObject({
   type: z.literal("function"),
-  function: z.looseObject({
-    name: z.string().regex(/^[\w.-]{1,64}$/),
-    description: z
-      .string()
-      .nullish()
-      .transform((text) => text ?? ""),
-    parameters: z
-      .record(z.string(), z.unknown())
-      .nullish()
-      .transform((schema) => schema ?? { type: "object", properties: {} }),
-  }),
+  function: known(
+    {
+      name: z.string().regex(/^[\w.-]{1,64}$/),
+      description: z
+        .string()
+        .nullish()
+        .transform((text) => text ?? ""),
+      parameters: z
+        .record(z.string(), z.unknown())
+        .nullish()
+        .transform((schema) => schema ?? { type: "object", properties: {} }),
+    },
+    ["strict"],
+  ),
 });
 
+const tools = list(tool, { max: most.tools })
+  .refine((all) => new Set(all.map((one) => one.function.name)).size === all.length, {
+    error: "two tools have the same name",
+  })
+  .refine((all) => byteLength(all) <= most.toolBytes, {
+    error: `the tools may have ${most.toolBytes} bytes at most`,
+  });
+
+const stopText = z.string().max(most.stop);
 const stop = z
-  .union([z.string(), z.array(z.string()).max(4)])
+  .union([stopText, list(stopText, { max: most.stops })])
   .nullish()
   .transform((value) => (typeof value === "string" ? [value] : (value ?? [])));
 
 /** A parameter that is accepted only with a value that has no effect. */
 const only = <T>(schema: z.ZodType<T>, because: string) => schema.nullish().or(z.never({ error: because }));
 
+const empty = z.custom<object>(
+  (value) => typeof value === "object" && value !== null && Object.keys(value).length === 0,
+);
+
 const sampling = {
-  model: z.string(),
+  model: name,
   temperature: z.number().min(0).max(2).nullish(),
   top_p: z.number().gt(0).max(1).nullish(),
-  top_k: z.int().min(0).nullish(),
+  top_k: z.int().min(0).max(maxInteger).nullish(),
   min_p: z.number().min(0).max(1).nullish(),
   max_tokens: z.int().min(1).nullish(),
   seed: z.int().nullish(),
@@ -123,13 +197,21 @@ const sampling = {
   n: z.int().min(1).max(128).nullish(),
   best_of: z.int().nullish(),
   stream: z.boolean().nullish(),
-  stream_options: z.looseObject({ include_usage: z.boolean().nullish() }).nullish(),
+  stream_options: known({ include_usage: z.boolean().nullish() }, ["include_obfuscation"]).nullish(),
   /** Also return token ids, for training (vLLM's name). */
   return_token_ids: z.boolean().nullish(),
   presence_penalty: only(z.literal(0), "penalties are not supported"),
   frequency_penalty: only(z.literal(0), "penalties are not supported"),
-  logit_bias: only(z.record(z.string(), z.never()), "biases are not supported"),
+  logit_bias: only(empty, "biases are not supported"),
 };
+
+/** Parameters that do not change an answer here. */
+const ignoredByCompletions = ["user", "metadata", "safety_identifier", "service_tier", "store"];
+const ignoredByChats = [
+  ...ignoredByCompletions,
+  ...["parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options"],
+  ...["prompt_cache_retention", "reasoning_effort", "verbosity"],
+];
 
 const noneIsLeftOut = ({
   n,
@@ -140,24 +222,33 @@ const noneIsLeftOut = ({
 }) => (best_of ?? 1) <= (n ?? 1);
 const allAreGiven = { path: ["best_of"], error: "every text is given back: ask for as many with n" };
 
-export const chatRequest = z
-  .looseObject({
+export const chatRequest = known(
+  {
     ...sampling,
-    messages: z.array(message).min(1),
+    messages: list(message, { min: 1, max: most.messages }),
     max_completion_tokens: z.int().min(1).nullish(),
-    tools: z.array(tool).nullish(),
+    tools: tools.nullish(),
     tool_choice: z
       .union([
         z.enum(["auto", "none", "required"]),
-        z.looseObject({ type: z.literal("function"), function: z.looseObject({ name: z.string() }) }),
+        z.strictObject({ type: z.literal("function"), function: z.strictObject({ name }) }),
       ])
       .nullish(),
     response_format: z
-      .union([
-        z.looseObject({ type: z.enum(["text", "json_object"]) }),
-        z.looseObject({
+      .discriminatedUnion("type", [
+        z.strictObject({ type: z.enum(["text", "json_object"]) }),
+        z.strictObject({
           type: z.literal("json_schema"),
-          json_schema: z.looseObject({ schema: z.record(z.string(), z.unknown()) }),
+          json_schema: known(
+            {
+              schema: z
+                .record(z.string(), z.unknown())
+                .refine((schema) => byteLength(schema) <= most.schemaBytes, {
+                  error: `a schema may have ${most.schemaBytes} bytes at most`,
+                }),
+            },
+            ["name", "description", "strict"],
+          ),
         }),
       ])
       .nullish(),
@@ -168,51 +259,86 @@ export const chatRequest = z
       z.enum(["auto", "none"]),
       "functions are given as tools, and calls are asked for by tool_choice",
     ),
-  })
+    modalities: only(z.tuple([z.literal("text")]), "only text is generated"),
+    audio: only(z.never(), "only text is generated"),
+    web_search_options: only(z.never(), "there is no web search"),
+    moderation: only(z.never(), "there is no moderation"),
+  },
+  ignoredByChats,
+)
   .refine(noneIsLeftOut, allAreGiven)
   .refine(({ logprobs, top_logprobs }) => logprobs || !top_logprobs, {
     path: ["top_logprobs"],
     error: "log probabilities are asked for by logprobs: true",
   });
 
-export const completionRequest = z
-  .looseObject({
+export const completionRequest = known(
+  {
     ...sampling,
-    prompt: z.union([
-      z.string().transform((text) => [text]),
-      z
-        .array(z.int())
-        .min(1)
-        .transform((ids) => [ids]),
-      z.array(z.union([z.string(), z.array(z.int()).min(1)])).min(1),
-    ]),
+    prompt: z.unknown().transform(promptsIn),
     logprobs: z.int().min(0).max(5).nullish(),
     echo: only(z.literal(false), "the prompt is not repeated"),
     suffix: only(z.literal(""), "there is no suffix"),
-  })
-  .refine(noneIsLeftOut, allAreGiven);
+  },
+  ignoredByCompletions,
+).refine(noneIsLeftOut, allAreGiven);
 
-export type ChatRequest = z.infer<typeof chatRequest>;
-export type CompletionRequest = z.infer<typeof completionRequest>;
+/** The prompts of a request: a text, ids, or a list of these. Written out, because zod is slow on ids. */
+function promptsIn(value: unknown, context: z.RefinementCtx): (string | number[])[] {
+  const areIds = (prompt: unknown): prompt is number[] =>
+    Array.isArray(prompt) && prompt.length > 0 && prompt.every((id) => Number.isSafeInteger(id) && id >= 0);
+  if (typeof value === "string") return [value];
+  if (areIds(value)) return [value];
+  const prompts: unknown[] = Array.isArray(value) ? value : [];
+  if (prompts.length > 0 && prompts.every((prompt) => typeof prompt === "string" || areIds(prompt)))
+    return prompts as (string | number[])[];
+  context.addIssue("must be a text, a list of ids, or a list of texts and lists of ids");
+  return z.NEVER;
+}
+
+function byteLength(value: unknown): number {
+  return Buffer.byteLength(JSON.stringify(value));
+}
+
+type AskedMessages = z.infer<typeof chatRequest>["messages"];
+/** What a request asks for, without its messages or prompts. */
+export type ChatRequest = Omit<z.infer<typeof chatRequest>, "messages">;
+export type CompletionRequest = Omit<z.infer<typeof completionRequest>, "prompt">;
 
 /** Throws a RequestError of status 400 that names the first invalid parameter. */
 export function readRequest<T>(schema: z.ZodType<T>, body: unknown): T {
   const parsed = schema.safeParse(body);
   if (parsed.success) return parsed.data;
-  const { path, message } = deepest(parsed.error.issues[0]!);
-  const parameter = path
+  const issue = deepest(parsed.error.issues[0]!);
+  if (issue.unknown !== undefined) {
+    const parameter = pathText([...issue.path, issue.unknown]).slice(0, most.name);
+    throw badRequest(`Unknown parameter: ${parameter}.`, parameter, "unknown_parameter");
+  }
+  const parameter = pathText(issue.path);
+  throw badRequest(`${parameter === "" ? "the request" : parameter}: ${issue.message}`, parameter || null);
+}
+
+function pathText(path: readonly PropertyKey[]): string {
+  return path
     .map((key, i) => (typeof key === "number" ? `[${key}]` : `${i ? "." : ""}${String(key)}`))
     .join("");
-  throw badRequest(`${parameter === "" ? "the request" : parameter}: ${message}`, parameter || null);
+}
+
+interface Fault {
+  path: PropertyKey[];
+  message: string;
+  /** A key that no parameter has. */
+  unknown?: string;
 }
 
 /** The issue of the last alternative of a union, which is the most specific. */
-function deepest(issue: z.core.$ZodIssue): { path: PropertyKey[]; message: string } {
-  if (issue.code !== "invalid_union" || issue.errors.length === 0) return issue;
-  const [inner] = issue.errors.at(-1) ?? [];
-  if (inner === undefined) return issue;
-  const { path, message } = deepest(inner);
-  return { path: [...issue.path, ...path], message };
+function deepest(issue: z.core.$ZodIssue): Fault {
+  const { path, message } = issue;
+  if (issue.code === "unrecognized_keys") return { path, message, unknown: issue.keys[0]! };
+  const [inner] = issue.code === "invalid_union" ? (issue.errors.at(-1) ?? []) : [];
+  if (inner === undefined) return { path, message };
+  const fault = deepest(inner);
+  return { ...fault, path: [...path, ...fault.path] };
 }
 
 /** The content of a message; messages are the same if these are equal. */
@@ -222,7 +348,7 @@ export interface Said {
   call?: { name: string; arguments: string };
 }
 
-export function saidIn(messages: ChatRequest["messages"]): Said[] {
+export function saidIn(messages: AskedMessages): Said[] {
   return messages.map((message): Said => {
     if (message.role !== "assistant")
       return { role: message.role === "developer" ? "system" : message.role, content: message.content };
@@ -267,6 +393,16 @@ export function mustCall(request: ChatRequest): ToolSchema[] | undefined {
 export function formatOf({ response_format: format }: ChatRequest): Grammar | undefined {
   if (format == null || format.type === "text") return undefined;
   return format.type === "json_schema" ? { jsonSchema: format.json_schema.schema } : { json: true };
+}
+
+/** Throws a RequestError of status 400 unless the context has room after a prompt of `length` tokens. */
+export function checkLength(length: number, maxPositions: number, parameter: string): void {
+  if (length < maxPositions) return;
+  throw badRequest(
+    `The prompt has ${length} tokens, and the model's context ${maxPositions}.`,
+    parameter,
+    "context_length_exceeded",
+  );
 }
 
 /** Sampling parameters, with OpenAI's defaults. */

@@ -1,8 +1,10 @@
 /** Generation for the endpoints: how many requests may wait, how they are cancelled, and their options. */
 
+import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
-import type { GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
+import type { GenerateOptions, GenerateRequest, Generation, WeightSet } from "../model/language-model.ts";
 import type { ServedModel } from "./conversation-cache.ts";
+import { type ClientKeys, GrammarQueue } from "./grammar-queue.ts";
 import {
   badRequest,
   type ChatRequest,
@@ -15,6 +17,11 @@ import type { OnToken } from "./text-stream.ts";
 /** Seconds after which a client that was refused should retry. */
 const retryAfter = 1;
 
+/** Maximum number of prompt tokens of a request, counted once for each completion. */
+const maxPromptIds = 4_000_000;
+/** Maximum number of alternatives to tokens that a request may ask for. */
+const maxLogProbs = 20_000_000;
+
 interface QueueOptions {
   learner: ServedModel;
   name: string;
@@ -25,6 +32,7 @@ interface QueueOptions {
 export class RequestQueue {
   readonly learner: ServedModel;
   readonly #options: QueueOptions;
+  readonly #grammars = new GrammarQueue();
   /**
    * Running generations, each with the controller that cancels it. One controller for the server, joined to each
    * request's signal by AbortSignal.any, would hold a trace of every request for as long as it lives.
@@ -75,7 +83,8 @@ export class RequestQueue {
     if (this.#draining)
       throw new RequestError(503, "server_error", "The server is being stopped.", "stopping");
     if (requests.length > maxWaiting)
-      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`);
+      throw badRequest(`${requests.length} texts are asked for at once; ${maxWaiting} are the most.`, "n");
+    checkSizes(requests);
     if (this.#texts + requests.length > maxWaiting) {
       c.header("retry-after", String(retryAfter));
       const message = `${this.#texts} texts are being written or waiting; come back later.`;
@@ -87,29 +96,28 @@ export class RequestQueue {
     const leave = () => stop.abort();
     if (client.aborted) leave();
     client.addEventListener("abort", leave, { once: true });
-    const generation = learner
-      .generate(
-        requests.map((request) => ({ ...request, weights })),
-        { signal: stop.signal, ...(onToken && { onToken }) },
-      )
-      .finally(() => {
-        client.removeEventListener("abort", leave);
-        this.#answering.delete(generation);
-        this.#texts -= requests.length;
-      });
+    const weighed = requests.map((request) => ({ ...request, weights }));
+    const generate = (options: GenerateOptions) =>
+      learner.generate(weighed, { signal: stop.signal, ...options });
+    const grammar = requests[0]?.grammar;
+    const running =
+      grammar === undefined
+        ? generate(onToken ? { onToken } : {})
+        : this.#grammars.run(grammar, clientOf(c), (compiled) =>
+            generate({
+              onToken(text, token) {
+                compiled();
+                onToken?.(text, token);
+              },
+            }),
+          );
+    const generation = running.finally(() => {
+      client.removeEventListener("abort", leave);
+      this.#answering.delete(generation);
+      this.#texts -= requests.length;
+    });
     this.#answering.set(generation, stop);
     return generation;
-  }
-
-  /** Throws a RequestError of status 400 unless the context has room after the prompt. */
-  checkLength(prompt: readonly number[], parameter: string): void {
-    const { maxPositions } = this.#options.learner;
-    if (prompt.length >= maxPositions)
-      throw badRequest(
-        `The prompt has ${prompt.length} tokens, and the model's context ${maxPositions}.`,
-        parameter,
-        "context_length_exceeded",
-      );
   }
 
   /** n requests for one prompt, each with its own random stream. */
@@ -143,6 +151,26 @@ export class RequestQueue {
       model: this.#options.name,
     };
   }
+}
+
+function clientOf(c: Context): ClientKeys {
+  const { remoteAddress = "", remotePort = 0 } = (c.env as HttpBindings).incoming.socket;
+  return [remoteAddress, `${remoteAddress} ${remotePort}`];
+}
+
+/** Throws a RequestError of status 400 for more ids, or more log probabilities, than fit into memory. */
+function checkSizes(requests: readonly GenerateRequest[]): void {
+  const total = (count: (request: GenerateRequest) => number) =>
+    requests.reduce((sum, request) => sum + count(request), 0);
+  const ids = total(({ tokens }) => tokens!.length);
+  if (ids > maxPromptIds)
+    throw badRequest(`The prompts of all completions have ${ids} tokens; ${maxPromptIds} are the most.`, "n");
+  const logProbs = total(({ maxNewTokens, topLogProbs }) => (maxNewTokens ?? 0) * (topLogProbs ?? 0));
+  if (logProbs > maxLogProbs)
+    throw badRequest(
+      `${logProbs} log probabilities could be returned; ${maxLogProbs} are the most. Set max_tokens.`,
+      "max_tokens",
+    );
 }
 
 /** The seed of completion i of a request with a seed; the first one's is the request's own. */

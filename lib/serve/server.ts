@@ -9,27 +9,24 @@
  */
 
 import { createHash, timingSafeEqual } from "node:crypto";
-import type { AddressInfo } from "node:net";
+import { createServer, type Server as HttpServer } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ServerType, serve as serveHttp } from "@hono/node-server";
+import { getRequestListener, type HttpBindings } from "@hono/node-server";
 import { type Context, Hono } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import type { WeightSet } from "../model/language-model.ts";
+import { Bodies } from "./body.ts";
 import { Chats } from "./chat.ts";
 import { answerCompletion } from "./completions.ts";
 import type { ServedModel } from "./conversation-cache.ts";
 import { Episodes } from "./episodes.ts";
-import {
-  asRequestError,
-  badRequest,
-  chatRequest,
-  completionRequest,
-  RequestError,
-  readRequest,
-} from "./protocol.ts";
+import { corsFor, guard } from "./guard.ts";
+import { parseWithinLimits } from "./json-limits.ts";
+import { asRequestError, badRequest, RequestError, readRequest } from "./protocol.ts";
 import { RequestQueue } from "./queue.ts";
+import { Reader } from "./reader.ts";
 
 export interface ServeOptions {
   learner: ServedModel;
@@ -46,6 +43,12 @@ export interface ServeOptions {
   maxWaiting?: number;
   /** A file to which rewarded episodes are appended. */
   record?: string;
+  /** Maximum size of a request's body in bytes. Default 16 MiB. */
+  maxBodyBytes?: number;
+  /** Names, besides those of this machine and `host`, by which clients may call the server. Default none. */
+  allowHosts?: readonly string[];
+  /** Origins of web pages that may use the server, for example "https://chat.example"; "*" for all. Default none. */
+  corsOrigins?: readonly string[];
   /** Ids that remembered conversations may have together, and those of open episodes. Default 4,000,000. */
   maxHeldTokens?: number;
   /** Called for what an operator should know. */
@@ -64,7 +67,16 @@ export interface Server {
   close(graceMs?: number): Promise<void>;
 }
 
-const maxBodyBytes = 16 * 2 ** 20;
+/** Time for the headers of a request, and for all of it; a client that reads nothing is disconnected after the latter. */
+const [headersTimeoutMs, requestTimeoutMs] = [20_000, 60_000];
+
+const httpOptions = {
+  headersTimeout: headersTimeoutMs,
+  requestTimeout: requestTimeoutMs,
+  connectionsCheckingInterval: 5_000,
+  // The guard answers a request without one.
+  requireHostHeader: false,
+};
 
 /** Starts to listen. Throws NlacError ERR_CONFIG for options that do not go together, ERR_IO for an address in use. */
 export async function serve(options: ServeOptions): Promise<Server> {
@@ -78,16 +90,18 @@ export async function serve(options: ServeOptions): Promise<Server> {
   if (options.learner.tokenizer === undefined)
     throw new NlacError("ERR_CONFIG", "The model has no tokenizer, so it cannot be served.");
   const service = new Service(options);
-  let http: ServerType;
+  const listener = getRequestListener(service.app.fetch, {
+    hostname: host,
+    errorHandler: () =>
+      Response.json(badRequest("The request is not HTTP.", null, "invalid_http").body, { status: 400 }),
+  });
+  const http = createServer(httpOptions, listener).on("clientError", answerBroken);
   try {
-    http = await new Promise<ServerType>((resolve, reject) => {
-      const listening = serveHttp({ fetch: service.app.fetch, hostname: host, port }, () =>
-        resolve(listening),
-      );
-      listening.once("error", reject);
+    await new Promise<void>((resolve, reject) => {
+      http.once("error", reject).listen(port, host, resolve);
     });
   } catch (error) {
-    service.end();
+    await service.end();
     throw new NlacError("ERR_IO", `${host}:${port} cannot be listened on: ${(error as Error).message}`, {
       cause: error,
     });
@@ -103,29 +117,49 @@ export async function serve(options: ServeOptions): Promise<Server> {
   };
 }
 
-async function close(http: ServerType, service: Service, graceMs: number): Promise<void> {
+async function close(http: HttpServer, service: Service, graceMs: number): Promise<void> {
   await service.drain(graceMs);
   const closed = new Promise<void>((resolve) => http.close(() => resolve()));
   // The last answers are on their way; who does not fetch them in time goes without.
   await Promise.race([closed, sleep(1000, undefined, { ref: false })]);
-  if ("closeAllConnections" in http) http.closeAllConnections();
+  http.closeAllConnections();
   await closed;
-  service.end();
+  await service.end();
+}
+
+/** Answers what is not HTTP, or took too long to arrive. */
+function answerBroken(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (!socket.writable || error.code === "ECONNRESET") return void socket.destroy();
+  const [status, message] =
+    error.code === "HPE_HEADER_OVERFLOW"
+      ? ["431 Request Header Fields Too Large", "The request's headers are too large."]
+      : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+        ? ["408 Request Timeout", "The request took too long to arrive."]
+        : ["400 Bad Request", "The request is not HTTP."];
+  const { body } = badRequest(message, null, "invalid_http");
+  socket.end(
+    `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n${JSON.stringify(body)}`,
+  );
 }
 
 class Service {
   readonly app = new Hono();
   readonly #options: ServeOptions;
   readonly #queue: RequestQueue;
+  readonly #reader: Reader;
   readonly #chats: Chats;
+  readonly #bodies: Bodies;
   readonly #episodes: Episodes | undefined;
 
   constructor(options: ServeOptions) {
     this.#options = options;
-    const { record, maxHeldTokens = 4_000_000 } = options;
+    const { learner, record, maxHeldTokens = 4_000_000, maxBodyBytes = 16 * 2 ** 20 } = options;
+    const { maxPositions } = learner;
     this.#queue = new RequestQueue(options);
+    this.#reader = new Reader(learner.tokenizer!, { maxTexts: options.maxWaiting ?? 256, maxPositions });
+    this.#bodies = new Bodies(maxBodyBytes);
     this.#episodes = record === undefined ? undefined : new Episodes(record, maxHeldTokens);
-    this.#chats = new Chats(this.#queue, maxHeldTokens, this.#episodes);
+    this.#chats = new Chats(this.#queue, this.#reader, maxHeldTokens, this.#episodes);
     this.#routes();
   }
 
@@ -138,7 +172,8 @@ class Service {
     await this.#episodes?.rewarded(graceMs);
   }
 
-  end(): void {
+  async end(): Promise<void> {
+    await this.#reader.close();
     if (this.#episodes === undefined) return;
     this.#episodes.close();
     const { recorded, forgotten } = this.#episodes;
@@ -149,14 +184,27 @@ class Service {
 
   #routes(): void {
     const { app } = this;
-    const { token, name } = this.#options;
+    const { token, name, host = "127.0.0.1", allowHosts = [], corsOrigins = [] } = this.#options;
     app.onError((error, c) => answerError(c, error, this.#options.log));
     app.notFound((c) =>
       answerError(
         c,
-        new RequestError(404, "invalid_request_error", `There is no ${c.req.method} ${c.req.path}.`),
+        new RequestError(
+          404,
+          "invalid_request_error",
+          `There is no ${c.req.method} ${c.req.path}.`,
+          "not_found",
+        ),
       ),
     );
+    if (corsOrigins.length > 0) app.use("*", corsFor(corsOrigins));
+    app.use("*", guard({ host, allowHosts, corsOrigins }));
+    app.use("*", async (c, next) => {
+      await next();
+      // Streams have their own timeout, because they may have nothing to send.
+      const isStream = c.res.headers.get("content-type")?.startsWith("text/event-stream");
+      if (!isStream) (c.env as HttpBindings).outgoing.setTimeout(requestTimeoutMs);
+    });
     app.get("/health", (c) =>
       this.#queue.draining ? c.json({ status: "stopping" }, 503) : c.json({ status: "ok" }),
     );
@@ -170,14 +218,6 @@ class Service {
         );
       await next();
     });
-    const tooLarge = () => {
-      throw new RequestError(
-        413,
-        "invalid_request_error",
-        `A request may have ${maxBodyBytes} bytes at most.`,
-      );
-    };
-    app.use("/v1/*", bodyLimit({ maxSize: maxBodyBytes, onError: tooLarge }));
     const model = {
       id: name,
       object: "model",
@@ -190,21 +230,27 @@ class Service {
       this.#queue.checkModel(c.req.param("name"));
       return c.json(model);
     });
-    app.post("/v1/chat/completions", async (c) =>
-      this.#chats.answer(c, readRequest(chatRequest, await body(c))),
+    app.post("/v1/chat/completions", (c) => this.#bodies.with(c, (body) => this.#chats.answer(c, body)));
+    app.post("/v1/completions", (c) =>
+      this.#bodies.with(c, (body) => answerCompletion(this.#queue, this.#reader, c, body)),
     );
-    app.post("/v1/completions", async (c) =>
-      answerCompletion(this.#queue, c, readRequest(completionRequest, await body(c))),
+    app.post("/v1/episodes/:id/reward", (c) =>
+      this.#bodies.with(c, async (body) => {
+        if (this.#episodes === undefined)
+          throw badRequest("Nothing is recorded here: start the server with a recording.");
+        if (body.length > maxRewardBytes)
+          throw badRequest(`A reward may have ${maxRewardBytes} bytes at most.`, null, "request_too_large");
+        const asked = readRequest(rewardRequest, parseWithinLimits(body));
+        const { reward, truncated, terminated = !truncated } = asked;
+        const ending = { terminated, truncated: truncated && !terminated };
+        return c.json(this.#episodes.reward(c.req.param("id"), reward, ending));
+      }),
     );
-    app.post("/v1/episodes/:id/reward", async (c) => {
-      if (this.#episodes === undefined)
-        throw badRequest("Nothing is recorded here: start the server with a recording.");
-      const { reward, truncated, terminated = !truncated } = readRequest(rewardRequest, await body(c));
-      const ending = { terminated, truncated: truncated && !terminated };
-      return c.json(this.#episodes.reward(c.req.param("id"), reward, ending));
-    });
   }
 }
+
+/** Maximum size of a reward's body. */
+const maxRewardBytes = 4096;
 
 const rewardRequest = z.strictObject({
   reward: z.number(),
@@ -213,15 +259,6 @@ const rewardRequest = z.strictObject({
   /** Whether a limit of the agent's own cut the episode: it is over, without an outcome. */
   truncated: z.boolean().default(false),
 });
-
-async function body(c: Context): Promise<unknown> {
-  try {
-    return await c.req.json();
-  } catch (error) {
-    if (error instanceof RequestError) throw error;
-    throw badRequest("The request's body is not JSON.");
-  }
-}
 
 function answerError(c: Context, error: unknown, log?: (line: string) => void): Response {
   const answer = asRequestError(error);

@@ -1,14 +1,20 @@
 /** Streams completions as server-sent events. */
 
+import type { HttpBindings } from "@hono/node-server";
 import type { Context } from "hono";
 import { streamSSE } from "hono/streaming";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { jsonInSlices } from "./json-response.ts";
 import { asRequestError, type ChatRequest, type CompletionRequest, RequestError } from "./protocol.ts";
 
 export type OnToken = (text: number, token: number) => void;
 
+/** Milliseconds after which a client that reads nothing is disconnected. */
+const stallMs = 60_000;
+
 /**
- * Streams the pieces of the completions, the final events, the usage if requested, and the end.
+ * Streams the pieces of the completions, the final events, the usage if requested, and the end. A
+ * slow client gets longer pieces, so that nothing accumulates but text.
  *
  * @param count number of completions
  * @param write starts the generation. Throws its immediate errors; later ones are the last event
@@ -23,38 +29,53 @@ export async function streamTexts<T>(
   parts: {
     begin: () => object[];
     piece?: (text: number, piece: string) => object;
-    end: (written: T, sent: readonly string[]) => object[];
+    end: (written: T, sent: readonly string[]) => Iterable<object>;
     usage: (written: T) => object;
   },
 ): Promise<Response> {
   const texts = Array.from({ length: count }, () => new TextStream(tokenizer, request.stop));
-  const queue: object[] = parts.begin();
+  /** Pieces that were not sent yet, by completion. */
+  const pending = new Map<number, string>();
   let wake = (): void => {};
-  let over: "whole" | RequestError | undefined;
+  let over: { written: T } | RequestError | undefined;
   void write((i, token) => {
     const piece = texts[i]!.add(token);
     if (piece === "" || parts.piece === undefined) return;
-    queue.push(parts.piece(i, piece));
+    pending.set(i, (pending.get(i) ?? "") + piece);
     wake();
   })
     .then((written) => {
-      const sent = texts.map((text) => (parts.piece === undefined ? "" : text.sent));
-      queue.push(...parts.end(written, sent));
-      if (request.stream_options?.include_usage) queue.push(parts.usage(written));
-      over = "whole";
+      over = { written };
     })
     .catch((error: unknown) => {
       over = asRequestError(error);
     })
     .finally(() => wake());
   return streamSSE(c, async (stream) => {
+    const send = async (data: string) => {
+      const stalled = setTimeout(() => (c.env as HttpBindings).outgoing.destroy(), stallMs);
+      try {
+        await stream.writeSSE({ data });
+      } finally {
+        clearTimeout(stalled);
+      }
+    };
+    const sendEvent = async (event: object) => send(await jsonInSlices(event));
+    for (const event of parts.begin()) await sendEvent(event);
     for (;;) {
-      const event = queue.shift();
-      if (event !== undefined) await stream.writeSSE({ data: JSON.stringify(event) });
-      else if (over !== undefined) break;
+      const [next] = pending;
+      if (next !== undefined) {
+        pending.delete(next[0]);
+        await sendEvent(parts.piece!(...next));
+      } else if (over !== undefined) break;
       else await new Promise<void>((resolve) => (wake = resolve));
     }
-    await stream.writeSSE({ data: over instanceof RequestError ? JSON.stringify(over.body) : "[DONE]" });
+    if (over instanceof RequestError) return send(JSON.stringify(over.body));
+    const { written } = over;
+    const sent = texts.map((text) => (parts.piece === undefined ? "" : text.sent));
+    for (const event of parts.end(written, sent)) await sendEvent(event);
+    if (request.stream_options?.include_usage) await sendEvent(parts.usage(written));
+    await send("[DONE]");
   });
 }
 

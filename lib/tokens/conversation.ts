@@ -294,6 +294,41 @@ export class Conversation {
   }
 
   /**
+   * A conversation of one placeholder id, which continues as this one does: to render what follows in another thread,
+   * for `extend`.
+   */
+  ending(): ConversationJson {
+    const { system, tools } = this.#context;
+    return {
+      version: 1,
+      tokens: [0],
+      segments: [{ source: "environment", start: 0, end: 1 }],
+      turns: [{ end: 1, role: this.#turns.at(-1)!.role }],
+      system,
+      ...(tools === undefined ? {} : { tools: [...tools] }),
+    };
+  }
+
+  /** Appends everything after the placeholder of an `ending()` that has grown. */
+  extend({ tokens, segments, turns }: ConversationJson): this {
+    const offset = this.#length - 1;
+    for (const { source, start, end } of segments.slice(1)) this.#push(source, tokens.slice(start, end));
+    for (const { end, role } of turns.slice(1)) this.#turns.push({ end: offset + end, role });
+    return this;
+  }
+
+  /** Ids of the template around turns that were rendered so far, by where they stand. */
+  get remembered(): ReadonlyMap<string, readonly number[]> {
+    return this.#context.remembered;
+  }
+
+  /** Takes over the `remembered` ids of a conversation with the same tokenizer, template and tools. */
+  remember(rendered: ReadonlyMap<string, readonly number[]>): this {
+    for (const [key, ids] of rendered) this.#context.remembered.set(key, ids);
+    return this;
+  }
+
+  /**
    * Restores a conversation from `toJSON`, with the same tokenizer and template.
    *
    * @throws NlacError ERR_VALUE if the parts are inconsistent

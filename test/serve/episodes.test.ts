@@ -27,6 +27,7 @@ async function start(model: ServeOptions["learner"], record: string, options: Pa
   const reward = async (id: string, body: object) => {
     const reply = await fetch(`${server.url}/v1/episodes/${id}/reward`, {
       method: "POST",
+      headers: { "content-type": "application/json" },
       body: JSON.stringify(body),
     });
     return { status: reply.status, ...((await reply.json()) as object) };
@@ -134,7 +135,11 @@ describe("a recording", () => {
   it("is refused a reward where there is none, and says that it does not record", async () => {
     const server = await serve({ learner: new CallingModel(() => "Hi"), name: "scripted", port: 0 });
     open.push(server);
-    const reply = await fetch(`${server.url}/v1/episodes/x/reward`, { method: "POST", body: '{"reward":1}' });
+    const reply = await fetch(`${server.url}/v1/episodes/x/reward`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: '{"reward":1}',
+    });
     expect(await reply.json()).toMatchObject({
       error: { message: expect.stringContaining("Nothing is recorded") },
     });

@@ -371,7 +371,8 @@ describe("the openai client", () => {
       status: 400,
       code: "context_length_exceeded",
     });
-    const text = await fetch(`${server.url}/v1/chat/completions`, { method: "POST", body: "{" });
+    const headers = { "content-type": "application/json" };
+    const text = await fetch(`${server.url}/v1/chat/completions`, { method: "POST", headers, body: "{" });
     expect([text.status, await text.json()]).toEqual([
       400,
       { error: expect.objectContaining({ message: "The request's body is not JSON." }) },
@@ -379,6 +380,7 @@ describe("the openai client", () => {
     expect((await fetch(`${server.url}/v1/nothing`)).status).toBe(404);
     const huge = await fetch(`${server.url}/v1/completions`, {
       method: "POST",
+      headers,
       body: `{"model":"tiny","prompt":"${"x".repeat(17 << 20)}"}`,
     });
     expect(huge.status).toBe(413);

@@ -2,9 +2,6 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { Message, ToolSchema } from "../../lib/contract/environment.ts";
-import { Conversation } from "../../lib/tokens/conversation.ts";
-import { ChatTemplate } from "../../lib/tokens/template.ts";
 import { Tokenizer } from "../../lib/tokens/tokenizer.ts";
 import { byteTokenizerParts, ScriptedModel } from "./scripted-model.ts";
 
@@ -18,11 +15,7 @@ export function callingTokenizer(): Tokenizer {
 }
 
 export class CallingModel extends ScriptedModel {
-  override readonly template = new ChatTemplate(template);
-  override conversation(
-    messages: readonly Message[],
-    options?: { tools?: readonly ToolSchema[] },
-  ): Conversation {
-    return Conversation.start(this.tokenizer, this.template, messages, options);
+  constructor(reply: ConstructorParameters<typeof ScriptedModel>[0]) {
+    super(reply, template);
   }
 }

@@ -77,7 +77,7 @@ export type Event =
   | { kind: "discard" };
 
 export class ScriptedModel implements LanguageModel {
-  readonly tokenizer = byteTokenizer();
+  readonly tokenizer: Tokenizer;
   readonly template: ChatTemplate;
   readonly maxPositions: number = 100_000;
   readonly endOfTurn = endOfTurn;
@@ -94,9 +94,10 @@ export class ScriptedModel implements LanguageModel {
   /** @param chatTemplate default: ChatML, which keeps reasoning in the history */
   constructor(
     reply: (prompt: string, weights: WeightSet, index: number, request: GenerateRequest) => string,
-    chatTemplate: string = this.tokenizer.chatTemplate!,
+    chatTemplate: string = byteTokenizerParts().chatTemplate!,
   ) {
     this.reply = reply;
+    this.tokenizer = new Tokenizer({ ...byteTokenizerParts(), chatTemplate });
     this.template = new ChatTemplate(chatTemplate);
   }
 

@@ -1,0 +1,132 @@
+/**
+ * Compiling a grammar takes from milliseconds to seconds, and the core compiles one at a time. Here
+ * requests with new grammars wait for it: first those of clients that have used the least time, and
+ * of these the cheapest. Grammars that would take too long are refused before.
+ */
+
+import type { Grammar } from "../model/grammar.ts";
+
+/** Maximum estimate of the compile time, in milliseconds on a vocabulary of 50,000 tokens. */
+export const maxCompileMs = 4000;
+/** Milliseconds after which the next grammar is passed on, even if the one before is not done. */
+const patienceMs = 10_000;
+/** Number of grammars and of clients that are remembered. */
+const maxRemembered = 1000;
+
+/** Who sent a request, from the widest to the narrowest: its address, and its connection. */
+export type ClientKeys = readonly string[];
+
+interface Waiting {
+  client: ClientKeys;
+  cost: number;
+  begin: () => void;
+}
+
+export class GrammarQueue {
+  /** Grammars that were compiled, as JSON, the last used last. */
+  readonly #known = new Set<string>();
+  readonly #waiting: Waiting[] = [];
+  /** Milliseconds of compiling, by client. */
+  readonly #spent = new Map<string, number>();
+  #compiling = false;
+
+  /**
+   * Calls `start` when the grammar may be compiled.
+   * @param start calls its argument when the grammar is compiled, at the first token
+   */
+  async run<T>(
+    grammar: Grammar,
+    client: ClientKeys,
+    start: (compiled: () => void) => Promise<T>,
+  ): Promise<T> {
+    const key = JSON.stringify(grammar);
+    if (this.#known.has(key)) {
+      this.#remember(key);
+      return start(() => {});
+    }
+    await new Promise<void>((begin) => {
+      this.#waiting.push({ client, cost: compileMs(grammar), begin });
+      if (!this.#compiling) this.#next();
+    });
+    const begun = performance.now();
+    let over = false;
+    const done = () => {
+      if (over) return;
+      over = true;
+      clearTimeout(timer);
+      for (const name of client) this.#spend(name, performance.now() - begun);
+      this.#next();
+    };
+    const timer = setTimeout(done, patienceMs).unref();
+    try {
+      const result = await start(done);
+      this.#remember(key);
+      return result;
+    } finally {
+      done();
+    }
+  }
+
+  #next(): void {
+    const spent = (waiting: Waiting, i: number) => this.#spent.get(waiting.client[i] ?? "") ?? 0;
+    // The sort is stable: otherwise first come, first served.
+    const [next] = this.#waiting.toSorted(
+      (a, b) => spent(a, 0) - spent(b, 0) || spent(a, 1) - spent(b, 1) || a.cost - b.cost,
+    );
+    this.#compiling = next !== undefined;
+    if (next === undefined) return;
+    this.#waiting.splice(this.#waiting.indexOf(next), 1);
+    next.begin();
+  }
+
+  #spend(name: string, ms: number): void {
+    const before = this.#spent.get(name) ?? 0;
+    this.#spent.delete(name);
+    this.#spent.set(name, before + ms);
+    if (this.#spent.size > maxRemembered) this.#spent.delete(this.#spent.keys().next().value!);
+  }
+
+  #remember(key: string): void {
+    this.#known.delete(key);
+    this.#known.add(key);
+    if (this.#known.size > maxRemembered) this.#known.delete(this.#known.values().next().value!);
+  }
+}
+
+/**
+ * A rough estimate of a grammar's compile time, in milliseconds on a vocabulary of 50,000 tokens.
+ * What counts: optional keys, quadratically, because each may be followed by any later one; and the
+ * positions in texts of limited length and in patterns, each distinct one once.
+ */
+export function compileMs(grammar: Grammar): number {
+  const texts = new Map<string, number>();
+  let quadratic = 0;
+  const visit = (value: unknown): void => {
+    if (typeof value !== "object" || value === null) return;
+    const { properties, required, pattern, maxLength, minLength } = value as Record<string, unknown>;
+    if (typeof properties === "object" && properties !== null) {
+      const needed = Array.isArray(required) ? new Set(required).size : 0;
+      quadratic += Math.max(0, Object.keys(properties).length - needed) ** 2;
+    }
+    const length = Math.max(lengthOf(maxLength), lengthOf(minLength));
+    if (length > 0) texts.set(`length ${lengthOf(minLength)} ${lengthOf(maxLength)}`, length);
+    if (typeof pattern === "string") texts.set(`pattern ${pattern}`, 2 * positionsIn(pattern));
+    for (const inner of Object.values(value)) visit(inner);
+  };
+  visit(grammar);
+  const positions = [...texts.values()].reduce((sum, count) => sum + count, 0);
+  return 0.006 * quadratic + 1.3 * positions;
+}
+
+/** Long limits are compiled to a counter, so they cost no more than this. */
+const longestCounted = 1000;
+
+function lengthOf(limit: unknown): number {
+  return typeof limit === "number" && limit > 0 ? Math.min(limit, longestCounted) : 0;
+}
+
+/** Characters of a pattern, each as often as its group's repetitions say. */
+function positionsIn(pattern: string): number {
+  const repeats = [...pattern.matchAll(/\{(\d+)(?:,(\d*))?\}/g)];
+  return pattern.length + repeats.reduce((sum, [, least, most]) => sum + lengthOf(Number(most || least)), 0);
+}

@@ -1,0 +1,219 @@
+/**
+ * Reads requests without stalling the event loop: small ones on it, one at a time, and large ones in
+ * a thread. The thread starts with the first large request, and ends when it has been idle, so that
+ * its memory is returned.
+ */
+
+import { once } from "node:events";
+import { setImmediate as nextIteration } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import { NlacError } from "../base/errors.ts";
+import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { badRequest, RequestError } from "./protocol.ts";
+import {
+  type ReadChat,
+  type ReadCompletion,
+  type ReadLimits,
+  type Rendered,
+  type Rendering,
+  RequestReader,
+} from "./reading.ts";
+
+/** Bytes up to which a request is read on the event loop. */
+const maxSmall = 8 * 2 ** 10;
+/** Milliseconds that the thread may take for one request. */
+const timeoutMs = 10_000;
+/** Milliseconds after which an idle thread ends. */
+const idleMs = 20_000;
+/** Milliseconds after which a waiting request is read before smaller ones. */
+const patienceMs = 5_000;
+/** Memory limit of the thread's JavaScript heap, in megabytes. */
+const maxMemory = 2048;
+
+/** What the thread is asked. */
+export type ReadJob =
+  | { kind: "chat"; body: Uint8Array }
+  | { kind: "completion"; body: Uint8Array }
+  | { kind: "render"; rendering: Rendering };
+
+type Result<J extends ReadJob> = J extends { kind: "chat" }
+  ? ReadChat
+  : J extends { kind: "completion" }
+    ? ReadCompletion
+    : Rendered;
+
+/** What the thread answers. */
+export type ReadReply =
+  | { result: Result<ReadJob> }
+  | { refused: ConstructorParameters<typeof RequestError> }
+  | { failed: ConstructorParameters<typeof NlacError> };
+
+/** What the thread starts with. `tokenizer` is JSON, shared so that a restart does not copy it. */
+export interface ReaderData {
+  tokenizer: Uint8Array;
+  limits: ReadLimits;
+}
+
+interface Waiting {
+  job: ReadJob;
+  bytes: number;
+  since: number;
+  resolve: (result: Result<ReadJob>) => void;
+  reject: (error: Error) => void;
+}
+
+export class Reader {
+  /** Reads on the event loop. */
+  readonly inline: RequestReader;
+  readonly #thread: ReaderThread;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(tokenizer: Tokenizer, limits: ReadLimits) {
+    this.inline = new RequestReader(tokenizer, limits);
+    this.#thread = new ReaderThread(tokenizer, limits);
+  }
+
+  /** Throws as RequestReader.chat; RequestError of status 400 if it takes too long. */
+  chat(body: Uint8Array): Promise<ReadChat> {
+    return this.#read({ kind: "chat", body }, body.length, () => this.inline.chat(body));
+  }
+
+  /** Throws as RequestReader.completion; RequestError of status 400 if it takes too long. */
+  completion(body: Uint8Array): Promise<ReadCompletion> {
+    return this.#read({ kind: "completion", body }, body.length, () => this.inline.completion(body));
+  }
+
+  /**
+   * Throws as RequestReader.render; RequestError of status 400 if it takes too long.
+   * @param bytes size of the request
+   */
+  render(rendering: Rendering, bytes: number): Promise<Rendered> {
+    return this.#read({ kind: "render", rendering }, bytes, () => this.inline.render(rendering));
+  }
+
+  /** Ends the thread. Requests that still wait for it fail with ERR_ABORTED. */
+  async close(): Promise<void> {
+    this.#thread.dropWaiting();
+    await this.#thread.end();
+  }
+
+  #read<J extends ReadJob>(job: J, bytes: number, inline: () => Result<J>): Promise<Result<J>> {
+    if (bytes > maxSmall) return this.#thread.ask(job, bytes) as Promise<Result<J>>;
+    const turn = this.#last.then(() => nextIteration()).then(inline);
+    this.#last = turn.catch(() => {});
+    return turn;
+  }
+}
+
+/** One thread, which reads the smallest waiting request first. */
+class ReaderThread {
+  readonly #data: ReaderData;
+  readonly #waiting: Waiting[] = [];
+  #worker: Promise<Worker> | undefined;
+  #working = false;
+  #idle: NodeJS.Timeout | undefined;
+
+  constructor(tokenizer: Tokenizer, limits: ReadLimits) {
+    const { json, namedTokens: config, chatTemplate, eosTokenIds } = tokenizer;
+    const bytes = Buffer.from(JSON.stringify({ json, config, chatTemplate, eosTokenIds }));
+    const shared = new Uint8Array(new SharedArrayBuffer(bytes.length));
+    shared.set(bytes);
+    this.#data = { tokenizer: shared, limits };
+  }
+
+  ask(job: ReadJob, bytes: number): Promise<Result<ReadJob>> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ job, bytes, since: performance.now(), resolve, reject });
+      if (!this.#working) void this.#work();
+    });
+  }
+
+  dropWaiting(): void {
+    const error = new NlacError("ERR_ABORTED", "The server was closed.");
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
+  }
+
+  async end(): Promise<void> {
+    clearTimeout(this.#idle);
+    const worker = this.#worker;
+    this.#worker = undefined;
+    await (await worker?.catch(() => undefined))?.terminate();
+  }
+
+  async #work(): Promise<void> {
+    this.#working = true;
+    clearTimeout(this.#idle);
+    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+      try {
+        next.resolve(await this.#answer(next.job));
+      } catch (error) {
+        next.reject(error as Error);
+      }
+    }
+    this.#working = false;
+    this.#idle = setTimeout(() => void this.end(), idleMs).unref();
+  }
+
+  /** The smallest request, unless the oldest has waited for long: large ones delay only large ones. */
+  #next(): Waiting | undefined {
+    const [oldest] = this.#waiting;
+    if (oldest === undefined) return undefined;
+    const isLate = performance.now() - oldest.since > patienceMs;
+    const smallest = this.#waiting.reduce((a, b) => (b.bytes < a.bytes ? b : a));
+    const next = isLate ? oldest : smallest;
+    this.#waiting.splice(this.#waiting.indexOf(next), 1);
+    return next;
+  }
+
+  async #answer(job: ReadJob): Promise<Result<ReadJob>> {
+    this.#worker ??= startThread(this.#data);
+    const worker = await this.#worker.catch((error: unknown) => {
+      this.#worker = undefined;
+      throw error;
+    });
+    const controller = new AbortController();
+    const stop = () => controller.abort();
+    const timer = setTimeout(stop, timeoutMs);
+    worker.once("exit", stop);
+    worker.ref();
+    worker.postMessage(job, "body" in job ? [job.body.buffer as ArrayBuffer] : []);
+    let reply: ReadReply;
+    try {
+      [reply] = (await once(worker, "message", controller)) as [ReadReply];
+    } catch {
+      // Timed out, out of memory, or ended.
+      await this.end();
+      throw badRequest("The request takes too long or too much memory to read.", null, "too_complex");
+    } finally {
+      clearTimeout(timer);
+      worker.off("exit", stop);
+      worker.unref();
+    }
+    if ("refused" in reply) throw new RequestError(...reply.refused);
+    if ("failed" in reply) throw new NlacError(...reply.failed);
+    return reply.result;
+  }
+}
+
+/** JavaScript in the package, TypeScript through jiti in a checkout's tests. */
+async function startThread(workerData: ReaderData): Promise<Worker> {
+  const compiled = import.meta.url.endsWith(".js");
+  const worker = new Worker(
+    new URL(compiled ? "./reader-worker.js" : "./reader-worker.ts", import.meta.url),
+    {
+      workerData,
+      execArgv: compiled ? [] : ["--import", "jiti/register"],
+      resourceLimits: { maxOldGenerationSizeMb: maxMemory },
+    },
+  );
+  // The waiting request gets the error; this handler covers a thread that fails while it is ended.
+  worker.on("error", () => {});
+  try {
+    await once(worker, "message");
+  } catch (error) {
+    throw new NlacError("ERR_INTERNAL", "The thread that reads large requests did not start.", {
+      cause: error,
+    });
+  }
+  return worker;
+}

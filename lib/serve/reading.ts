@@ -1,0 +1,268 @@
+/**
+ * From the bytes of a request to what the model reads: parses, validates and tokenizes. Everything
+ * here takes time in proportion to the request; reader.ts decides on which thread it runs.
+ */
+
+import { createHash } from "node:crypto";
+import type { Message, ToolSchema } from "../contract/environment.ts";
+import { type Grammar, grammarText } from "../model/grammar.ts";
+import { type CallForm, callGrammar } from "../prompts/calls.ts";
+import { Conversation, type ConversationJson } from "../tokens/conversation.ts";
+import { keptTextOf } from "../tokens/reasoning.ts";
+import { ChatTemplate } from "../tokens/template.ts";
+import type { Tokenizer } from "../tokens/tokenizer.ts";
+import { compileMs, maxCompileMs } from "./grammar-queue.ts";
+import { maxValues, parseWithinLimits } from "./json-limits.ts";
+import {
+  badRequest,
+  type ChatRequest,
+  type CompletionRequest,
+  chatRequest,
+  checkLength,
+  completionRequest,
+  formatOf,
+  mayCall,
+  mustCall,
+  readRequest,
+  type Said,
+  saidIn,
+  toolsIn,
+} from "./protocol.ts";
+
+export interface ReadLimits {
+  /** Completions of one request. */
+  maxTexts: number;
+  /** The model's context, in tokens. */
+  maxPositions: number;
+}
+
+export interface ReadChat {
+  request: ChatRequest;
+  /** Without the reasoning that the chat template drops. */
+  messages: Said[];
+  tools: ToolSchema[];
+  /** Cache keys of the conversation after each message. */
+  names: string[];
+  grammar: Grammar | undefined;
+}
+
+export interface ReadCompletion {
+  request: CompletionRequest;
+  prompts: number[][];
+}
+
+/** Messages to render. */
+export interface Rendering {
+  messages: readonly Said[];
+  tools: readonly ToolSchema[];
+  /** The conversation that they continue; undefined: they start one. */
+  after: ConversationJson | undefined;
+}
+
+export interface Rendered {
+  /** The conversation with the messages, or `after` with them. */
+  conversation: ConversationJson;
+  /** The template's ids around the next turn. */
+  remembered: Map<string, readonly number[]>;
+}
+
+export class RequestReader {
+  readonly #tokenizer: Tokenizer;
+  readonly #limits: ReadLimits;
+  /** Bytes of the longest text that the context could hold. */
+  readonly #maxBytes: number;
+  #template: ChatTemplate | undefined;
+  #readsTools: boolean | undefined;
+
+  constructor(tokenizer: Tokenizer, limits: ReadLimits) {
+    this.#tokenizer = tokenizer;
+    this.#limits = limits;
+    let longest = 1;
+    for (let id = 0; id < tokenizer.vocabSize; id++)
+      longest = Math.max(longest, tokenizer.bytesOf(id).length);
+    this.#maxBytes = longest * limits.maxPositions;
+  }
+
+  /** Throws ERR_TOKENIZER for a model without a chat template. */
+  get template(): ChatTemplate {
+    this.#template ??= ChatTemplate.of(this.#tokenizer);
+    return this.#template;
+  }
+
+  /** Throws a RequestError of status 400, or an NlacError of the template or the tokenizer. */
+  chat(body: Uint8Array): ReadChat {
+    const { messages: asked, ...request } = readRequest(chatRequest, parseWithinLimits(body));
+    this.#checkCount(request.n ?? 1);
+    const messages = this.kept(saidIn(asked));
+    let bytes = 0;
+    for (const { content, call } of messages)
+      bytes += Buffer.byteLength(content) + Buffer.byteLength(call?.arguments ?? "");
+    this.#checkBytes(bytes, "messages");
+    const tools = toolsIn(request);
+    this.#readsTools ??= this.template.readsTools;
+    if (tools.length > 0 && !this.#readsTools)
+      throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
+    return {
+      ...{ request, messages, tools, names: namesOf(messages, tools) },
+      grammar: this.#grammarOf(request, messages, tools),
+    };
+  }
+
+  /** Throws a RequestError of status 400. */
+  completion(body: Uint8Array): ReadCompletion {
+    const { prompt, ...request } = readRequest(completionRequest, parseWithinLimits(body));
+    this.#checkCount(prompt.length * (request.n ?? 1));
+    let bytes = 0;
+    for (const one of prompt) {
+      if (typeof one !== "string") continue;
+      this.#checkBytes(Buffer.byteLength(one), "prompt");
+      bytes += Buffer.byteLength(one);
+    }
+    // Several prompts together have a limit too, which one of the context's length does not reach.
+    if (bytes > Math.max(this.#maxBytes, maxValues))
+      throw badRequest("The prompts are too long together.", "prompt", "context_length_exceeded");
+    const prompts = prompt.map((one) => (typeof one === "string" ? this.#tokenizer.encode(one) : one));
+    for (const { length } of prompts) checkLength(length, this.#limits.maxPositions, "prompt");
+    return { request, prompts };
+  }
+
+  /** Throws NlacError ERR_TOKENIZER or ERR_CONFIG if the template refuses the messages. */
+  render({ messages, tools, after }: Rendering): Rendered {
+    const conversation =
+      after === undefined
+        ? this.#start(messages, tools)
+        : append(Conversation.fromJSON(after, this.#tokenizer, this.template), messages);
+    checkLength(conversation.length, this.#limits.maxPositions, "messages");
+    // Renders what the answer will be appended with.
+    conversation.prompt();
+    conversation.fork().appendGeneration({ tokens: [] });
+    return { conversation: conversation.toJSON(), remembered: new Map(conversation.remembered) };
+  }
+
+  /**
+   * The messages without reasoning that the chat template drops from the history: clients may or
+   * may not send it back, and mean the same conversation.
+   */
+  kept(messages: readonly Said[]): Said[] {
+    const { reasoning } = this.template;
+    if (reasoning === undefined) return [...messages];
+    return messages.map((said) =>
+      said.role === "assistant" ? { ...said, content: keptTextOf(said.content, reasoning) } : said,
+    );
+  }
+
+  #start(messages: readonly Said[], tools: readonly ToolSchema[]): Conversation {
+    const first = messages.findIndex(({ role }) => role === "assistant");
+    const opening = first < 0 ? messages : messages.slice(0, Math.max(1, first));
+    const begin = (messages: readonly Message[]) =>
+      Conversation.start(this.#tokenizer, this.template, messages, tools.length === 0 ? {} : { tools });
+    const written = opening.map(({ role, content, call }): Message => {
+      if (call === undefined) return { role, content };
+      // The template formats a call in the same way in any conversation.
+      const { text } = begin([{ role: "user", content: "" }]).writeCall({ ...call, thought: content.trim() });
+      return { role, content: text };
+    });
+    return append(begin(written), messages.slice(opening.length));
+  }
+
+  /** The constraint on the answer. Throws a RequestError of status 400 for one that cannot be enforced. */
+  #grammarOf(
+    request: ChatRequest,
+    messages: readonly Said[],
+    tools: readonly ToolSchema[],
+  ): Grammar | undefined {
+    const called = mustCall(request);
+    const format = formatOf(request);
+    const held = (parameter: string, make: () => Grammar): Grammar => {
+      try {
+        const grammar = make();
+        grammarText(grammar, parameter);
+        if (compileMs(grammar) <= maxCompileMs) return grammar;
+      } catch (error) {
+        throw badRequest((error as Error).message, parameter);
+      }
+      throw badRequest(
+        `${parameter}: it takes too long to compile: it has too many optional keys or too long texts with limits.`,
+        parameter,
+        "too_complex",
+      );
+    };
+    const system = messages.some(({ role }) => role === "system");
+    const call = (callable: readonly ToolSchema[]) =>
+      held("tools", () => callGrammar(callable, this.#callForm(system, tools)));
+    if (called !== undefined) return call(called);
+    if (format === undefined) return undefined;
+    const answer = held("response_format", () => format);
+    return mayCall(request) ? { anyOf: [call(tools), answer] } : answer;
+  }
+
+  /** What the chat template writes around a call's name and arguments. */
+  #callForm(system: boolean, tools: readonly ToolSchema[]): CallForm {
+    const [name, args] = ["nlac-name", "nlac-arguments"];
+    const { text } = this.template.writeCall(this.#tokenizer, { system, tools }, { name, arguments: args });
+    const [before, rest] = text.split(name) as [string, string];
+    const [between, after] = rest.split(args) as [string, string];
+    return { before, between, after };
+  }
+
+  #checkCount(texts: number): void {
+    const { maxTexts } = this.#limits;
+    if (texts <= maxTexts) return;
+    throw badRequest(`${texts} completions are asked for at once; ${maxTexts} are the most.`, "n");
+  }
+
+  #checkBytes(bytes: number, parameter: string): void {
+    if (bytes <= this.#maxBytes) return;
+    throw badRequest(
+      `The prompt has ${bytes} bytes, more than the model's context of ${this.#limits.maxPositions} tokens holds.`,
+      parameter,
+      "context_length_exceeded",
+    );
+  }
+}
+
+/** Cache keys of the conversation after each message. */
+export function namesOf(messages: readonly Said[], tools: readonly ToolSchema[]): string[] {
+  let name = digest("", JSON.stringify(tools));
+  return messages.map((message) => {
+    name = nameAfter(name, message);
+    return name;
+  });
+}
+
+/** The cache key of conversation `name` with `said` appended. */
+export function nameAfter(name: string, said: Said): string {
+  return digest(name, sameness(said));
+}
+
+function append(conversation: Conversation, messages: readonly Said[]): Conversation {
+  let others: Message[] = [];
+  const flush = () => {
+    if (others.length > 0) conversation.append(...others);
+    others = [];
+  };
+  for (const { role, content, call } of messages) {
+    if (call === undefined) {
+      others.push({ role, content });
+      continue;
+    }
+    flush();
+    conversation.appendCall({ ...call, thought: content.trim() });
+  }
+  flush();
+  return conversation;
+}
+
+/** A message for comparison, as JSON: arguments are parsed, because clients may format them differently. */
+function sameness({ role, content, call }: Said): string {
+  if (call === undefined) return JSON.stringify([role, content]);
+  try {
+    return JSON.stringify([role, content, call.name, parseWithinLimits(Buffer.from(call.arguments))]);
+  } catch {
+    return JSON.stringify([role, content, call.name, call.arguments]);
+  }
+}
+
+function digest(before: string, json: string): string {
+  return createHash("sha256").update(before).update(json).digest("hex");
+}

@@ -1,0 +1,171 @@
+// Hostile requests to `nlac serve`: large, deep, malformed and broken-off ones of every kind in
+// support/hostile-requests.mjs, several at once, while another client asks small questions. Every answer
+// must have a code and none may be a 500; the other client must be answered; and the server must stay.
+import { fork } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { Agent, request } from "node:http";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { uniform } from "../../dist/base/random.js";
+import { kinds } from "./support/hostile-requests.mjs";
+
+export const about = "hostile requests to the server";
+
+/** Requests of one kind that are sent together. */
+const atOnce = 4;
+/** Milliseconds within which everything must be answered. */
+const patience = 120_000;
+/** Milliseconds of the event loop's delay at p99 that fail; ten times what is expected of it. */
+const longestDelay = 500;
+const child = fileURLToPath(new URL("support/server-child.mjs", import.meta.url));
+
+/**
+ * A run is one request. Requests of one batch are of one kind. `only` names kinds; `largest` is the size of
+ * the largest bodies, where 1 is the server's limit.
+ */
+export async function run({ runs, seed, first = 0, report, only = Object.keys(kinds), largest = 1 }) {
+  const directory = mkdtempSync(join(tmpdir(), "nlac-torture-"));
+  try {
+    let server = await start(join(directory, "episodes.jsonl"));
+    for (let number = first; number < first + runs; number += atOnce) {
+      const kind = only[Math.floor(number / atOnce) % only.length];
+      const count = Math.min(atOnce, first + runs - number);
+      const failures = [];
+      await server.measure();
+      const [answers, slowest] = await Promise.all([
+        Promise.all(
+          Array.from({ length: count }, (_, i) =>
+            attempt(server.url, kinds[kind](randomOf(seed, number + i, largest))).catch(
+              (error) => failures.push(`${kind}: ${error.message}`) && [],
+            ),
+          ),
+        ),
+        bystander(server.url).catch((error) => failures.push(`another client: ${error.message}`)),
+      ]);
+      const measured = await server.measure();
+      for (const failure of failures) report({ failure: { number, message: failure } });
+      const { p99 = 0, max = 0, rss = 0 } = measured ?? {};
+      for (const status of answers.flat()) report({ counts: { [`status ${status}`]: 1 } });
+      report({
+        runs: count,
+        worst: {
+          [`ms of delay, p99: ${kind}`]: p99,
+          [`ms of delay, most: ${kind}`]: max,
+          ...{ "MB of memory": rss, [`ms for another client: ${kind}`]: slowest ?? 0 },
+        },
+      });
+      if (p99 > longestDelay)
+        report({ failure: { number, message: `${kind}: the event loop was delayed by ${p99} ms at p99` } });
+      if (measured !== undefined) continue;
+      report({ failure: { number, message: `${kind}: the server ended` } });
+      server = await start(join(directory, `episodes-${number}.jsonl`));
+    }
+    await sleep(3000);
+    const { rss = 0 } = (await server.measure()) ?? {};
+    report({ worst: { "MB of memory at the end": rss } });
+    server.end();
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+async function start(recording) {
+  const server = fork(child, [recording], { stdio: ["ignore", "ignore", "inherit", "ipc"] });
+  const ended = new Promise((resolve) => server.once("exit", () => resolve(undefined)));
+  const next = () => Promise.race([new Promise((resolve) => server.once("message", resolve)), ended]);
+  const told = await next();
+  if (told === undefined) throw new Error("the server did not start");
+  return {
+    url: new URL(told.url),
+    /** Undefined if the server has ended. */
+    measure: () => {
+      if (server.exitCode !== null || server.signalCode !== null) return Promise.resolve(undefined);
+      server.send("measure");
+      return next();
+    },
+    end: () => server.disconnect(),
+  };
+}
+
+function randomOf(seed, number, largest) {
+  let drawn = 0;
+  const fraction = () => uniform(seed, number, drawn++);
+  const whole = (below) => Math.floor(fraction() * below);
+  return { whole, pick: (items) => items[whole(items.length)], size: largest * fraction() ** 2 };
+}
+
+/** Sends a request. Returns the status, or nothing for one without an answer. Throws for a wrong answer. */
+async function attempt(url, { raw, leave, ...asked }) {
+  const answer = await (raw === undefined ? ask(url, asked, leave) : sendRaw(url, raw, leave));
+  if (answer === undefined) return [];
+  const { status, text } = answer;
+  if (status >= 500 && status !== 503) throw new Error(`status ${status}: ${text.slice(0, 300)}`);
+  if (status >= 400 && asked.method !== "HEAD") {
+    const { error } = JSON.parse(text);
+    if (typeof error?.code !== "string")
+      throw new Error(`status ${status} without a code: ${text.slice(0, 300)}`);
+  }
+  return [status];
+}
+
+function ask(url, { path, body, headers = {}, method = "POST" }, leave) {
+  return new Promise((resolve, reject) => {
+    const sent = request({
+      ...{ host: url.hostname, port: url.port, path, method, agent: new Agent() },
+      headers: { "content-type": "application/json", ...headers },
+    });
+    const timer = setTimeout(() => {
+      sent.destroy();
+      if (leave === undefined) reject(new Error("no answer"));
+      else resolve(undefined);
+    }, leave ?? patience);
+    const end = (value) => {
+      clearTimeout(timer);
+      resolve(value);
+    };
+    // A server may close the connection of a body that it refuses before it has all of it.
+    sent.once("error", () => end(undefined));
+    sent.once("response", (reply) => {
+      const chunks = [];
+      reply.on("data", (chunk) => chunks.push(chunk));
+      reply.once("error", () => end(undefined));
+      reply.once("end", () => end({ status: reply.statusCode, text: Buffer.concat(chunks).toString() }));
+    });
+    sent.end(body);
+  });
+}
+
+function sendRaw(url, raw, leave) {
+  return new Promise((resolve) => {
+    const socket = connect(Number(url.port), url.hostname, () => socket.write(raw, "latin1"));
+    let text = "";
+    socket.on("data", (chunk) => (text += chunk));
+    socket.on("error", () => {});
+    setTimeout(() => {
+      socket.destroy();
+      const status = Number(/^HTTP\/1\.1 (\d+)/.exec(text)?.[1] ?? 0);
+      // A body in chunks is not looked at.
+      resolve(
+        status < 400 ? undefined : { status, text: text.slice(text.indexOf("{"), text.lastIndexOf("}") + 1) },
+      );
+    }, leave);
+  });
+}
+
+/** Asks small questions one after another for a moment. Returns the milliseconds that the slowest took. */
+async function bystander(url) {
+  const body = JSON.stringify({ model: "m", prompt: "x", max_tokens: 1 });
+  let slowest = 0;
+  for (let i = 0; i < 5; i++) {
+    const begun = performance.now();
+    const answer = await ask(url, { path: "/v1/completions", body });
+    // Where all places are taken, a client is asked to come back.
+    if (answer?.status !== 200 && answer?.status !== 429) throw new Error(`got ${JSON.stringify(answer)}`);
+    slowest = Math.max(slowest, performance.now() - begun);
+    await sleep(20);
+  }
+  return slowest;
+}

@@ -1,0 +1,28 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+
+const root = join(import.meta.dirname, "../..");
+
+interface Report {
+  counts?: Record<string, number>;
+  failure?: { number: number; message: string };
+}
+
+it("withstands some hundred hostile requests", { timeout: 600_000 }, async ({ skip }) => {
+  if (!existsSync(join(root, "dist/index.js"))) skip("the package was not built");
+  const { run } = await import(join(root, "scripts/torture/server.mjs"));
+  const failures: unknown[] = [];
+  const counts: Record<string, number> = {};
+  await run({
+    ...{ runs: 200, seed: 1, largest: 0.1 },
+    report(part: Report) {
+      if (part.failure) failures.push(part.failure);
+      for (const [name, count] of Object.entries(part.counts ?? {}))
+        counts[name] = (counts[name] ?? 0) + count;
+    },
+  });
+  expect(failures).toEqual([]);
+  expect(counts["status 200"]).toBeGreaterThan(0);
+  expect(counts["status 400"]).toBeGreaterThan(0);
+});

@@ -6,7 +6,7 @@ import { availableParallelism, freemem } from "node:os";
 import { join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { type Reporter, silent } from "../display/reporter.ts";
-import { withLock } from "./lock.ts";
+import { withLock } from "../files/lock.ts";
 import { type Env, packageRoot } from "./paths.ts";
 
 export interface BuildOptions {

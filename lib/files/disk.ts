@@ -29,7 +29,7 @@ export function onDisk<T>(path: string, use: () => T): T {
 
 /**
  * Creates a directory and its parents, unless it exists. Throws ERR_IO. Node's recursive mkdir never
- * returns for some paths that cannot be created, such as one in /proc or behind a dead link.
+ * returns for a path below a directory that refuses new entries with ENOENT, as /proc does.
  */
 export function makeDirectory(path: string): void {
   const exists = () => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;

@@ -11,8 +11,11 @@
 import { randomUUID } from "node:crypto";
 import {
   closeSync,
+  constants,
+  copyFileSync,
   fsyncSync,
   linkSync,
+  lstatSync,
   openSync,
   renameSync,
   rmSync,
@@ -23,7 +26,7 @@ import {
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
-import { type ErrorCode, NlacError } from "../base/errors.ts";
+import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
 import { describeProcess, hasEnded, identify, processIdentity } from "../base/processes.ts";
 import { makeDirectory, onDisk, readText } from "./disk.ts";
 
@@ -172,7 +175,9 @@ function readHolder(path: string): Holder | "none" | "unreadable" {
   try {
     return holderSchema.parse(JSON.parse(readText(path)));
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "ENOENT" ? "none" : "unreadable";
+    const missing = (error as NodeJS.ErrnoException).code === "ENOENT";
+    // A dead link can neither be read nor created.
+    return missing && lstatSync(path, { throwIfNoEntry: false }) === undefined ? "none" : "unreadable";
   }
 }
 
@@ -183,9 +188,18 @@ function linked(draft: string, path: string): boolean {
     return true;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
-    return onDisk(path, () => {
-      throw error;
-    });
+    return copied(draft, path);
+  }
+}
+
+/** For file systems without links. A process that reads the copy too early sees it as held. */
+function copied(draft: string, path: string): boolean {
+  try {
+    copyFileSync(draft, path, constants.COPYFILE_EXCL);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw fromFileSystem(error, path);
   }
 }
 

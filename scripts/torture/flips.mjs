@@ -7,12 +7,12 @@ import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { uniform } from "../../dist/base/random.js";
-import { Learner, RunDirectory, silentProgress, trainRecipe } from "../../dist/index.js";
+import { silentProgress } from "../../dist/display/progress.js";
+import { Learner, RunDirectory, trainRecipe } from "../../dist/index.js";
 import { recipeOf } from "../../dist/recipe/run-recipe.js";
-import { chooseCheckpoint, learnerDirectory } from "../../dist/run/checkpoints.js";
-import { verifyRun } from "../../dist/run/verify.js";
+import { chooseCheckpoint } from "../../dist/run/checkpoints.js";
 
-const shipped = fileURLToPath(new URL("../../models/quickstart", import.meta.url));
+const shipped = fileURLToPath(new URL("../../models/errands-base", import.meta.url));
 
 /** A model of a few thousand parameters, with NLAC's complete state: θ, θ̄, two optimizers, replay. */
 const tiny = {
@@ -157,7 +157,6 @@ async function resume(path) {
     for (const name of filesOf(saved).sort()) digest.update(name).update(readFileSync(join(saved, name)));
     rmSync(saved, { recursive: true });
     directory.close();
-    // A damage that resuming does not see must be one that nlac verify finds, or that changes nothing.
     return { warnings, state: digest.digest("hex") };
   } catch (error) {
     directory?.close();

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -90,6 +90,9 @@ describe("lockNow", () => {
     const directory = join(path, "..", "directory");
     mkdirSync(directory);
     refused(directory);
+    const dead = join(path, "..", "dead");
+    symlinkSync(join(path, "..", "nowhere"), dead);
+    refused(dead);
   });
 
   it("does not remove a lock that was taken over meanwhile", () => {

@@ -139,7 +139,9 @@ test("heads belong to the checkpoint and not to the exported model", async () =>
     const bare = await tinyLearner();
     open.push(bare);
     await bare.save(directory);
-    await expect(Learner.resume(directory, { heads: "q", verify: false })).rejects.toMatchObject({ code: "ERR_CONFIG" });
+    await expect(Learner.resume(directory, { heads: "q", verify: false })).rejects.toMatchObject({
+      code: "ERR_CONFIG",
+    });
   });
 });
 

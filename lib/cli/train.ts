@@ -43,10 +43,10 @@ Examples:
   nlac train --resume --run runs/longer --checkpoint 3
 
 Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
-continues from there, bit for bit with the same number of threads. It checks the
-checksums first: if the newest checkpoint is damaged, it warns and takes the
-newest one that is whole. Later checkpoints are renamed to N.aside. A run that is stopped during the warm-up has
-no checkpoint, and its directory is removed.`,
+continues from there, bit for bit with the same number of threads. It compares
+checksums first. If the newest checkpoint is damaged, it says so and takes the
+newest one that is whole; later ones are renamed to N.aside. A run that is
+stopped during the warm-up has no checkpoint, and its directory is removed.`,
     )
     .action(train);
 }

@@ -414,8 +414,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
 
   /**
    * Writes everything that `resume` needs into `directory`, which is made if it does not exist; the calls
-   * before this one are in it. Each file is replaced as a whole; checksums.json is written last. With an adapter the loaded model is not among them:
-   * `resume` looks for it under the name or path that `load` was given.
+   * before this one are in it. Each file is replaced as a whole; checksums.json is written last. With an adapter the
+   * loaded model is not among them: `resume` looks for it under the name or path that `load` was given.
    *
    * @throws NlacError ERR_IO
    */

@@ -156,7 +156,7 @@ async function trainIn(
   const from = lock && (await chooseCheckpoint(path, { number: checkpoint, warn }));
   if (from === undefined) requireNewRun(path);
   const named = typeof recipe.model === "string" ? recipe.model : "a new model";
-  log?.(`${from ? `resuming checkpoint ${from.number} of` : "loading"} ${named} (${dtype}, ${device})`);
+  log?.(`${from ? `checkpoint ${from.number}: resuming` : "loading"} ${named} (${dtype}, ${device})`);
   const { train, heads } = algorithms[recipe.algorithm];
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
   const model = from

@@ -68,6 +68,7 @@ export { servicePlayer } from "./playing/service-player.ts";
 export { defineRecipe, loadRecipe, type Recipe, type RecipeInput } from "./recipe/recipe.ts";
 export {
   type RecipeResult,
+  type ResumeRunOptions,
   resumeRun,
   type TrainRecipeOptions,
   trainRecipe,

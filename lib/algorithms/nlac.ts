@@ -193,16 +193,16 @@ const stateSchema = countersSchema.extend({
   /** Number of episodes that were recorded before the run; they come first. */
   recorded: z.int().min(0),
   /** Consecutive skipped steps, per loss. */
-  skipped: z.object({ critic: z.int(), policy: z.int() }),
+  skipped: z.strictObject({ critic: z.int(), policy: z.int() }),
   /**
    * The transitions of the update in progress. Saved so that a resumed update uses the same draw.
    */
   drawn: replaySample.optional(),
   /** Set between the critic step and the policy step of an update. */
   pending: z
-    .object({
+    .strictObject({
       texts: z.array(
-        z.object({
+        z.strictObject({
           prompt: z.array(z.int()).readonly(),
           response: z.array(z.int()).readonly(),
           weight: z.number(),

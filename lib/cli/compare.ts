@@ -1,6 +1,6 @@
 /** `nlac compare`: trains methods × seeds for equal environment steps and reports the results. */
 
-import { existsSync, mkdirSync, rmSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { type Command, InvalidArgumentError } from "commander";
 import { z } from "zod";
@@ -18,9 +18,9 @@ import type { Axis } from "../compare/run-figures.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../compare/schedule.ts";
 import { explanations, methodTable, nameOf, notes, renderText } from "../compare/table.ts";
 import { writeReport } from "../compare/write.ts";
-import { onDisk, readJson, requireEmpty } from "../files/disk.ts";
+import { makeDirectory, readJson, requireEmpty } from "../files/disk.ts";
 import { threadCount } from "../native/load.ts";
-import { lock } from "../run/directory.ts";
+import { lockRun } from "../run/directory.ts";
 import { collect, oneOf, wholeNumber } from "./options.ts";
 
 interface CompareFlags {
@@ -152,8 +152,8 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
   );
   requireKnown("seed", seeds, comparison.seeds);
   const planned = await planRuns(comparison);
-  onDisk(directory, () => mkdirSync(directory, { recursive: true }));
-  lock(directory);
+  makeDirectory(directory);
+  const lock = lockRun(directory);
   try {
     const runs = findRuns(planned, directory);
     for (const run of runs) requireSameRecipe(run);
@@ -186,7 +186,7 @@ async function train(comparison: Comparison, directory: string, flags: CompareFl
     }
     return runs;
   } finally {
-    rmSync(join(directory, "lock"), { force: true });
+    lock.release();
   }
 }
 

@@ -19,7 +19,7 @@ import {
   transitionsOfAll,
 } from "../episodes/trajectory.ts";
 import { onDisk } from "../files/disk.ts";
-import { RecordWriter } from "../files/records.ts";
+import { lockRecords, RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { Learner } from "../learner/learner.ts";
 import type { Support } from "../model/language-model.ts";
@@ -214,7 +214,7 @@ async function run(runOrModel: string, flags: EvalFlags): Promise<void> {
 function openRecord(path: string, resume: boolean): RecordWriter {
   if (resume && !existsSync(path))
     throw new NlacError("ERR_IO", `${path} does not exist. Start without --resume.`);
-  const writer = resume ? RecordWriter.resume(path) : new RecordWriter(path);
+  const writer = resume ? RecordWriter.resume(path) : new RecordWriter(path, undefined, lockRecords(path));
   if (resume || writer.sync() === 0) return writer;
   writer.close();
   throw new NlacError("ERR_IO", `${path} already exists. Continue it with --resume, or name another file.`);

@@ -24,6 +24,7 @@ const commands: Record<string, () => Promise<Register>> = {
   serve: async () => (await import("./serve.ts")).registerServe,
   bench: async () => (await import("./bench.ts")).registerBench,
   compare: async () => (await import("./compare.ts")).registerCompare,
+  verify: async () => (await import("./verify.ts")).registerVerify,
   export: async () => (await import("./export.ts")).registerExport,
 };
 

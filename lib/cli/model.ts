@@ -4,7 +4,7 @@ import { Learner } from "../learner/learner.ts";
 import type { LearnerOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
 import { baseOf, recipeIfRun } from "../recipe/run-recipe.ts";
-import { learnerDirectory } from "../run/directory.ts";
+import { learnerDirectory } from "../run/checkpoints.ts";
 
 /** The options of a learner that commands have flags for. */
 export const modelFlags = ["device", "dtype", "int8Generation", "seed"] as const;

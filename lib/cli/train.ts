@@ -10,13 +10,14 @@ import { recipeOf } from "../recipe/run-recipe.ts";
 import { type RecipeResult, resumeRun, trainRecipe } from "../recipe/train-recipe.ts";
 import type { MetricsRow } from "../run/directory.ts";
 import { dryRun, renderDryRun } from "./dry-run.ts";
-import { collect } from "./options.ts";
+import { collect, wholeNumber } from "./options.ts";
 import { stoppable } from "./stop.ts";
 
 interface TrainFlags {
   set: string[];
   run?: string;
   resume?: boolean;
+  checkpoint?: number;
   dryRun?: boolean;
   json?: boolean;
 }
@@ -28,7 +29,8 @@ export function registerTrain(program: Command): void {
     .argument("[recipe]", "a recipe's name (quickstart) or file; not needed with --resume")
     .option("--set <field=value>", "change a field of the recipe; may be repeated", collect, [])
     .option("--run <directory>", "run directory (default: runs/<recipe>-<date>)")
-    .option("--resume", "continue the run in --run from its newest checkpoint")
+    .option("--resume", "continue the run in --run from its newest whole checkpoint")
+    .option("--checkpoint <number>", "with --resume: continue from this checkpoint", wholeNumber(0))
     .option("--dry-run", "print the resolved recipe and its memory and time, and exit")
     .option("--json", "print the result as JSON")
     .addHelpText(
@@ -38,10 +40,13 @@ Examples:
   nlac train quickstart
   nlac train quickstart --set config.iterations=4 --run runs/longer
   nlac train --resume --run runs/longer
+  nlac train --resume --run runs/longer --checkpoint 3
 
 Ctrl-C rolls back to the last safe point, saves a checkpoint and exits; --resume
-continues from there, bit for bit. A run that is stopped during the warm-up has
-no checkpoint, and its directory is removed.`,
+continues from there, bit for bit with the same number of threads. It compares
+checksums first. If the newest checkpoint is damaged, it says so and takes the
+newest one that is whole; later ones are renamed to N.aside. A run that is
+stopped during the warm-up has no checkpoint, and its directory is removed.`,
     )
     .action(train);
 }
@@ -58,7 +63,7 @@ async function train(name: string | undefined, flags: TrainFlags): Promise<void>
   const log = (line: string) => progress.note(line);
   const result = await stoppable(log, "at the next safe point", (signal) =>
     flags.resume
-      ? resumeRun(flags.run!, { signal, progress, log })
+      ? resumeRun(flags.run!, { signal, progress, log, checkpoint: flags.checkpoint })
       : trainRecipe(recipe, { directory: flags.run, signal, progress, log }),
   ).finally(() => progress.end());
   if (flags.json) console.log(JSON.stringify(result));
@@ -90,6 +95,7 @@ function successLine(path: string): string[] {
 
 async function resolveRecipe(name: string | undefined, flags: TrainFlags): Promise<Recipe> {
   if (!flags.resume) {
+    if (flags.checkpoint !== undefined) throw new NlacError("ERR_CONFIG", "--checkpoint needs --resume.");
     if (name === undefined)
       throw new NlacError("ERR_CONFIG", "Name a recipe, for example: nlac train quickstart");
     return loadRecipe(name, flags.set);

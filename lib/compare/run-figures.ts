@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { z } from "zod";
 import { readRecords } from "../files/records.ts";
 import type { Build } from "../run/build.ts";
-import { type MetricsRow, readDescription } from "../run/directory.ts";
+import { readDescription } from "../run/description.ts";
+import type { MetricsRow } from "../run/directory.ts";
 import { mean } from "../statistics/mean.ts";
 
 /**

@@ -14,7 +14,9 @@ import { NlacError } from "../base/errors.ts";
 import { onDisk, readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { parseRecipe, type Recipe } from "../recipe/recipe.ts";
-import { lock, readDescription, withoutKeys } from "../run/directory.ts";
+import { hasCheckpoint } from "../run/checkpoints.ts";
+import { readDescription, withoutKeys } from "../run/description.ts";
+import { lockRun } from "../run/directory.ts";
 import type { PlannedRun } from "./comparison.ts";
 
 /** How the last process of a run ended, and the totals of all its processes. */
@@ -57,7 +59,7 @@ export function findRuns<Run extends Pick<ComparedRun, "method" | "seed">>(
     const path = join(directory, run.method, String(run.seed));
     if (!existsSync(`${path}.json`)) {
       // A checkpoint without an outcome: the comparison was killed.
-      return { ...run, path, state: existsSync(join(path, "latest")) ? "stopped" : "waiting" };
+      return { ...run, path, state: hasCheckpoint(path) ? "stopped" : "waiting" };
     }
     const outcome = readJson(`${path}.json`, outcomeSchema, "ERR_RUN");
     // The run directory was deleted: train it again.
@@ -148,7 +150,7 @@ export class Schedule {
   }
 
   async #process(run: TrainableRun): Promise<Omit<Outcome, "seconds">> {
-    const resuming = existsSync(join(run.path, "latest"));
+    const resuming = hasCheckpoint(run.path);
     try {
       if (!resuming) clear(run.path);
     } catch (error) {
@@ -201,8 +203,12 @@ export class Schedule {
 /** Removes a run without a checkpoint, unless a process uses it. Throws ERR_RUN, ERR_IO. */
 function clear(path: string): void {
   if (!existsSync(path)) return;
-  lock(path);
-  onDisk(path, () => rmSync(path, { recursive: true }));
+  const lock = lockRun(path);
+  try {
+    onDisk(path, () => rmSync(path, { recursive: true }));
+  } finally {
+    lock.release();
+  }
 }
 
 /** Whether the result of a training says that it was stopped; undefined if there is no result. */

@@ -83,8 +83,8 @@ function writtenAfter(conversation: Conversation, state: number) {
 
 /**
  * The episodes of a record file in order, one in memory at a time.
- * @throws NlacError ERR_RUN for a damaged line, or a record that is not an episode with finite
- *   rewards; ERR_IO
+ * @throws NlacError ERR_RUN for a damaged line, or a record that is not an episode or has a reward
+ *   that is not a finite number; ERR_IO
  */
 export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
   let line = 0;
@@ -92,9 +92,12 @@ export function* readEpisodeRecords(path: string): Generator<EpisodeRecord> {
     line++;
     if (!Array.isArray(record?.turns) || record.conversation === undefined)
       throw new NlacError("ERR_RUN", `${path}: line ${line} is not an episode.`);
-    // JSON has no infinite numbers: they were written as null.
-    if (![record.reward, ...record.turns.map(({ reward }) => reward)].every(Number.isFinite))
-      throw new NlacError("ERR_RUN", `${path}: line ${line} has a reward that is not a finite number.`);
+    // JSON stores NaN and infinity as null, and reads 1e999 as infinity.
+    const unusual = [record, ...record.turns].find((part) => !Number.isFinite(part?.reward));
+    if (unusual !== undefined) {
+      const reward = String(unusual?.reward);
+      throw new NlacError("ERR_RUN", `${path}: line ${line}: a reward is ${reward}, not a finite number.`);
+    }
     yield { ...record, turns: record.turns.map((turn) => withEnding(turn, record.outcome)) } as EpisodeRecord;
   }
 }

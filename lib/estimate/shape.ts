@@ -6,7 +6,7 @@ import { NlacError } from "../base/errors.ts";
 import { shippedModel } from "../hub/resolve-model.ts";
 import type { AdapterOptions } from "../learner/options.ts";
 import type { Recipe } from "../recipe/recipe.ts";
-import { learnerDirectory } from "../run/directory.ts";
+import { learnerDirectory } from "../run/checkpoints.ts";
 
 export interface ModelShape {
   layers: number;

@@ -1,17 +1,20 @@
 /** File access with coded errors and checked contents. */
 
+import type { Hash } from "node:crypto";
 import {
   closeSync,
   existsSync,
   fstatSync,
   fsyncSync,
   ftruncateSync,
+  mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
   statSync,
   writeSync,
 } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
 
@@ -24,10 +27,32 @@ export function onDisk<T>(path: string, use: () => T): T {
   }
 }
 
+/**
+ * Creates a directory and its parents, unless it exists. Throws ERR_IO. Node's recursive mkdir never
+ * returns for a path below a directory that refuses new entries with ENOENT, as /proc does.
+ */
+export function makeDirectory(path: string): void {
+  const exists = () => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+  if (onDisk(path, exists)) return;
+  const parent = dirname(resolve(path));
+  if (parent !== resolve(path)) makeDirectory(parent);
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    if (!exists()) throw fromFileSystem(error, path); // else another process has created it
+  }
+}
+
+/** The text of a regular file: a pipe would block the process. Throws Node's errors. */
+export function readText(path: string): string {
+  if (!statSync(path).isFile()) throw new Error("It is not a file.");
+  return readFileSync(path, "utf8");
+}
+
 /** The JSON value in `path`. Throws `code` if it is unreadable or does not fit `schema`. */
 export function readJson<T>(path: string, schema: z.ZodType<T>, code: ErrorCode): T {
   try {
-    return schema.parse(JSON.parse(readFileSync(path, "utf8")));
+    return schema.parse(JSON.parse(readText(path)));
   } catch (error) {
     throw new NlacError(code, `${path} cannot be read: ${whyNot(error)}`, { cause: error });
   }
@@ -47,20 +72,30 @@ export function requireEmpty(path: string, code: ErrorCode, advice: string): voi
   if (entries.length > 0) throw new NlacError(code, `${path} is not empty. ${advice}`);
 }
 
+/** The beginning of an append-only file: its length, and the hash of its bytes. */
+export interface FileStart {
+  bytes: number;
+  hash: Hash;
+}
+
 /** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */
 export class AppendOnlyFile {
   readonly path: string;
   readonly #fd: number;
+  readonly #hash: Hash | undefined;
   #bytes: number;
   /** Whether a partial write may have left bytes behind the end. */
   #torn = false;
 
   /**
-   * Opens `path`, truncated to `bytes` if given (its length at a checkpoint).
+   * Opens `path`, truncated to `start` if given: its length at a checkpoint. With a hash, the file
+   * knows the hash of its content.
    * @throws NlacError ERR_RUN when it is shorter than that
    */
-  constructor(path: string, bytes?: number) {
+  constructor(path: string, start?: number | FileStart) {
     this.path = path;
+    const bytes = typeof start === "object" ? start.bytes : start;
+    this.#hash = typeof start === "object" ? start.hash.copy() : undefined;
     this.#fd = onDisk(path, () => openSync(path, "a+"));
     const { size } = fstatSync(this.#fd);
     if (bytes !== undefined && bytes > size) {
@@ -85,6 +120,7 @@ export class AppendOnlyFile {
       this.#torn = false;
     });
     this.#bytes += data.length;
+    this.#hash?.update(data);
   }
 
   /** Throws if `path` is no longer this file, or if others have shortened it: what is appended would be lost. */
@@ -101,6 +137,11 @@ export class AppendOnlyFile {
   sync(): number {
     onDisk(this.path, () => fsyncSync(this.#fd));
     return this.#bytes;
+  }
+
+  /** Flushes a file that was opened with a hash. Returns its length and SHA-256. */
+  seal(): { bytes: number; sha256: string } {
+    return { bytes: this.sync(), sha256: this.#hash!.copy().digest("hex") };
   }
 
   close(): void {

@@ -7,10 +7,11 @@
  * damage is an error that names the line.
  */
 
-import { closeSync, existsSync, openSync, readSync } from "node:fs";
+import { closeSync, existsSync, openSync, readSync, realpathSync, statSync } from "node:fs";
 import { crc32 } from "node:zlib";
 import { NlacError } from "../base/errors.ts";
-import { AppendOnlyFile, onDisk } from "./disk.ts";
+import { AppendOnlyFile, type FileStart, onDisk } from "./disk.ts";
+import { type Lock, lockNow } from "./lock.ts";
 
 function checksum(text: string | Uint8Array): string {
   return crc32(text).toString(16).padStart(8, "0");
@@ -25,21 +26,31 @@ const openingBytes = opening("00000000").length;
 
 export class RecordWriter {
   readonly #file: AppendOnlyFile;
+  readonly #lock: Lock | undefined;
 
   /**
-   * Opens `path` for appending, truncated to `bytes` if given. Throws ERR_RUN when it is shorter,
-   * ERR_IO.
+   * Opens `path` for appending, truncated to `start` if given. The caller makes sure that no other
+   * process writes to it. Throws ERR_RUN when it is shorter, ERR_IO.
    */
-  constructor(path: string, bytes?: number) {
-    this.#file = new AppendOnlyFile(path, bytes);
+  constructor(path: string, start?: number | FileStart, lock?: Lock) {
+    this.#file = new AppendOnlyFile(path, start);
+    this.#lock = lock;
   }
 
   /**
-   * Opens `path`, or creates it, for appending. An unfinished last record is removed.
-   * @throws NlacError ERR_RUN for a file with anything but records, which is not changed; ERR_IO
+   * Opens `path`, or creates it, for appending, and locks it (`path`.lock). An unfinished last
+   * record is removed.
+   * @throws NlacError ERR_RUN for a file with anything but records, which is not changed, and for
+   *   one that another process appends to; ERR_IO
    */
   static resume(path: string): RecordWriter {
-    return new RecordWriter(path, existsSync(path) ? recordedBytes(path) : 0);
+    const lock = lockRecords(path);
+    try {
+      return new RecordWriter(path, existsSync(path) ? recordedBytes(path) : 0, lock);
+    } catch (error) {
+      lock?.release();
+      throw error;
+    }
   }
 
   append(record: unknown): void {
@@ -57,9 +68,26 @@ export class RecordWriter {
     this.#file.requireUnchanged();
   }
 
+  /** As `AppendOnlyFile.seal`. */
+  seal(): { bytes: number; sha256: string } {
+    return this.#file.seal();
+  }
+
   close(): void {
     this.#file.close();
+    this.#lock?.release();
   }
+}
+
+/**
+ * Locks a file of records for this process. Devices and pipes are not locked.
+ * @throws NlacError ERR_RUN when another process appends to it, ERR_IO
+ */
+export function lockRecords(path: string): Lock | undefined {
+  const found = onDisk(path, () => statSync(path, { throwIfNoEntry: false }));
+  if (found !== undefined && !found.isFile()) return undefined;
+  const file = found === undefined ? path : realpathSync(path);
+  return lockNow(`${file}.lock`, path, "ERR_RUN");
 }
 
 /**

@@ -14,9 +14,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { HubApiError, ListFileEntry } from "@huggingface/hub";
 import { NlacError } from "../base/errors.ts";
 import { formatBytes, type Reporter } from "../display/reporter.ts";
+import { withLock } from "../files/lock.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { download, fetchReply } from "../native/download.ts";
-import { withLock } from "../native/lock.ts";
 import type { Env } from "../native/paths.ts";
 
 /** The parts of a model's name on the hub. */

@@ -7,6 +7,8 @@ import type { LearnerDType } from "../base/dtype.ts";
 import { fromNative, NlacError } from "../base/errors.ts";
 import { checkChoice, checkNumber } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
+import { removeChecksums, writeChecksums } from "../files/checksums.ts";
+import { makeDirectory } from "../files/disk.ts";
 import type {
   DistilledText,
   GenerateOptions,
@@ -49,13 +51,18 @@ import {
   fromConfig,
   fromModel,
   ioError,
-  makeDirectory,
   resolveDtype,
   type Source,
   writeSampling,
 } from "./sources.ts";
 
 const scorers = [...weightSets, "reference"] as const;
+
+/** Creates the directory. An interrupted write leaves it without checksums. Throws ERR_IO. */
+function prepare(directory: string): void {
+  makeDirectory(directory);
+  removeChecksums(directory);
+}
 
 /**
  * A language model that learns. Calls run one after another in the order they were made, except neighbouring
@@ -123,7 +130,8 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    *
    * @param options `device`, `dtype` and the like may differ from those of the saved learner; `seed` defaults to
    *   the saved one, and so do `heads` and `adapter`, which cannot be others
-   * @throws NlacError ERR_CHECKPOINT for a directory that is missing something, torn, or not a checkpoint, and where
+   * @throws NlacError ERR_CHECKPOINT, naming the file, for a directory that is missing something, damaged, or not a
+   *   checkpoint, and where
    *   the model that an adapter belongs to is not where it was loaded from nor at `base`, or is another; ERR_CONFIG
    */
   static async resume(directory: string, options: ResumeOptions = {}): Promise<Learner> {
@@ -404,13 +412,13 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
 
   /**
    * Writes everything that `resume` needs into `directory`, which is made if it does not exist; the calls
-   * before this one are in it. Each file is replaced as a whole. With an adapter the loaded model is not among them:
-   * `resume` looks for it under the name or path that `load` was given.
+   * before this one are in it. Each file is replaced as a whole; checksums.json is written last. With an adapter the
+   * loaded model is not among them: `resume` looks for it under the name or path that `load` was given.
    *
    * @throws NlacError ERR_IO
    */
   async save(directory: string): Promise<void> {
-    makeDirectory(directory);
+    prepare(directory);
     writeSampling(directory, {
       seed: this.seed,
       requests: this.#generator.requests,
@@ -427,7 +435,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
    * @throws NlacError ERR_IO
    */
   async exportHuggingFace(directory: string): Promise<void> {
-    makeDirectory(directory);
+    prepare(directory);
     await this.#write(directory, this.#native.exportHuggingFace(directory));
   }
 
@@ -440,8 +448,9 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     if (this.info.trainableParameters === this.info.parameters) {
       throw new NlacError("ERR_VALUE", "This learner has no adapter: it trains every parameter.");
     }
-    makeDirectory(directory);
-    return this.#run(() => this.#native.exportAdapter(directory, this.#base ?? ""));
+    prepare(directory);
+    await this.#run(() => this.#native.exportAdapter(directory, this.#base ?? ""));
+    await writeChecksums(directory);
   }
 
   /**
@@ -471,6 +480,7 @@ export class Learner implements PolicyGradientModel, SoftQModel, AsyncDisposable
     const [native, tokenizer] = await Promise.allSettled([core, this.tokenizer?.save(directory)]);
     if (native.status === "rejected") throw fromNative(native.reason);
     if (tokenizer.status === "rejected") throw ioError(directory, tokenizer.reason);
+    await writeChecksums(directory, ["base"]);
   }
 
   #needTokenizer(): Tokenizer {

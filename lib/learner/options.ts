@@ -102,6 +102,8 @@ export interface CreateOptions extends LearnerOptions {
 export interface ResumeOptions extends LearnerOptions {
   /** A second place, as `load` takes it, to look for an adapter's model if it is not where `load` found it. */
   base?: string | undefined;
+  /** Whether to compare the files with their checksums first. Default true. */
+  verify?: boolean | undefined;
 }
 
 /** Throws ERR_CONFIG that names every bad option. */

@@ -1,10 +1,12 @@
 /** Where a learner comes from: a model's files, a configuration, or a checkpoint; and where it is saved. */
 
-import { existsSync, mkdirSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { z } from "zod";
 import { fastestDtype, type LearnerDType } from "../base/dtype.ts";
 import { NlacError } from "../base/errors.ts";
-import { checkInteger } from "../base/validation.ts";
+import { requireChecksums } from "../files/checksums.ts";
+import { readJson } from "../files/disk.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import { resolveModel } from "../hub/resolve-model.ts";
 import type { Addon, NativeAdapterOptions, NativeLearner, NativeLearnerOptions } from "../native/addon.ts";
@@ -33,16 +35,18 @@ export interface Source {
 }
 
 /** What `save` writes beside the core's own files. */
-interface SavedSampling {
-  format: 1;
-  seed: number;
+const savedSampling = z.strictObject({
+  format: z.literal(1),
+  seed: z.int().min(0),
   /** Requests that were given a seed of the learner's. */
-  requests: number;
+  requests: z.int().min(0),
   /** Whether tokenizer files belong to the checkpoint. */
-  tokenizer: boolean;
+  tokenizer: z.boolean(),
   /** What `load` was given, a file or directory as an absolute path; only with an adapter. */
-  base?: string | undefined;
-}
+  base: z.string().optional(),
+});
+
+type SavedSampling = z.infer<typeof savedSampling>;
 
 const samplingFile = "sampling.json";
 
@@ -50,10 +54,11 @@ export async function fromModel(model: string, options: LearnerOptions): Promise
   const settings = checkOptions(options);
   const addon = openAddon(settings);
   const path = await resolveModel(model);
-  const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
   // A run deletes its older checkpoints; for an adapter on one of them the core saves the base too.
   const lasting = !existsSync(join(path, "learner.json"));
+  if (!lasting) await requireChecksums(path, "ERR_CHECKPOINT");
   const base = settings.adapter && lasting ? lastingName(model, path) : undefined;
+  const native = callNative(() => addon.loadLearner(path, nativeOptions(settings)));
   return { native, tokenizer: readTokenizer(addon, path), settings, requests: 0, base };
 }
 
@@ -67,9 +72,12 @@ export function fromConfig(config: object | string, options: CreateOptions): Sou
 }
 
 export async function fromCheckpoint(directory: string, options: ResumeOptions): Promise<Source> {
-  const { base: elsewhere, ...rest } = options;
+  const { base: elsewhere, verify = true, ...rest } = options;
   const settings = checkOptions(rest);
-  const saved = readSampling(directory);
+  if (!existsSync(join(directory, samplingFile)))
+    throw new NlacError("ERR_CHECKPOINT", `${directory} is no saved learner: it has no ${samplingFile}.`);
+  if (verify) await requireChecksums(directory, "ERR_CHECKPOINT");
+  const saved = readJson(join(directory, samplingFile), savedSampling, "ERR_CHECKPOINT");
   settings.seed = options.seed ?? saved.seed;
   const addon = openAddon(settings);
   const base = saved.base === undefined ? undefined : await findBase(directory, saved.base, elsewhere);
@@ -130,7 +138,7 @@ async function findBase(
   throw new NlacError(
     "ERR_CHECKPOINT",
     `The adapter in ${directory} belongs to the model ${saved}, which is not there. Put it back, or say where it is now: ` +
-      `\`base\` of Learner.resume, the recipe's \`model\` in a run's run.json. ${reasons.join(" ")}`,
+      `\`base\` of Learner.resume, the recipe's \`model\` in a run's run.json (delete its field sha256). ${reasons.join(" ")}`,
   );
 }
 
@@ -143,32 +151,6 @@ async function readTokenizer(addon: Addon, path: string): Promise<Tokenizer | un
 /** Writes what `fromCheckpoint` needs beside the core's own files. Throws ERR_IO. */
 export function writeSampling(directory: string, sampling: Omit<SavedSampling, "format">): void {
   writeAtomically(join(directory, samplingFile), `${JSON.stringify({ format: 1, ...sampling }, null, 2)}\n`);
-}
-
-function readSampling(directory: string): SavedSampling {
-  const path = join(directory, samplingFile);
-  try {
-    const saved = JSON.parse(readFileSync(path, "utf8")) as SavedSampling;
-    if (saved.format !== 1) throw new Error(`format ${saved.format} is not known to this version`);
-    checkInteger(saved.seed, "seed", 0);
-    checkInteger(saved.requests, "requests", 0);
-    if (saved.base !== undefined && typeof saved.base !== "string") throw new Error("base is not a text");
-    return saved;
-  } catch (error) {
-    throw new NlacError(
-      "ERR_CHECKPOINT",
-      `${directory} is no saved learner: ${path}: ${(error as Error).message}`,
-      { cause: error },
-    );
-  }
-}
-
-export function makeDirectory(directory: string): void {
-  try {
-    mkdirSync(directory, { recursive: true });
-  } catch (error) {
-    throw ioError(directory, error);
-  }
 }
 
 export function ioError(directory: string, error: unknown): NlacError {

@@ -6,8 +6,8 @@ import { availableParallelism, freemem } from "node:os";
 import { dirname, join } from "node:path";
 import { NlacError } from "../base/errors.ts";
 import { type Reporter, silent } from "../display/reporter.ts";
+import { withLock } from "../files/lock.ts";
 import { ADDON_FILES } from "./load.ts";
-import { withLock } from "./lock.ts";
 import { buildRoot, type Env, packageRoot } from "./paths.ts";
 
 export interface BuildOptions {

@@ -3,7 +3,7 @@
  * its final name only if its checksum is correct.
  */
 
-import { createHash, type Hash } from "node:crypto";
+import { createHash } from "node:crypto";
 import {
   createReadStream,
   createWriteStream,
@@ -22,6 +22,7 @@ import { pipeline } from "node:stream/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { rootCertificates } from "node:tls";
 import { NlacError } from "../base/errors.ts";
+import { hashFile } from "../files/checksums.ts";
 
 export interface RangeOptions {
   /** Maximum attempts in a row without a new byte. Default 5. */
@@ -141,16 +142,9 @@ export function redact(url: string): string {
   return url.replace(/\/\/[^/@]*@/, "//");
 }
 
-export function hashFile(path: string): Promise<string> {
-  return digest(path, createHash("sha256"));
-}
-
 /** The SHA-1 of the file as a git blob. */
-function gitName(path: string): Promise<string> {
-  return digest(path, createHash("sha1").update(`blob ${sizeOf(path)}\0`));
-}
-
-async function digest(path: string, hash: Hash): Promise<string> {
+async function gitName(path: string): Promise<string> {
+  const hash = createHash("sha1").update(`blob ${sizeOf(path)}\0`);
   await pipeline(createReadStream(path, { highWaterMark: 1 << 20 }), hash);
   return hash.digest("hex");
 }

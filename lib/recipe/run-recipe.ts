@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { readDescription } from "../run/directory.ts";
+import { readDescription } from "../run/description.ts";
 import { parseRecipe, type Recipe } from "./recipe.ts";
 
 /** The recipe that a run was started with. Throws ERR_RUN, ERR_CONFIG. */

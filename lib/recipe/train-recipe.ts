@@ -12,12 +12,15 @@ import type { Environment } from "../contract/environment.ts";
 import { type Progress, silentProgress } from "../display/progress.ts";
 import { openEnvironment } from "../environments/registry.ts";
 import { onDisk } from "../files/disk.ts";
+import type { Lock } from "../files/lock.ts";
 import { Learner } from "../learner/learner.ts";
 import type { LearnerOptions } from "../learner/options.ts";
 import { resolveDtype } from "../learner/sources.ts";
 import { requireWords } from "../roles/role-writer.ts";
-import { describeBuild } from "../run/build.ts";
-import { learnerDirectory, lock, noteBuild, RunDirectory, requireNewRun } from "../run/directory.ts";
+import { describeBuild, describeNumerics, numericsWarning } from "../run/build.ts";
+import { chooseCheckpoint, hasCheckpoint, learnerDirectory } from "../run/checkpoints.ts";
+import { note, readDescription, requireNewRun } from "../run/description.ts";
+import { lockRun, RunDirectory } from "../run/directory.ts";
 import type { TrainingResult, TrainingRun } from "../run/training-run.ts";
 import { Tokenizer } from "../tokens/tokenizer.ts";
 import {
@@ -39,8 +42,13 @@ export interface TrainRecipeOptions {
    */
   signal?: AbortSignal | undefined;
   progress?: Progress | undefined;
-  /** Called with what is being loaded, and with the run directory. */
+  /** Called with what is being loaded, with the run directory, and with warnings. */
   log?: ((line: string) => void) | undefined;
+}
+
+export interface ResumeRunOptions extends Omit<TrainRecipeOptions, "directory"> {
+  /** Number of the checkpoint to continue from. Default: the newest one that is whole. */
+  checkpoint?: number | undefined;
 }
 
 export interface RecipeResult extends TrainingResult {
@@ -79,32 +87,38 @@ export async function trainRecipe(
 ): Promise<RecipeResult> {
   const parsed = parseRecipe(recipe, "trainRecipe");
   const path = resolve(options.directory ?? `runs/${parsed.name}-${timestamp()}`);
-  return run(parsed, path, false, options);
+  return run(parsed, path, undefined, options);
 }
 
 /**
- * Continues a run from its newest checkpoint, with the recipe that it was started with.
+ * Continues a run with the recipe that it was started with. If its newest checkpoint is damaged, the newest one that is
+ * whole is used, with a warning. Records after the checkpoint are removed and repeated; later checkpoints are renamed
+ * to `….aside`. Without `log`, warnings are emitted by the process.
  *
- * @throws NlacError ERR_RUN, ERR_CHECKPOINT
+ * @throws NlacError ERR_RUN, also if another process uses the run; ERR_CHECKPOINT that names the damaged files
  */
-export async function resumeRun(
-  directory: string,
-  options: Omit<TrainRecipeOptions, "directory"> = {},
-): Promise<RecipeResult> {
+export async function resumeRun(directory: string, options: ResumeRunOptions = {}): Promise<RecipeResult> {
   const path = resolve(directory);
-  return run(recipeOf(path), path, true, options);
+  const recipe = recipeOf(path);
+  // First of all: a model may take minutes to load, and another process could write the next checkpoint meanwhile.
+  const lock = lockRun(path);
+  try {
+    return await run(recipe, path, lock, options);
+  } finally {
+    lock.release();
+  }
 }
 
 async function run(
   recipe: Recipe,
   path: string,
-  resume: boolean,
-  options: TrainRecipeOptions,
+  lock: Lock | undefined,
+  options: ResumeRunOptions,
 ): Promise<RecipeResult> {
   const environment = await openEnvironment(recipe.environment.name, recipe.environment.options);
   try {
-    await requireGiven(recipe, environment, resume);
-    return { run: path, ...(await trainIn(environment, recipe, path, resume, options)) };
+    await requireGiven(recipe, environment, lock !== undefined);
+    return { run: path, ...(await trainIn(environment, recipe, path, lock, options)) };
   } finally {
     await environment.close();
   }
@@ -131,42 +145,58 @@ async function trainIn(
   environment: Environment,
   recipe: Recipe,
   path: string,
-  resume: boolean,
-  { signal = new AbortController().signal, progress = silentProgress, log }: TrainRecipeOptions,
+  lock: Lock | undefined,
+  { signal = new AbortController().signal, progress = silentProgress, log, checkpoint }: ResumeRunOptions,
 ): Promise<TrainingResult> {
   const { device } = recipe.learner;
   // A run records what "auto" was; a resumed run finds that in its recipe.
   const dtype = resolveDtype(recipe.learner);
   recipe.learner.dtype = dtype;
-  // First of all: a model may take minutes to load, and another process could write the next checkpoint meanwhile.
-  if (resume) lock(path);
-  else requireNewRun(path);
+  const warn = log ?? ((line: string) => process.emitWarning(line));
+  const from = lock && (await chooseCheckpoint(path, { number: checkpoint, warn }));
+  if (from === undefined) requireNewRun(path);
   const named = typeof recipe.model === "string" ? recipe.model : "a new model";
-  log?.(`${resume ? "resuming" : "loading"} ${named} (${dtype}, ${device})`);
+  log?.(`${from ? `checkpoint ${from.number}: resuming` : "loading"} ${named} (${dtype}, ${device})`);
   const { train, heads } = algorithms[recipe.algorithm];
   const learnerOptions = { ...recipe.learner, seed: recipe.config.seed };
-  const model = resume
-    ? await Learner.resume(learnerDirectory(path), { ...learnerOptions, base: baseOf(recipe) })
+  const model = from
+    ? await Learner.resume(join(from.path, "learner"), {
+        ...learnerOptions,
+        base: baseOf(recipe),
+        verify: false,
+      })
     : await openStart(recipe.model, { ...learnerOptions, ...(heads === undefined ? {} : { heads }) });
   let directory: RunDirectory | undefined;
   try {
     const build = describeBuild(device);
+    const numerics = describeNumerics(device, dtype);
     const runOptions = {
       signal,
       progress,
-      description: { nlac: version, builds: [build], started: new Date().toISOString(), recipe },
+      description: {
+        ...{ nlac: version, builds: [build], numerics: [numerics], started: new Date().toISOString() },
+        recipe,
+      },
       ...recipe.run,
+      ...(lock && { lock }),
     };
-    directory = resume ? RunDirectory.resume(path, model, runOptions) : RunDirectory.create(path, runOptions);
-    if (resume) noteBuild(path, build);
+    if (from) {
+      const warning = numericsWarning(readDescription(path).numerics, numerics);
+      if (warning !== undefined) warn(warning);
+      note(path, "builds", build);
+      note(path, "numerics", numerics);
+    }
+    directory = from
+      ? await RunDirectory.resume(path, model, runOptions, from)
+      : RunDirectory.create(path, runOptions);
     log?.(`run directory: ${path}`);
     if (recipe.algorithm === "nlac") requireWords(model, recipe.config);
-    if (!resume) await warm(recipe, model, environment, progress, signal);
+    if (!from) await warm(recipe, model, environment, progress, signal);
     return await train({ model, environment, config: recipe.config as never, run: directory });
   } finally {
     directory?.close();
     // Stopped or failed during the warm-up: nothing can be resumed, and a second attempt needs the directory.
-    if (directory !== undefined && !existsSync(join(path, "latest"))) rmSync(path, { recursive: true });
+    if (!from && directory !== undefined && !hasCheckpoint(path)) rmSync(path, { recursive: true });
     await model.dispose();
   }
 }

@@ -24,7 +24,7 @@ export interface ReplayBufferOptions {
 }
 
 /** A draw, in plain arrays so that a checkpoint can store it. */
-export const replaySample = z.object({
+export const replaySample = z.strictObject({
   indices: z.array(z.int().min(0)),
   /** P(i). */
   probabilities: z.array(z.number()),
@@ -41,7 +41,7 @@ const minPriority = 1e-6;
 const firstPriority = 1;
 
 /** Content of replay.json: the number of transitions added so far. */
-const savedCounts = z.object({ added: z.int().min(0) });
+const savedCounts = z.strictObject({ added: z.int().min(0) });
 
 export class ReplayBuffer {
   readonly capacity: number;

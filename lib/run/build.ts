@@ -3,8 +3,10 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { z } from "zod";
+import type { LearnerDType } from "../base/dtype.ts";
 import { version } from "../base/version.ts";
-import { addonDigest, variantOf } from "../native/load.ts";
+import { addonDigest, loadAddon, threadCount, variantOf } from "../native/load.ts";
 import { packageRoot } from "../native/paths.ts";
 
 export interface Source {
@@ -31,6 +33,38 @@ export interface Build extends Source {
 /** The build that a training on `device` runs. */
 export function describeBuild(device: string): Build {
   return { ...describeSource(), core: addonDigest(variantOf(device)) ?? null };
+}
+
+const numerics = z.object({
+  device: z.string(),
+  dtype: z.string(),
+  instructionSet: z.string(),
+  threads: z.int(),
+});
+
+/** What the last digits of a run's numbers depend on beside its recipe and build. */
+export type Numerics = z.infer<typeof numerics>;
+
+/** The numerics of a training in this process. */
+export function describeNumerics(device: string, dtype: LearnerDType): Numerics {
+  return { device, dtype, instructionSet: loadAddon({ device }).instructionSet(), threads: threadCount() };
+}
+
+/**
+ * Why a resumed run may not repeat bit for bit; undefined if it does.
+ * @param noted `numerics` in run.json
+ */
+export function numericsWarning(noted: unknown, now: Numerics): string | undefined {
+  const before = z.array(numerics).safeParse(noted).data?.at(-1);
+  if (before === undefined) return undefined;
+  const names = ["device", "dtype", "instructionSet", "threads"] as const;
+  const changed = names.filter((name) => before[name] !== now[name]);
+  if (changed.length === 0) return undefined;
+  const list = (of: Numerics) => changed.map((name) => `${name} ${of[name]}`).join(", ");
+  return (
+    `The run was trained with ${list(before)}; now it is ${list(now)}: its numbers may differ in the last digit ` +
+    "from those of an uninterrupted run (NLAC_THREADS and NLAC_INSTRUCTION_SET set the two)."
+  );
 }
 
 /** Whether nlac runs from a clone of its repository, not from a package. */

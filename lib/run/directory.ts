@@ -7,38 +7,40 @@
  *   trajectories.jsonl   one record per episode: every text, token id and log probability
  *   samples.jsonl        some complete training samples of each update
  *   checkpoints/N/       state.json, learner/ (θ, θ̄, moments, tokenizer); sampler.bin and
- *                        replay.json if there is a replay buffer
- *   latest               the name of the newest complete checkpoint
- *   lock                 the id of the process that writes here
+ *                        replay.json if there is a replay buffer; checksums.json
+ *   checkpoints/N.aside  one that was damaged or passed over when the run was resumed
+ *   latest               the name of the newest checkpoint
+ *   lock                 the process that writes here
  *
  * A checkpoint is written under a temporary name, synced and renamed; `latest` changes last. It
- * stores the length of every record file, so that a resumed run truncates and repeats the rest.
+ * stores the length and SHA-256 of every record file, so that a resumed run truncates and repeats
+ * the rest.
  */
 
-import {
-  closeSync,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { join } from "node:path";
-import { isDeepStrictEqual } from "node:util";
-import { z } from "zod";
-import { fromFileSystem, NlacError } from "../base/errors.ts";
-import { isAlive } from "../base/processes.ts";
+import { randomUUID } from "node:crypto";
+import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync } from "node:fs";
+import { basename, join } from "node:path";
 import type { Progress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
-import { onDisk, readJson, requireEmpty } from "../files/disk.ts";
+import { writeChecksums } from "../files/checksums.ts";
+import { type FileStart, makeDirectory, onDisk } from "../files/disk.ts";
+import { type Lock, lockNow } from "../files/lock.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { LanguageModel } from "../model/language-model.ts";
+import {
+  checkpointNumbers,
+  checkpointPath,
+  chooseCheckpoint,
+  emptyStart,
+  nextNumber,
+  type RecordFile,
+  type SavedState,
+  setAsideAfter,
+  type WholeCheckpoint,
+} from "./checkpoints.ts";
+import { readDescription, requireNewRun, writeDescription } from "./description.ts";
 import { EventWriter } from "./tensorboard.ts";
 import type { Checkpoint, SampleRecord, TrainingRun } from "./training-run.ts";
 
@@ -60,31 +62,19 @@ export interface RunOptions {
   keepCheckpoints?: number;
   /** Training samples to record per update. Default 4. */
   samplesPerUpdate?: number;
+  /** The run's lock, if the caller has taken it to resume. `close` releases it. */
+  lock?: Lock;
 }
-
-const bytes = z.int().min(0);
-
-/** Contents of state.json: the algorithm's counters, and the length of every record file. */
-const savedState = z.object({
-  state: z.record(z.string(), z.unknown()),
-  files: z.object({
-    metrics: bytes,
-    trajectories: bytes,
-    samples: bytes,
-    events: bytes,
-    eventsName: z.string(),
-  }),
-});
-
-type SavedState = z.infer<typeof savedState>;
 
 export class RunDirectory implements TrainingRun {
   readonly path: string;
   readonly signal: AbortSignal;
   readonly progress: Progress;
   readonly samplesPerUpdate: number;
+  readonly #id: string;
   readonly #options: RunOptions;
-  readonly #saved: SavedState | undefined;
+  readonly #lock: Lock;
+  readonly #from: WholeCheckpoint | undefined;
   readonly #model: LanguageModel | undefined;
   readonly #metrics: RecordWriter;
   readonly #trajectories: RecordWriter;
@@ -96,52 +86,77 @@ export class RunDirectory implements TrainingRun {
   /** Starts a run in a new or empty directory. Throws ERR_RUN, ERR_IO. */
   static create(path: string, options: RunOptions): RunDirectory {
     requireNewRun(path);
-    onDisk(path, () => mkdirSync(join(path, "checkpoints"), { recursive: true }));
-    lock(path);
-    writeAtomically(join(path, "run.json"), `${JSON.stringify(options.description, withoutKeys, 2)}\n`);
-    return new RunDirectory(path, options, undefined, undefined);
+    makeDirectory(path);
+    const lock = lockRun(path);
+    try {
+      // Another process may have started a run here since.
+      if (existsSync(join(path, "run.json"))) requireNewRun(path);
+      onDisk(path, () => mkdirSync(join(path, "checkpoints"), { recursive: true }));
+      writeDescription(path, { id: randomUUID(), ...options.description });
+      return new RunDirectory(path, options, lock);
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
   }
 
   /**
-   * Continues the run in `path` from its newest checkpoint. `model` was resumed from
-   * `learnerDirectory(path)`.
+   * Continues the run in `path` from `from`, by default its newest whole checkpoint. `model` was
+   * resumed from that checkpoint. Newer checkpoints are set aside.
    * @throws NlacError ERR_RUN, ERR_CHECKPOINT, ERR_IO
    */
-  static resume(path: string, model: LanguageModel, options: RunOptions): RunDirectory {
-    const directory = newestCheckpoint(path);
-    lock(path);
-    const saved = readJson(join(directory, "state.json"), savedState, "ERR_CHECKPOINT");
-    return new RunDirectory(path, options, saved, model);
+  static async resume(
+    path: string,
+    model: LanguageModel,
+    options: RunOptions,
+    from?: WholeCheckpoint,
+  ): Promise<RunDirectory> {
+    const lock = options.lock ?? lockRun(path);
+    try {
+      const checkpoint = from ?? (await chooseCheckpoint(path));
+      const root = join(path, "checkpoints");
+      if (setAsideAfter(path, checkpoint.number).length > 0) syncDirectory(root);
+      writeAtomically(join(path, "latest"), basename(checkpoint.path));
+      return new RunDirectory(path, options, lock, checkpoint, model);
+    } catch (error) {
+      lock.release();
+      throw error;
+    }
   }
 
   private constructor(
     path: string,
     options: RunOptions,
-    saved: SavedState | undefined,
-    model: LanguageModel | undefined,
+    lock: Lock,
+    from?: WholeCheckpoint,
+    model?: LanguageModel,
   ) {
     this.path = path;
     this.signal = options.signal;
     this.progress = options.progress;
     this.samplesPerUpdate = options.samplesPerUpdate ?? 4;
+    this.#id = String(readDescription(path).id);
     this.#options = options;
-    this.#saved = saved;
+    this.#lock = lock;
+    this.#from = from;
     this.#model = model;
-    this.#metrics = new RecordWriter(join(path, "metrics.jsonl"), saved?.files.metrics);
-    this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), saved?.files.trajectories);
-    this.#samples = new RecordWriter(join(path, "samples.jsonl"), saved?.files.samples);
-    this.#eventsName = saved?.files.eventsName ?? `events.out.tfevents.${Math.floor(Date.now() / 1000)}.nlac`;
-    this.#events = new EventWriter(join(path, this.#eventsName), saved?.files.events);
+    const start = (name: RecordFile): FileStart => from?.starts[name] ?? emptyStart();
+    this.#metrics = new RecordWriter(join(path, "metrics.jsonl"), start("metrics"));
+    this.#trajectories = new RecordWriter(join(path, "trajectories.jsonl"), start("trajectories"));
+    this.#samples = new RecordWriter(join(path, "samples.jsonl"), start("samples"));
+    this.#eventsName =
+      from?.saved.files.events.name ?? `events.out.tfevents.${Math.floor(Date.now() / 1000)}.nlac`;
+    this.#events = new EventWriter(join(path, this.#eventsName), start("events"));
   }
 
   async restore(): Promise<
     { state: Record<string, unknown>; trajectories: Iterable<Trajectory>; replay: string } | undefined
   > {
-    if (this.#saved === undefined) return undefined;
+    if (this.#from === undefined) return undefined;
     return {
-      state: this.#saved.state,
+      state: this.#from.saved.state,
       trajectories: readEpisodes(join(this.path, "trajectories.jsonl"), this.#model!),
-      replay: newestCheckpoint(this.path),
+      replay: this.#from.path,
     };
   }
 
@@ -165,9 +180,9 @@ export class RunDirectory implements TrainingRun {
     const interval = (this.#options.checkpointSeconds ?? 600) * 1000;
     if (!force && performance.now() - this.#lastCheckpoint < interval) return;
     const root = join(this.path, "checkpoints");
-    const numbers = checkpointNumbers(root);
-    const name = String(Math.max(-1, ...numbers) + 1).padStart(6, "0");
-    const building = join(root, `.${name}`);
+    const earlier = checkpointNumbers(this.path);
+    const complete = checkpointPath(this.path, nextNumber(this.path));
+    const building = join(root, `.${basename(complete)}`);
     onDisk(building, () => {
       rmSync(building, { recursive: true, force: true });
       mkdirSync(join(building, "learner"), { recursive: true });
@@ -175,23 +190,25 @@ export class RunDirectory implements TrainingRun {
     await model.save(join(building, "learner"));
     replay?.save(building);
     const saved: SavedState = {
+      format: 1,
+      run: this.#id,
       state,
       files: {
-        metrics: this.#metrics.sync(),
-        trajectories: this.#trajectories.sync(),
-        samples: this.#samples.sync(),
-        events: this.#events.sync(),
-        eventsName: this.#eventsName,
+        metrics: this.#metrics.seal(),
+        trajectories: this.#trajectories.seal(),
+        samples: this.#samples.seal(),
+        events: { ...this.#events.seal(), name: this.#eventsName },
       },
     };
     writeAtomically(join(building, "state.json"), JSON.stringify(saved));
-    onDisk(building, () => renameSync(building, join(root, name)));
+    await writeChecksums(building, ["learner"]);
+    onDisk(building, () => renameSync(building, complete));
     syncDirectory(root);
     // `latest` must be on disk before the checkpoint that it named before is removed.
-    writeAtomically(join(this.path, "latest"), name);
+    writeAtomically(join(this.path, "latest"), basename(complete));
     const keep = this.#options.keepCheckpoints ?? 2;
-    for (const old of numbers.sort((a, b) => b - a).slice(keep - 1)) {
-      const path = join(root, String(old).padStart(6, "0"));
+    for (const old of earlier.slice(keep - 1)) {
+      const path = checkpointPath(this.path, old);
       onDisk(path, () => rmSync(path, { recursive: true, force: true }));
     }
     this.#lastCheckpoint = performance.now();
@@ -202,84 +219,16 @@ export class RunDirectory implements TrainingRun {
     this.#trajectories.close();
     this.#samples.close();
     this.#events.close();
-    rmSync(join(this.path, "lock"), { force: true });
+    this.#lock.release();
   }
-}
-
-/** Throws ERR_RUN unless `path` is new or empty; ERR_IO. */
-export function requireNewRun(path: string): void {
-  requireEmpty(path, "ERR_RUN", "Choose another directory, or continue with --resume.");
-}
-
-function requireRun(path: string): void {
-  if (existsSync(join(path, "run.json"))) return;
-  throw new NlacError("ERR_RUN", `${path} is not a run directory: it has no run.json.`);
-}
-
-/** The newest complete checkpoint of a run. Throws ERR_RUN, ERR_CHECKPOINT. */
-export function newestCheckpoint(path: string): string {
-  requireRun(path);
-  if (!existsSync(join(path, "latest"))) {
-    throw new NlacError("ERR_CHECKPOINT", `${path} has no checkpoint yet: delete it and start again.`);
-  }
-  const latest = join(path, "latest");
-  const directory = join(path, "checkpoints", onDisk(latest, () => readFileSync(latest, "utf8")).trim());
-  if (!existsSync(join(directory, "state.json"))) {
-    throw new NlacError("ERR_CHECKPOINT", `${latest} names ${directory}, which is not complete.`);
-  }
-  return directory;
-}
-
-/** The directory for `Learner.resume`. To continue training, take the lock first. */
-export function learnerDirectory(path: string): string {
-  return join(newestCheckpoint(path), "learner");
-}
-
-/** The contents of run.json. Throws ERR_RUN. */
-export function readDescription(path: string): Record<string, unknown> {
-  requireRun(path);
-  return readJson(join(path, "run.json"), z.record(z.string(), z.unknown()), "ERR_RUN");
-}
-
-/** Appends `build` to the builds in run.json unless it is there. Throws ERR_RUN, ERR_IO. */
-export function noteBuild(path: string, build: object): void {
-  const description = readDescription(path);
-  const builds: unknown[] = Array.isArray(description.builds) ? description.builds : [null];
-  if (builds.some((known) => isDeepStrictEqual(known, build))) return;
-  const noted = { ...description, builds: [...builds, build] };
-  writeAtomically(join(path, "run.json"), `${JSON.stringify(noted, null, 2)}\n`);
 }
 
 /**
- * Locks a run for this process, which may call it again. The lock of a dead process is taken over.
- * @throws NlacError ERR_RUN when another process holds it, ERR_IO
+ * Locks a run, or a directory of runs, for this process. The lock of an ended process is taken over.
+ * @throws NlacError ERR_RUN when it is in use, ERR_IO
  */
-export function lock(path: string): void {
-  const file = join(path, "lock");
-  try {
-    writeFileSync(file, String(process.pid), { flag: "wx" });
-    return;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw fromFileSystem(error);
-  }
-  const owner = Number(onDisk(file, () => readFileSync(file, "utf8")));
-  if (owner > 0 && owner !== process.pid && isAlive(owner)) {
-    throw new NlacError(
-      "ERR_RUN",
-      `${path} is in use by process ${owner} (if that is not nlac, delete ${file}).`,
-    );
-  }
-  onDisk(file, () => writeFileSync(file, String(process.pid)));
-}
-
-/** A JSON replacer that drops API keys, because run files may be shared. */
-export function withoutKeys(key: string, value: unknown): unknown {
-  return key === "apiKey" ? undefined : value;
-}
-
-function checkpointNumbers(root: string): number[] {
-  const names = onDisk(root, () => readdirSync(root));
-  return names.flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
+export function lockRun(path: string): Lock {
+  return lockNow(join(path, "lock"), path, "ERR_RUN");
 }
 
 /** Makes renames within `path` durable. */

@@ -3,7 +3,8 @@
  * Each record: length (u64), its masked CRC-32C, data, its masked CRC-32C; all little-endian.
  */
 
-import { AppendOnlyFile } from "../files/disk.ts";
+import { readFileSync } from "node:fs";
+import { AppendOnlyFile, type FileStart, onDisk } from "../files/disk.ts";
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   let value = byte;
@@ -55,15 +56,29 @@ function record(data: Buffer): Buffer {
   return Buffer.concat([header, data, footer]);
 }
 
+/** The first damage in an event file; undefined if there is none. Throws ERR_IO. */
+export function eventFault(path: string): string | undefined {
+  const data = onDisk(path, () => readFileSync(path));
+  for (let at = 0; at < data.length; ) {
+    const header = data.subarray(at, at + 12);
+    const whole = header.length === 12 && header.readUInt32LE(8) === masked(header.subarray(0, 8));
+    const end = whole ? at + 12 + Number(header.readBigUInt64LE()) : at;
+    if (!whole || end + 4 > data.length || data.readUInt32LE(end) !== masked(data.subarray(at + 12, end)))
+      return `${path} is damaged at byte ${at}.`;
+    at = end + 4;
+  }
+  return undefined;
+}
+
 export class EventWriter {
   readonly #file: AppendOnlyFile;
 
   /**
-   * Opens `path` for appending, truncated to `bytes` if given. Writes the version record to a new
+   * Opens `path` for appending, truncated to `start` if given. Writes the version record to a new
    * file. Throws ERR_RUN, ERR_IO.
    */
-  constructor(path: string, bytes?: number) {
-    this.#file = new AppendOnlyFile(path, bytes);
+  constructor(path: string, start?: number | FileStart) {
+    this.#file = new AppendOnlyFile(path, start);
     if (this.#file.bytes === 0)
       this.#write(event(Date.now() / 1000, 0, delimited(3, Buffer.from("brain.Event:2"))));
   }
@@ -79,8 +94,9 @@ export class EventWriter {
     this.#write(event(Date.now() / 1000, step, delimited(5, Buffer.concat(summary))));
   }
 
-  sync(): number {
-    return this.#file.sync();
+  /** As `AppendOnlyFile.seal`. */
+  seal(): { bytes: number; sha256: string } {
+    return this.#file.seal();
   }
 
   close(): void {

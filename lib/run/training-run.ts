@@ -39,7 +39,7 @@ export const savedNumber = z
   .or(z.null().transform(() => Number.NaN));
 
 /** Progress of a training that alternates between collecting and updating; part of a checkpoint. */
-export const countersSchema = z.object({
+export const countersSchema = z.strictObject({
   iteration: whole,
   /** Whether the iteration's episodes have been played. */
   collected: z.boolean(),

@@ -5,7 +5,6 @@
  */
 
 import { randomUUID } from "node:crypto";
-import { existsSync } from "node:fs";
 import { isOver, type Message } from "../contract/environment.ts";
 import { type EpisodeRecord, readEpisodeRecords, sampledBeside } from "../episodes/records.ts";
 import { RecordWriter } from "../files/records.ts";
@@ -82,12 +81,17 @@ export class Episodes {
    * @param maxHeldTokens maximum total length of open episodes, in tokens; the least recently
    *   answered ones are dropped
    * @param maxEpisodes maximum number of open episodes, and of names of earlier ones
-   * @throws NlacError ERR_RUN for a damaged file or one without episodes, ERR_IO
+   * @throws NlacError ERR_RUN for a damaged file, one without episodes, or one that another process
+   *   appends to; ERR_IO
    */
   constructor(path: string, maxHeldTokens: number, maxEpisodes: number = 10_000) {
-    if (existsSync(path))
-      for (const { id } of readEpisodeRecords(path)) this.#next = Math.max(this.#next, id + 1);
     this.#writer = RecordWriter.resume(path);
+    try {
+      for (const { id } of readEpisodeRecords(path)) this.#next = Math.max(this.#next, id + 1);
+    } catch (error) {
+      this.#writer.close();
+      throw error;
+    }
     this.#maxHeldTokens = maxHeldTokens;
     this.#maxEpisodes = maxEpisodes;
   }

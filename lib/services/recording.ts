@@ -10,7 +10,7 @@
  *
  * The file format is that of lib/files/records.ts. The first record names the service. A last line
  * that a crash left unfinished is dropped; other damage is an error. Only one process may record to
- * a file at a time.
+ * a file at a time: it is locked.
  */
 
 import { createHash } from "node:crypto";
@@ -20,7 +20,7 @@ import { z } from "zod";
 import { NlacError, throwIfAborted } from "../base/errors.ts";
 import { type Message, nothingUsed } from "../contract/environment.ts";
 import { onDisk } from "../files/disk.ts";
-import { RecordWriter, readRecords } from "../files/records.ts";
+import { lockRecords, RecordWriter, readRecords } from "../files/records.ts";
 import { asHeard, type ChatService, type CompletionOptions } from "./chat-service.ts";
 
 const settings = { maxTokens: z.number().optional(), temperature: z.number().optional() };
@@ -59,7 +59,8 @@ const open = new Map<string, OpenRecording>();
 
 /**
  * Returns `service` with all replies recorded to `file`, each flushed to disk before it is
- * returned. Throws ERR_CONFIG if the file is not a recording or of another service, ERR_IO.
+ * returned. Throws ERR_CONFIG if the file is not a recording or of another service, ERR_RUN if another
+ * process records to it, ERR_IO.
  */
 export function recordService(service: ChatService, file: string): ChatService {
   const path = resolve(file);
@@ -110,6 +111,12 @@ export function recordService(service: ChatService, file: string): ChatService {
   };
 }
 
+/** Whether the first record of `file` is that of a service's recording. Throws ERR_IO. */
+export function isRecording(file: string): boolean {
+  for (const record of records(file)) return headerSchema.safeParse(record).success;
+  return false;
+}
+
 /** Plays the recording in `file`. Throws ERR_CONFIG if there is none, ERR_IO if it is damaged. */
 export function playRecording(file: string): ChatService {
   const recorded = existsSync(file) ? readRecording(file) : undefined;
@@ -145,10 +152,16 @@ function read({ reply, cut }: Reply, { onCut }: CompletionOptions): string {
 }
 
 function openRecording(path: string, header: Header): OpenRecording {
-  const recorded = existsSync(path) ? readRecording(path) : undefined;
-  const writer = new RecordWriter(path, recorded?.bytes ?? 0);
-  if (recorded === undefined) writer.append(header);
-  return { header, replies: new Map(), ...recorded, writer, users: 0 };
+  const lock = lockRecords(path);
+  try {
+    const recorded = existsSync(path) ? readRecording(path) : undefined;
+    const writer = new RecordWriter(path, recorded?.bytes ?? 0, lock);
+    if (recorded === undefined) writer.append(header);
+    return { header, replies: new Map(), ...recorded, writer, users: 0 };
+  } catch (error) {
+    lock?.release();
+    throw error;
+  }
 }
 
 /**

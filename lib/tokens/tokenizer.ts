@@ -4,10 +4,11 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
+import { open, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
+import { makeDirectory } from "../files/disk.ts";
 import { BytePairEncoder, bytesOfToken } from "./bpe.ts";
 import {
   type AddedToken,
@@ -257,7 +258,7 @@ export class Tokenizer {
    * can load the directory. Each file is replaced atomically. Creates `directory` if necessary.
    */
   async save(directory: string): Promise<void> {
-    await mkdir(directory, { recursive: true });
+    makeDirectory(directory);
     const config: TokenizerConfig = { tokenizer_class: "PreTrainedTokenizerFast", ...this.#config };
     if (this.chatTemplate !== undefined) config.chat_template = this.chatTemplate;
     await replaceFile(join(directory, "tokenizer.json"), `${JSON.stringify(this.json)}\n`);

@@ -22,7 +22,7 @@ export interface Scores {
  * Scores as saved in a checkpoint: the bytes of each list in base64, a third of the size of
  * decimals.
  */
-export const savedScores = z.object({
+export const savedScores = z.strictObject({
   oldLogProbs: z.string(),
   referenceLogProbs: z.string().optional(),
   oldValues: z.string().optional(),

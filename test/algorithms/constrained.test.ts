@@ -12,7 +12,8 @@ import { silentProgress } from "../../lib/display/progress.ts";
 import { defineEnvironment } from "../../lib/environments/define.ts";
 import { tool } from "../../lib/environments/define-tool.ts";
 import { Learner } from "../../lib/learner/learner.ts";
-import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
 import { memoryRun } from "../../lib/run/training-run.ts";
 import { nlac } from "../support/command-line.ts";
 import { errandEnvironment } from "../support/errand.ts";
@@ -76,7 +77,9 @@ test("a policy of random weights generates only readable actions, also in a run 
       const model = resuming
         ? await Learner.resume(learnerDirectory(path), learnerOptions)
         : await tinyLearner(learnerOptions, { ...tinyConfig, max_position_embeddings: 8192 });
-      const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+      const run = resuming
+        ? await RunDirectory.resume(path, model, options)
+        : RunDirectory.create(path, options);
       const result = await trainRft({
         model,
         environment: doors(),
@@ -84,7 +87,7 @@ test("a policy of random weights generates only readable actions, also in a run 
         run,
       });
       run.close();
-      const reread = RunDirectory.resume(path, model, options);
+      const reread = await RunDirectory.resume(path, model, options);
       const { trajectories } = (await reread.restore())!;
       const turns = [...trajectories].flatMap((trajectory) => trajectory.turns);
       reread.close();

@@ -575,7 +575,9 @@ describe("recorded episodes", () => {
             if (++updates === stopAfter && !resumed) controller.abort();
           };
           const options = { signal: controller.signal, progress: memoryRun().progress, description: {} };
-          const run = resumed ? RunDirectory.resume(at, model, options) : RunDirectory.create(at, options);
+          const run = resumed
+            ? await RunDirectory.resume(at, model, options)
+            : RunDirectory.create(at, options);
           await trainNlac({ model, environment, config, run });
           run.close();
           if (forget) rmSync(path, { force: true });

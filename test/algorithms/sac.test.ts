@@ -10,7 +10,8 @@ import type {
   SoftQText,
   StepOptions,
 } from "../../lib/model/language-model.ts";
-import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
 import { type MemoryRun, memoryRun } from "../../lib/run/training-run.ts";
 import { type Errand, errandEnvironment } from "../support/errand.ts";
 import { likeQwq } from "../support/reasoning-templates.ts";
@@ -429,7 +430,9 @@ test("a stopped and resumed run ends like an uninterrupted one, bit for bit", {
         ? await Learner.resume(learnerDirectory(path), { ...learnerOptions, heads: "q" })
         : await tinyLearner({ ...learnerOptions, heads: "q" }),
     );
-    const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+    const run = resuming
+      ? await RunDirectory.resume(path, model, options)
+      : RunDirectory.create(path, options);
     const environment = errandEnvironment({ turns: 1 });
     const result = await trainSac({ model, environment, config: tuned, run });
     run.close();

@@ -157,12 +157,39 @@ describe("commands on a trained run", () => {
   test("eval measures the critic of a reasoning model as its training does", async () => {
     const [thinking, record] = [join(root, "thinking"), join(root, "thoughts.jsonl")];
     cpSync(run, thinking, { recursive: true });
-    const description = readFileSync(join(run, "run.json"), "utf8");
-    writeFileSync(join(thinking, "run.json"), description.replace('"reasoning": false', '"reasoning": true'));
+    const { sha256: _, ...description } = JSON.parse(readFileSync(join(run, "run.json"), "utf8"));
+    description.recipe.config.reasoning = true;
+    writeFileSync(join(thinking, "run.json"), JSON.stringify(description));
     await nlac("eval", thinking, "--episodes", "1", "--record", record);
     const { output } = await nlac("eval", thinking, "--critic", record);
     expect(output).toContain("L1 is the cross entropy of the sampled tokens");
     expect((await nlac("eval", run, "--critic", record)).output).toContain("L1 is the KL over the whole");
+  });
+
+  test("verify checks runs, models and files of records", async () => {
+    const record = join(root, "verified.jsonl");
+    await nlac("eval", run, "--episodes", "2", "--record", record);
+    for (const whole of [run, model, "errands-base", record]) {
+      const { code, output, errors } = await nlac("verify", whole);
+      expect([code, errors], output).toEqual([0, ""]);
+      expect(output).toContain("Everything is whole.");
+    }
+    const damaged = join(root, "damaged");
+    cpSync(run, damaged, { recursive: true });
+    const file = join(damaged, "trajectories.jsonl");
+    const content = readFileSync(file);
+    content[content.length - 20]! ^= 1;
+    writeFileSync(file, content);
+    const found = await nlac("verify", damaged, "--json");
+    process.exitCode = undefined; // the commands of a test are one process
+    expect(found.code).toBe(1);
+    const { whole, parts } = JSON.parse(found.output) as { whole: boolean; parts: { faults: string[] }[] };
+    expect(whole).toBe(false);
+    expect(parts.flatMap(({ faults }) => faults).join(" ")).toContain(`${file}: line`);
+    expect((await nlac("verify", join(root, "nowhere"))).errors).toContain("ERR_MODEL_NOT_FOUND");
+    const resumed = await nlac("train", "--resume", "--run", damaged, "--checkpoint", "9999");
+    expect(resumed.errors).toContain("has no checkpoint 9999");
+    expect((await nlac("train", "quickstart", "--checkpoint", "1")).errors).toContain("needs --resume");
   });
 
   test("generate, of a run and of a model", async () => {
@@ -179,7 +206,7 @@ describe("commands on a trained run", () => {
   test("a run trained with int8 generation uses it again only on request", async () => {
     const copy = join(root, "int8");
     cpSync(run, copy, { recursive: true });
-    const description = JSON.parse(readFileSync(join(copy, "run.json"), "utf8"));
+    const { sha256: _, ...description } = JSON.parse(readFileSync(join(copy, "run.json"), "utf8"));
     description.recipe.learner = { dtype: "bfloat16", int8Generation: true };
     writeFileSync(join(copy, "run.json"), JSON.stringify(description));
     using resume = vi.spyOn(Learner, "resume");

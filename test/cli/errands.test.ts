@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { Learner } from "../../lib/learner/learner.ts";
-import { learnerDirectory } from "../../lib/run/directory.ts";
+import { learnerDirectory } from "../../lib/run/checkpoints.ts";
 import { nlac } from "../support/command-line.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-errands-"));

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { readBuild, readFigures, smoothed, valueAt } from "../../lib/compare/run-figures.ts";
-import { noteBuild } from "../../lib/run/directory.ts";
+import { note } from "../../lib/run/description.ts";
 import { writeRun } from "../support/comparison.ts";
 import { inDirectory } from "../support/tiny.ts";
 
@@ -98,12 +98,12 @@ test("a run says by which builds it was trained", () =>
     expect(readBuild(path)).toBeNull();
     expect(readBuild(join(directory, "absent"))).toBeNull();
     const build = { version: "0.1.0", commit: "abc1234", core: "0123456789ab" };
-    noteBuild(path, build);
-    noteBuild(path, build); // going on by the same build tells nothing new
+    note(path, "builds", build);
+    note(path, "builds", build); // going on by the same build tells nothing new
     expect(readBuild(path)).toBe("an unknown build, then nlac 0.1.0 at abc1234, core 0123456789ab");
     const other = join(directory, "other");
     writeRun(other, [], {}, [build]);
     expect(readBuild(other)).toBe("nlac 0.1.0 at abc1234, core 0123456789ab");
-    noteBuild(other, { version: "0.1.0", commit: null, core: null });
+    note(other, "builds", { version: "0.1.0", commit: null, core: null });
     expect(readBuild(other)).toBe("nlac 0.1.0 at abc1234, core 0123456789ab, then nlac 0.1.0");
   }));

@@ -7,6 +7,7 @@ import type { PlannedRun } from "../../lib/compare/comparison.ts";
 import { type ComparedRun, findRuns, requireSameRecipe, Schedule } from "../../lib/compare/schedule.ts";
 import { loadRecipe } from "../../lib/recipe/recipe.ts";
 import { writeRun } from "../support/comparison.ts";
+import { lockOf } from "../support/locks.ts";
 import { inDirectory } from "../support/tiny.ts";
 
 const fake = fileURLToPath(new URL("../support/fake-train.mjs", import.meta.url));
@@ -144,7 +145,7 @@ test("a killed comparison continues from checkpoints; a run locked by another pr
     for (const path of [a, b]) mkdirSync(path, { recursive: true });
     writeFileSync(join(a, "latest"), "000000");
     // A process that lives and is not this one.
-    writeFileSync(join(b, "lock"), String(process.ppid));
+    writeFileSync(join(b, "lock"), lockOf(process.ppid));
     const runs = findRuns([run("a", 0), run("b", 0)], out);
     expect(states(runs)).toEqual(["stopped", "waiting"]);
     await schedule(1).train(runs);

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
+import { writeChecksums } from "../../lib/files/checksums.ts";
 import { Learner } from "../../lib/learner/learner.ts";
 import type { LearnerOptions } from "../../lib/learner/options.ts";
 import type { ScoredText, SurrogateOptions, SurrogateText } from "../../lib/model/language-model.ts";
@@ -85,6 +86,7 @@ async function recordedLearner(batch: "ppo" | "grpo", options: LearnerOptions): 
       );
     }
     closeSync(written);
+    await writeChecksums(directory);
     return Learner.load(directory, { ...own, heads: "value" });
   });
 }

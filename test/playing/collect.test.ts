@@ -1,5 +1,7 @@
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
+import { crc32 } from "node:zlib";
 import { describe, expect, test, vi } from "vitest";
 import { NlacError } from "../../lib/base/errors.ts";
 import { uniform } from "../../lib/base/random.ts";
@@ -573,6 +575,23 @@ test("records without `terminated` and `truncated` get them from their outcome",
       for (const turn of turns.slice(0, -1))
         expect([turn.terminated, turn.truncated]).toEqual([false, false]);
       expect(turns.at(-1)).not.toHaveProperty("done");
+    }
+    // A reward that is no finite number is refused, also of a turn.
+    for (const reward of ["null", "1e999", '"1"']) {
+      const { record } = JSON.parse(readFileSync(path, "utf8").split("\n")[0]!);
+      const ofTurn = { ...record, turns: [{ ...record.turns[0], reward: "BAD" }, ...record.turns.slice(1)] };
+      for (const bad of [{ ...record, reward: "BAD" }, ofTurn]) {
+        const text = JSON.stringify(bad).replace('"BAD"', reward);
+        const checksum = crc32(text).toString(16).padStart(8, "0");
+        const file = join(directory, "bad.jsonl");
+        writeFileSync(file, `{"checksum":"${checksum}","record":${text}}\n`);
+        expect(() => [...readRecorded([file], model)]).toThrow(
+          expect.objectContaining({
+            code: "ERR_RUN",
+            message: expect.stringContaining("line 1: a reward is"),
+          }),
+        );
+      }
     }
     // They are the same when written again.
     expect(toRecord(read[2]!).turns.at(-1)).toMatchObject({ terminated: false, truncated: true });

@@ -4,7 +4,8 @@ import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { readRecords } from "../../lib/files/records.ts";
 import { loadRecipe, resumeRun, trainRecipe } from "../../lib/index.ts";
-import { learnerDirectory, type MetricsRow } from "../../lib/run/directory.ts";
+import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import type { MetricsRow } from "../../lib/run/directory.ts";
 import { nlac } from "../support/command-line.ts";
 
 const root = mkdtempSync(join(tmpdir(), "nlac-train-recipe-"));

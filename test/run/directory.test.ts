@@ -13,9 +13,13 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
+import { writeChecksums } from "../../lib/files/checksums.ts";
 import { readRecords } from "../../lib/files/records.ts";
-import { type MetricsRow, newestCheckpoint, RunDirectory, readDescription } from "../../lib/run/directory.ts";
+import { newestCheckpoint } from "../../lib/run/checkpoints.ts";
+import { readDescription } from "../../lib/run/description.ts";
+import { type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
 import { errandEnvironment } from "../support/errand.ts";
+import { lockOf } from "../support/locks.ts";
 import { ScriptedModel } from "../support/scripted-model.ts";
 
 const options = (signal = new AbortController().signal) => ({
@@ -66,6 +70,7 @@ test("a run directory contains the documented files", async () => {
   expect([...readRecords(join(path, "samples.jsonl"))]).toHaveLength(24);
   expect(readdirSync(join(path, "checkpoints"))).toHaveLength(2);
   expect(readdirSync(newestCheckpoint(path)).sort()).toEqual([
+    "checksums.json",
     "learner",
     "replay.json",
     "sampler.bin",
@@ -103,7 +108,7 @@ test("a run cut anywhere and resumed writes the same files as an uncut one", asy
     first.close();
     expect(result.stopped).toBe(true);
     const model = seededModel();
-    const second = RunDirectory.resume(path, model, options());
+    const second = await RunDirectory.resume(path, model, options());
     await trainNlac({ model, environment: errandEnvironment(), config, run: second });
     second.close();
     expect(metricsOf(path)).toEqual(metricsOf(whole));
@@ -121,7 +126,7 @@ test("records after the checkpoint are removed on resuming", async () => {
   const before = readFileSync(join(path, "trajectories.jsonl"), "utf8");
   writeFileSync(join(path, "trajectories.jsonl"), `${before}{"checksum":"00000000","record":{"half`);
   const model = seededModel();
-  const again = RunDirectory.resume(path, model, options());
+  const again = await RunDirectory.resume(path, model, options());
   const result = await trainNlac({
     model,
     environment: errandEnvironment(),
@@ -139,9 +144,11 @@ test("a directory in use, not empty, or without a checkpoint is refused with a r
   const path = fresh();
   const run = RunDirectory.create(path, options());
   expect(() => RunDirectory.create(path, options())).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
-  expect(() => RunDirectory.resume(path, seededModel(), options())).toThrow(
-    expect.objectContaining({ code: "ERR_CHECKPOINT" }),
-  );
+  await expect(RunDirectory.resume(path, seededModel(), options())).rejects.toMatchObject({
+    code: "ERR_RUN",
+    message: expect.stringContaining(`in use by process ${process.pid}`),
+  });
+  expect(() => newestCheckpoint(path)).toThrow(expect.objectContaining({ code: "ERR_CHECKPOINT" }));
   expect(() => newestCheckpoint(tmpdir())).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
   await trainNlac({
     model: seededModel(),
@@ -150,10 +157,12 @@ test("a directory in use, not empty, or without a checkpoint is refused with a r
     run,
   });
   run.close();
-  writeFileSync(join(path, "lock"), "1"); // process 1 is alive on any machine
-  expect(() => RunDirectory.resume(path, seededModel(), options())).toThrow(/in use by process 1/);
-  writeFileSync(join(path, "lock"), "999999999"); // no such process: a crash left it
-  RunDirectory.resume(path, seededModel(), options()).close();
+  writeFileSync(join(path, "lock"), lockOf(process.ppid));
+  await expect(RunDirectory.resume(path, seededModel(), options())).rejects.toThrow(
+    `in use by process ${process.ppid}`,
+  );
+  writeFileSync(join(path, "lock"), lockOf(process.ppid, { ended: true })); // a crash left it
+  (await RunDirectory.resume(path, seededModel(), options())).close();
 });
 
 test("a half-written checkpoint never counts", async () => {
@@ -165,7 +174,7 @@ test("a half-written checkpoint never counts", async () => {
   cpSync(newest, join(path, "checkpoints", ".000099"), { recursive: true });
   rmSync(join(path, "checkpoints", ".000099", "state.json"));
   expect(newestCheckpoint(path)).toBe(newest);
-  RunDirectory.resume(path, seededModel(), options()).close();
+  (await RunDirectory.resume(path, seededModel(), options())).close();
 });
 
 test("a path that cannot be written is an error that names it", async () => {
@@ -199,27 +208,32 @@ test.each([
   ["other JSON", '{"added": "three",\n"files": {"metrics": -1}}'],
 ])("run.json, state.json or replay.json that holds %s is an error that names the file", async (_, text) => {
   const path = fresh();
-  const run = RunDirectory.create(path, options());
+  const single = { ...options(), keepCheckpoints: 1 };
+  const run = RunDirectory.create(path, single);
   const training = { environment: errandEnvironment(), config: { ...config, iterations: 1 } };
   await trainNlac({ ...training, model: seededModel(), run });
   run.close();
   const [newest, model] = [newestCheckpoint(path), seededModel()];
-  const replay = readFileSync(join(newest, "replay.json"));
-  writeFileSync(join(newest, "replay.json"), text);
-  const resumed = RunDirectory.resume(path, model, options());
-  await expect(trainNlac({ ...training, model, run: resumed })).rejects.toMatchObject({
-    code: "ERR_CHECKPOINT",
-    message: expect.stringMatching(/^\S+\/replay\.json cannot be read: .+$/),
-  });
-  resumed.close();
-  writeFileSync(join(newest, "replay.json"), replay);
-  writeFileSync(join(newest, "state.json"), text);
-  expect(() => RunDirectory.resume(path, model, options())).toThrow(
-    expect.objectContaining({
+  const resume = async () => {
+    const resumed = await RunDirectory.resume(path, model, single);
+    await trainNlac({ ...training, model, run: resumed }).finally(() => resumed.close());
+  };
+  for (const name of ["replay.json", "state.json"]) {
+    const file = join(newest, name);
+    const content = readFileSync(file);
+    writeFileSync(file, text);
+    await expect(resume()).rejects.toMatchObject({
       code: "ERR_CHECKPOINT",
-      message: expect.stringMatching(/^\S+\/state\.json cannot be read: .+$/),
-    }),
-  );
+      message: expect.stringContaining(`${file} is damaged`),
+    });
+    await writeChecksums(newest, ["learner"]); // as if it had been written so
+    await expect(resume()).rejects.toMatchObject({
+      code: "ERR_CHECKPOINT",
+      message: expect.stringMatching(new RegExp(`^\\S+/${name} cannot be read: .+$`)),
+    });
+    writeFileSync(file, content);
+    await writeChecksums(newest, ["learner"]);
+  }
   if (text.endsWith("}")) return; // any object describes a run
   writeFileSync(join(path, "run.json"), text);
   expect(() => readDescription(path)).toThrow(
@@ -243,21 +257,19 @@ test("resuming reads the episodes one at a time, and counts them", async () => {
     restored++;
     return restore(json);
   };
-  const again = RunDirectory.resume(path, model, options());
+  const again = await RunDirectory.resume(path, model, options());
   const episodes = (await again.restore())!.trajectories[Symbol.iterator]();
   expect(restored).toBe(0);
   expect([episodes.next().value!.id, episodes.next().value!.id, restored]).toEqual([0, 1, 2]);
   const more = await trainNlac({ ...training, model, run: again });
   expect([more.episodes, restored]).toEqual([4, 6]);
   again.close();
-  // The replay buffer knows how many there must be.
   const first = readFileSync(join(path, "trajectories.jsonl"), "utf8").split("\n", 1)[0]!;
   const { size } = statSync(join(path, "trajectories.jsonl"));
   const unfinished = '{"checksum":"00000000","record":';
   writeFileSync(join(path, "trajectories.jsonl"), `${first}\n${unfinished}`.padEnd(size, " "));
-  const fewer = RunDirectory.resume(path, model, options());
-  await expect(trainNlac({ ...training, model, run: fewer })).rejects.toMatchObject({
+  await expect(RunDirectory.resume(path, model, options())).rejects.toMatchObject({
     code: "ERR_CHECKPOINT",
+    message: expect.stringContaining("trajectories.jsonl is damaged"),
   });
-  fewer.close();
 });

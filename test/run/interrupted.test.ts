@@ -8,7 +8,8 @@ import { trainRft } from "../../lib/algorithms/rft.ts";
 import { NlacError } from "../../lib/base/errors.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { readRecords } from "../../lib/files/records.ts";
-import { learnerDirectory, type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
+import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { type MetricsRow, RunDirectory } from "../../lib/run/directory.ts";
 import type { TrainingResult } from "../../lib/run/training-run.ts";
 import { errandEnvironment, luckyReply } from "../support/errand.ts";
 import { ScriptedPolicy } from "../support/scripted-policy.ts";
@@ -63,7 +64,7 @@ async function train(name: string, path: string, cut?: Cut): Promise<{ operation
   };
   const resuming = existsSync(join(path, "latest"));
   if (resuming) model.load(learnerDirectory(path));
-  const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+  const run = resuming ? await RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
   let operations = 0;
   model.before = () => {
     if (operations++ !== cut?.operation) return;

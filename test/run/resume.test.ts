@@ -7,7 +7,8 @@ import { fileURLToPath } from "node:url";
 import { afterAll, expect, test } from "vitest";
 import { uniform } from "../../lib/base/random.ts";
 import { readRecords } from "../../lib/files/records.ts";
-import { type MetricsRow, newestCheckpoint } from "../../lib/run/directory.ts";
+import { newestCheckpoint } from "../../lib/run/checkpoints.ts";
+import type { MetricsRow } from "../../lib/run/directory.ts";
 
 const child = fileURLToPath(new URL("../support/train-child.ts", import.meta.url));
 const root = mkdtempSync(join(tmpdir(), "nlac-resume-"));

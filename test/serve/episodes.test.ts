@@ -308,6 +308,9 @@ describe("an open episode", () => {
     inDirectory(async (directory) => {
       const model = same();
       const episodes = new Episodes(join(directory, "episodes.jsonl"), 1_000_000, 2);
+      expect(() => new Episodes(join(directory, "episodes.jsonl"), 1_000_000)).toThrow(
+        expect.objectContaining({ code: "ERR_RUN", message: expect.stringContaining("is in use by") }),
+      );
       const messages = [{ role: "user" as const, content: "Task" }];
       const [generation] = await model.generate([{ tokens: model.encode("x") }]);
       const play = (name: string) => {

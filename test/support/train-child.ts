@@ -12,7 +12,8 @@ import { setTimeout } from "node:timers/promises";
 import { trainNlac } from "../../lib/algorithms/nlac.ts";
 import { silentProgress } from "../../lib/display/progress.ts";
 import { Learner } from "../../lib/learner/learner.ts";
-import { learnerDirectory, RunDirectory } from "../../lib/run/directory.ts";
+import { learnerDirectory } from "../../lib/run/checkpoints.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
 import { errandEnvironment } from "./errand.ts";
 import { tinyConfig, tinyLearner } from "./tiny.ts";
 
@@ -35,7 +36,7 @@ const learnerOptions = { dtype: "float32", threads: 1, seed: 3 } as const;
 const model = resuming
   ? await Learner.resume(learnerDirectory(path), learnerOptions)
   : await tinyLearner({ ...learnerOptions }, { ...tinyConfig, max_position_embeddings: 4096 });
-const run = resuming ? RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
+const run = resuming ? await RunDirectory.resume(path, model, options) : RunDirectory.create(path, options);
 
 let operations = 0;
 for (const name of ["generate", "tokenNll", "tokenKl", "step", "updateTarget", "save"] as const) {

@@ -1,0 +1,224 @@
+/**
+ * Lock files: one process at a time holds a path. Used for runs, recordings, downloads and builds.
+ *
+ * A lock is created complete, by linking a private file to its path, so exactly one process
+ * succeeds. If the holder has ended, the lock is taken over: its file is replaced by renaming. Only
+ * the process that holds `<lock>.<token of the ended holder>`, itself such a lock, may do that, and
+ * it checks first that the ended holder's token is still in the file. So each lock has one
+ * successor, however many processes try at once.
+ */
+
+import { randomUUID } from "node:crypto";
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  fsyncSync,
+  linkSync,
+  lstatSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { z } from "zod";
+import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
+import { describeProcess, hasEnded, identify, processIdentity } from "../base/processes.ts";
+import { makeDirectory, onDisk, readText } from "./disk.ts";
+
+const holderSchema = processIdentity.extend({ token: z.uuid() });
+
+type Holder = z.infer<typeof holderSchema>;
+
+/** A lock that this process holds until `release`, or until it ends. */
+export interface Lock {
+  release(): void;
+}
+
+/** Locks that this process holds. */
+const held = new Set<Lock>();
+process.on("exit", () => {
+  for (const lock of held) lock.release();
+});
+
+/**
+ * Locks `path`, or fails at once.
+ *
+ * @param of what the lock protects, for the message
+ * @throws NlacError `code` when another process, or another user in this one, holds it; ERR_IO
+ */
+export function lockNow(path: string, of: string, code: ErrorCode): Lock {
+  const taken = take(path, hasEnded);
+  if (typeof taken === "string") return holding(path, taken);
+  const advice = `If that is not nlac, delete ${path}.`;
+  throw new NlacError(code, `${of} is in use by ${taken.holder}. ${advice}`);
+}
+
+export interface LockOptions {
+  /** Called once when another process holds the lock. */
+  onWait?: (holder: string) => void;
+  /** Interval between checks, in milliseconds. Default 250. */
+  pollMs?: number;
+  /**
+   * A lock whose holder cannot be checked (on another machine) is taken over if it is not touched
+   * for this long while this process waits, in milliseconds. Default 60 000.
+   */
+  staleMs?: number;
+}
+
+/** Runs `body` while holding `path`; waits for other holders. Throws ERR_IO. */
+export async function withLock<T>(
+  path: string,
+  body: () => Promise<T>,
+  options: LockOptions = {},
+): Promise<T> {
+  const { pollMs = 250, staleMs = 60_000 } = options;
+  makeDirectory(dirname(path));
+  const watch = new Watch(path, staleMs);
+  let waited = false;
+  let taken = take(path, watch.hasEnded);
+  while (typeof taken !== "string") {
+    if (!waited) options.onWait?.(taken.holder);
+    waited = true;
+    await sleep(pollMs);
+    taken = take(path, watch.hasEnded);
+  }
+  const lock = holding(path, taken);
+  const heartbeat = setInterval(() => touch(path), staleMs / 6);
+  heartbeat.unref();
+  try {
+    return await body();
+  } finally {
+    clearInterval(heartbeat);
+    lock.release();
+  }
+}
+
+/** Watches for how long a lock was not touched, by this process's clock. */
+class Watch {
+  readonly #path: string;
+  readonly #staleMs: number;
+  #seen = "";
+  #since = 0;
+
+  constructor(path: string, staleMs: number) {
+    this.#path = path;
+    this.#staleMs = staleMs;
+  }
+
+  readonly hasEnded = (holder: Holder): boolean => {
+    if (hasEnded(holder)) return true;
+    const { boot, namespace } = identify();
+    if (holder.boot === boot && holder.namespace === namespace) return false;
+    const seen = `${holder.token} ${statSync(this.#path, { throwIfNoEntry: false })?.mtimeMs}`;
+    if (seen !== this.#seen) [this.#seen, this.#since] = [seen, performance.now()];
+    return performance.now() - this.#since > this.#staleMs;
+  };
+}
+
+/** Takes `path` and returns the token in it, or says who holds it. */
+function take(path: string, ended: (holder: Holder) => boolean): string | { holder: string } {
+  const own = { ...identify(), token: randomUUID() };
+  const draft = `${path}.${own.token}.new`;
+  onDisk(path, () => writeSynced(draft, `${JSON.stringify(own)}\n`));
+  try {
+    for (;;) {
+      if (linked(draft, path)) return own.token;
+      const holder = readHolder(path);
+      if (holder === "none") continue;
+      if (holder === "unreadable") return { holder: "a process that its lock file does not name" };
+      if (!ended(holder)) return { holder: describeProcess(holder) };
+      const replaced = replacing(path, holder.token, () => renameSync(draft, path));
+      if (replaced === "done") return own.token;
+      if (replaced !== "changed") return replaced;
+    }
+  } finally {
+    rmSync(draft, { force: true });
+  }
+}
+
+/** Runs `change` if `path` still has `token`, or says who is changing it; one process at a time may. */
+function replacing(path: string, token: string, change: () => void): "done" | "changed" | { holder: string } {
+  const right = `${path}.${token}`;
+  const taken = take(right, hasEnded);
+  if (typeof taken !== "string") return taken;
+  try {
+    const holder = readHolder(path);
+    if (typeof holder === "string" || holder.token !== token) return "changed";
+    onDisk(path, change);
+    return "done";
+  } finally {
+    rmSync(right, { force: true });
+  }
+}
+
+function holding(path: string, token: string): Lock {
+  const lock = {
+    release() {
+      if (!held.delete(lock)) return;
+      try {
+        replacing(path, token, () => rmSync(path, { force: true }));
+      } catch {
+        // The directory is gone, or read-only by now: the lock ends with this process.
+      }
+    },
+  };
+  held.add(lock);
+  return lock;
+}
+
+function readHolder(path: string): Holder | "none" | "unreadable" {
+  try {
+    return holderSchema.parse(JSON.parse(readText(path)));
+  } catch (error) {
+    const missing = (error as NodeJS.ErrnoException).code === "ENOENT";
+    // A dead link can neither be read nor created.
+    return missing && lstatSync(path, { throwIfNoEntry: false }) === undefined ? "none" : "unreadable";
+  }
+}
+
+/** Whether `path` was created as a link to `draft`. */
+function linked(draft: string, path: string): boolean {
+  try {
+    linkSync(draft, path);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    return copied(draft, path);
+  }
+}
+
+/** For file systems without links. A process that reads the copy too early sees it as held. */
+function copied(draft: string, path: string): boolean {
+  try {
+    copyFileSync(draft, path, constants.COPYFILE_EXCL);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw fromFileSystem(error, path);
+  }
+}
+
+/** On disk before it is linked, so that a power failure leaves no empty lock. */
+function writeSynced(path: string, text: string): void {
+  const file = openSync(path, "wx");
+  try {
+    writeFileSync(file, text);
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
+  }
+}
+
+function touch(path: string): void {
+  try {
+    const now = new Date();
+    utimesSync(path, now, now);
+  } catch {
+    // The lock was removed by someone else.
+  }
+}

@@ -1,0 +1,86 @@
+/** Checks the files of a model or a saved learner without loading its weights. */
+
+import { closeSync, existsSync, openSync, readdirSync, readSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { z } from "zod";
+import { NlacError } from "../base/errors.ts";
+import { checksumFaults, hasChecksums } from "../files/checksums.ts";
+import { onDisk, readJson } from "../files/disk.ts";
+import { callNative } from "../native/call-native.ts";
+import { loadAddon } from "../native/load.ts";
+import { Tokenizer } from "../tokens/tokenizer.ts";
+
+/**
+ * One line per fault of a model directory or a .gguf file: against its checksums.json, if it has
+ * one, and the structure of configurations, tokenizer and safetensors.
+ */
+export async function* modelFaults(path: string): AsyncGenerator<string> {
+  if (path.endsWith(".gguf")) {
+    yield* faultOf(() => callNative(() => loadAddon({ device: "cpu" }).ggufMetadata(path)));
+    return;
+  }
+  const names = onDisk(path, () => readdirSync(path));
+  const isSaved = names.includes("learner.json") || names.includes("sampling.json");
+  if (isSaved || hasChecksums(path)) yield* checksumFaults(path);
+  if (!names.some((name) => /^(model|adapter_model|adapter).*\.safetensors$/.test(name)))
+    yield `${path} has no weights (*.safetensors).`;
+  for (const name of names) {
+    const file = join(path, name);
+    if (name.endsWith(".safetensors")) yield* faultOf(() => requireSafetensors(file));
+    else if (name.endsWith(".json")) yield* faultOf(() => readJson(file, z.unknown(), "ERR_MODEL_FORMAT"));
+  }
+  if (existsSync(join(path, "tokenizer.json"))) yield* faultOf(() => Tokenizer.fromDirectory(path));
+}
+
+async function* faultOf(check: () => unknown): AsyncGenerator<string> {
+  try {
+    await check();
+  } catch (error) {
+    yield (error as Error).message;
+  }
+}
+
+const tensorsSchema = z.record(
+  z.string(),
+  z.object({ data_offsets: z.tuple([z.int().min(0), z.int().min(0)]) }),
+);
+
+/** Throws ERR_MODEL_FORMAT unless the tensors of a safetensors file fill it exactly; ERR_IO. */
+function requireSafetensors(path: string): void {
+  const size = onDisk(path, () => statSync(path).size);
+  const header = Number(readStart(path, 8, 0).readBigUInt64LE());
+  const wrong = (why: string) => new NlacError("ERR_MODEL_FORMAT", `${path} is damaged: ${why}.`);
+  if (header > size - 8) throw wrong("its header does not fit into the file");
+  let tensors: z.infer<typeof tensorsSchema>;
+  try {
+    const { __metadata__: _, ...entries } = JSON.parse(readStart(path, header, 8).toString("utf8"));
+    tensors = tensorsSchema.parse(entries);
+  } catch {
+    throw wrong("its header is no list of tensors");
+  }
+  let end = 0;
+  for (const {
+    data_offsets: [from, to],
+  } of Object.values(tensors).sort(
+    (a, b) => a.data_offsets[0] - b.data_offsets[0] || a.data_offsets[1] - b.data_offsets[1],
+  )) {
+    if (from !== end || to < from) throw wrong("its tensors overlap or have gaps");
+    end = to;
+  }
+  if (8 + header + end !== size)
+    throw wrong(`it has ${size} bytes, but its header names ${8 + header + end}`);
+}
+
+/** `length` bytes from `at`. Throws ERR_MODEL_FORMAT for a shorter file, ERR_IO. */
+function readStart(path: string, length: number, at: number): Buffer {
+  return onDisk(path, () => {
+    const buffer = Buffer.alloc(length);
+    const fd = openSync(path, "r");
+    try {
+      if (readSync(fd, buffer, 0, length, at) === length) return buffer;
+    } finally {
+      closeSync(fd);
+    }
+    throw new NlacError("ERR_MODEL_FORMAT", `${path} is damaged: it ends too early.`);
+  });
+}

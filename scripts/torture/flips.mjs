@@ -1,0 +1,174 @@
+// Damages a random file of a small run, by a bit, a byte, a cut, a removal or a swap, and resumes it. The result must
+// be an error, a warning, or exactly the state that the undamaged run resumes to.
+//   node scripts/torture/flips.mjs [runs] [seed]
+import { createHash } from "node:crypto";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { uniform } from "../../dist/base/random.js";
+import { silentProgress } from "../../dist/display/progress.js";
+import { Learner, RunDirectory, trainRecipe } from "../../dist/index.js";
+import { recipeOf } from "../../dist/recipe/run-recipe.js";
+import { chooseCheckpoint } from "../../dist/run/checkpoints.js";
+
+const shipped = fileURLToPath(new URL("../../models/errands-base", import.meta.url));
+
+/** A model of a few thousand parameters, with NLAC's complete state: θ, θ̄, two optimizers, replay. */
+const tiny = {
+  architectures: ["LlamaForCausalLM"],
+  model_type: "llama",
+  hidden_size: 16,
+  intermediate_size: 32,
+  num_hidden_layers: 1,
+  num_attention_heads: 2,
+  num_key_value_heads: 1,
+  max_position_embeddings: 2048,
+  rms_norm_eps: 1e-5,
+  rope_theta: 10000,
+  hidden_act: "silu",
+  tie_word_embeddings: false,
+};
+
+/**
+ * @param options.runs number of damages
+ * @param options.report called with one line about each that is silent, and with progress
+ * @returns counts; `silent` must be 0
+ */
+export async function run({ runs, seed, report }) {
+  const root = mkdtempSync(join(tmpdir(), "nlac-flips-"));
+  const counts = { detected: 0, fallback: 0, harmless: 0, silent: 0 };
+  try {
+    const [whole, other] = [join(root, "whole"), join(root, "other")];
+    await train(whole, seed);
+    await train(other, seed + 1);
+    const expected = await resume(copy(whole, join(root, "copy")));
+    if (expected.error !== undefined || expected.warnings.length > 0)
+      throw new Error(`The undamaged run does not resume: ${JSON.stringify(expected)}`);
+    const files = filesOf(whole);
+    for (let i = 0; i < runs; i++) {
+      const path = copy(whole, join(root, "copy"));
+      const file = files[Math.floor(uniform(seed, i, 0) * files.length)];
+      const damage = harm(path, other, file, (n) => uniform(seed, i, n));
+      const { error, warnings, state } = await resume(path);
+      if (error !== undefined) {
+        if (/^(ERR_CHECKPOINT|ERR_RUN|ERR_CONFIG|ERR_IO): /.test(error)) counts.detected++;
+        else {
+          counts.silent++;
+          report(`${damage}: an error without a proper code: ${error}`);
+        }
+      } else if (warnings.length > 0) counts.fallback++;
+      else if (state === expected.state) counts.harmless++;
+      else {
+        counts.silent++;
+        report(`${damage}: resumed to another state without a word`);
+      }
+      if ((i + 1) % 200 === 0) report(`${i + 1} of ${runs}: ${JSON.stringify(counts)}`);
+    }
+  } finally {
+    rmSync(root, { recursive: true, force: true });
+  }
+  return counts;
+}
+
+async function train(directory, seed) {
+  const json = (name) => JSON.parse(readFileSync(join(shipped, name), "utf8"));
+  const tokenizer = { json: json("tokenizer.json"), config: json("tokenizer_config.json") };
+  const { vocab_size, eos_token_id } = json("config.json");
+  await trainRecipe(
+    {
+      name: "flips",
+      model: { config: { ...tiny, vocab_size, eos_token_id }, tokenizer },
+      environment: { name: "errands" },
+      config: {
+        ...{ iterations: 2, episodesPerIteration: 2, updatesPerIteration: 2, batchSize: 2, seed },
+        ...{ maxActionTokens: 8, maxCriticTokens: 8, targetRate: 0.1, optimizerState: "separate" },
+      },
+      learner: { dtype: "float32" },
+      run: { checkpointSeconds: 0 },
+    },
+    { directory },
+  );
+}
+
+function copy(from, to) {
+  rmSync(to, { recursive: true, force: true });
+  cpSync(from, to, { recursive: true });
+  return to;
+}
+
+function filesOf(directory) {
+  return readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(directory, join(entry.parentPath, entry.name)));
+}
+
+/** Damages `file` of the run; returns what was done. */
+function harm(path, other, file, random) {
+  const at = join(path, file);
+  const size = statSync(at).size;
+  const offset = Math.floor(random(1) * size);
+  const kind = Math.floor(random(2) * 8);
+  const content = readFileSync(at);
+  if (kind === 5) {
+    writeFileSync(at, content.subarray(0, offset));
+    return `${file} cut at ${offset} of ${size}`;
+  }
+  if (kind === 6) {
+    rmSync(at);
+    return `${file} removed`;
+  }
+  const theirs = join(other, file);
+  if (kind === 7 && statSync(theirs, { throwIfNoEntry: false }) !== undefined) {
+    cpSync(theirs, at);
+    return `${file} of another run`;
+  }
+  const bit = Math.floor(random(3) * 8);
+  content[offset] = kind === 4 ? Math.floor(random(4) * 256) : content[offset] ^ (1 << bit);
+  writeFileSync(at, content);
+  return `${file}: ${kind === 4 ? "byte" : `bit ${bit} of byte`} ${offset}`;
+}
+
+/** Resumes the run as training does, up to its first step; `state` is a digest of all it goes on from. */
+async function resume(path) {
+  const warnings = [];
+  const digest = createHash("sha256");
+  let model;
+  let directory;
+  try {
+    const recipe = recipeOf(path);
+    digest.update(JSON.stringify(recipe));
+    const from = await chooseCheckpoint(path, { warn: (line) => warnings.push(line) });
+    model = await Learner.resume(join(from.path, "learner"), { ...recipe.learner, verify: false });
+    const { signal } = new AbortController();
+    directory = await RunDirectory.resume(
+      path,
+      model,
+      { signal, progress: silentProgress, description: {} },
+      from,
+    );
+    const { state, trajectories, replay } = await directory.restore();
+    digest.update(JSON.stringify(state));
+    for (const { conversation, ...episode } of trajectories)
+      digest.update(JSON.stringify([episode, conversation.toJSON()]));
+    for (const name of ["replay.json", "sampler.bin"]) digest.update(readFileSync(join(replay, name)));
+    const saved = `${path}-saved`;
+    await model.save(saved);
+    for (const name of filesOf(saved).sort()) digest.update(name).update(readFileSync(join(saved, name)));
+    rmSync(saved, { recursive: true });
+    directory.close();
+    return { warnings, state: digest.digest("hex") };
+  } catch (error) {
+    directory?.close();
+    return { warnings, error: `${error.code}: ${error.message}` };
+  } finally {
+    await model?.dispose();
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [runs = 200, seed = 1] = process.argv.slice(2).map(Number);
+  const counts = await run({ runs, seed, report: console.log });
+  console.log(JSON.stringify(counts));
+  process.exitCode = counts.silent === 0 ? 0 : 1;
+}

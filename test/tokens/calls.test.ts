@@ -109,11 +109,11 @@ describe("templates that cannot be used for calls", () => {
   const qwen = ChatTemplate.of(tokenizerNamed("qwen-like")).source;
   it.each([
     ["knows no tools", ChatTemplate.of(tokenizerNamed("smollm2")), /does not support function calls/],
-    ["writes calls as XML", new ChatTemplate(qwen.replaceAll('{"name": "', "<function=")), /not read here/],
+    ["writes calls as XML", new ChatTemplate(qwen.replaceAll('{"name": "', "<function=")), /does not parse/],
     [
       "puts calls where none is read",
       new ChatTemplate(qwen.replaceAll("tool_call>", "invoke>[")),
-      /not read here/,
+      /does not parse/,
     ],
   ])("one that %s", (_, template, message) => {
     const open = () =>

@@ -14,8 +14,8 @@
 namespace nlac {
 namespace {
 
-constexpr uint64_t longest_name = 64;    // of a tensor, bytes; the format's own limit
-constexpr uint64_t longest_key = 65535;  // of a metadata key, bytes; the format's own limit
+constexpr uint64_t longest_name = 64;       // of a tensor, bytes; the format's own limit
+constexpr uint64_t longest_key = 65535;     // of a metadata key, bytes; the format's own limit
 constexpr uint64_t most_pairs = 65536;      // of metadata
 constexpr uint64_t most_items = 4'000'000;  // of all metadata arrays; the largest vocabularies need 1.5
 constexpr uint64_t most_tensors = 300'000;

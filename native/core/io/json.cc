@@ -48,11 +48,14 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   const std::vector<Json*>& containers() const { return open_; }
   // Called after each value that is complete.
   virtual void completed() {}
+  void start_member() { member_values_ = 0; }
 
  private:
   Json* place(Json value) {
     NLAC_REQUIRE(++values_ <= limits_.values, "ERR_MODEL_FORMAT", source_, ": JSON with more than ",
                  limits_.values, " values");
+    NLAC_REQUIRE(++member_values_ <= limits_.member, "ERR_MODEL_FORMAT", source_, ": JSON with more than ",
+                 limits_.member, " values in one member");
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -84,7 +87,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   Json root_;
   std::vector<Json*> open_;  // stable: a container does not change while a member of it is open
   std::string key_;
-  size_t values_ = 0;
+  size_t values_ = 0, member_values_ = 0;
 };
 
 // Keeps one member of the root at a time.
@@ -100,6 +103,7 @@ class MemberReader : public TreeBuilder {
     if (!root.is_object()) return;
     for (const auto& [name, value] : root.items()) read_(name, value);
     root.clear();
+    start_member();
   }
 
  private:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -13,6 +14,7 @@ namespace nlac {
 struct JsonLimits {
   size_t depth = 16;          // nested objects and arrays
   size_t values = 1'000'000;  // values of any kind, which bounds the memory that a text can ask for
+  size_t member = SIZE_MAX;   // values of one member, for parse_json_members
 };
 
 // Throws ERR_MODEL_FORMAT. `source` (a path or a description) opens the message.

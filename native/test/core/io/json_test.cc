@@ -41,6 +41,8 @@ TEST_CASE("members are read one at a time, with the same limits") {
                 "nested deeper than 2");
   CHECK_REFUSED(parse_json_members(R"({"a":{"b":1,"b":2}})", "text", {}, read), "ERR_MODEL_FORMAT",
                 "appears twice");
+  CHECK_REFUSED(parse_json_members(R"({"a":[1],"b":[1,2]})", "text", {.member = 2}, read), "ERR_MODEL_FORMAT",
+                "more than 2 values in one member");
   CHECK_REFUSED(parse_json_members(R"({"a":1)", "text", {}, read), "ERR_MODEL_FORMAT", "not valid JSON");
 }
 

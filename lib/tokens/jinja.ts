@@ -9,12 +9,12 @@ import { isTimeout, withTimeout } from "../base/timeout.ts";
 /** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
 const maxSource = 1 << 20;
 /** Time for parsing or rendering, in milliseconds: for what a step cannot be counted in. */
-const timeoutMs = 5000;
+const timeoutMs = 3000;
 /**
  * Work of a rendering: one for each node that is evaluated, and the length of each text and list
  * that is made. Published templates need about 20 for each character of the messages.
  */
-const baseWork = 2_000_000;
+const baseWork = 1_000_000;
 const workPerCharacter = 200;
 
 /** The part of the package's types that its declarations do not export. */
@@ -29,6 +29,9 @@ interface BaseInterpreter {
   evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated;
 }
 const PlainInterpreter = Interpreter as unknown as new (environment: unknown) => BaseInterpreter;
+
+/** A template that exceeds a limit; it does so for other messages, too. */
+export class TemplateLimitError extends Error {}
 
 /** Changes a literal of the template before it is used. */
 export type MarkLiteral = (text: string) => string;
@@ -62,7 +65,7 @@ class BoundedInterpreter extends PlainInterpreter {
 
   #spend(work: number): void {
     this.#left -= work;
-    if (this.#left < 0) throw new Error("it takes too many steps, or too much memory");
+    if (this.#left < 0) throw new TemplateLimitError("it takes too many steps, or too much memory");
   }
 }
 
@@ -96,8 +99,10 @@ function limited<T>(work: () => T): T {
   try {
     return withTimeout(timeoutMs, work);
   } catch (error) {
-    if (isTimeout(error)) throw new Error(`it takes longer than ${timeoutMs / 1000} seconds`);
-    if (error instanceof RangeError) throw new Error("it is nested too deeply, or a text is too long");
+    if (isTimeout(error)) throw new TemplateLimitError(`it takes longer than ${timeoutMs / 1000} seconds`);
+    if (error instanceof RangeError) {
+      throw new TemplateLimitError("it is nested too deeply, or a text is too long");
+    }
     throw error;
   }
 }

@@ -10,7 +10,7 @@
 import { NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
-import { type MarkLiteral, parseTemplate, renderTemplate } from "./jinja.ts";
+import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
 import { literalMarker, type MarkScope, Marks, unusedAlphabet } from "./trusted-text.ts";
@@ -413,7 +413,8 @@ export class ChatTemplate {
     let text: string;
     try {
       text = this.#render(messages, { addGenerationPrompt: true }, marking);
-    } catch {
+    } catch (error) {
+      if ((error as Error).cause instanceof TemplateLimitError) throw error;
       return undefined;
     }
     const ids = tokenizer.encodeTemplate(marking === undefined ? text : marking.marks.read(text));

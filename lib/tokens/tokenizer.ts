@@ -72,8 +72,11 @@ export class Tokenizer {
   /** Whether the patterns come from the model and may backtrack without end. */
   readonly #timed: boolean;
   /** By id; undefined for unused ids. */
-  readonly #bytes: readonly (Uint8Array | undefined)[];
-  readonly #ids: ReadonlyMap<string, number>;
+  readonly #tokens: readonly (string | undefined)[];
+  /** Bytes of the ids that were decoded. */
+  readonly #bytes = new Map<number, Uint8Array>();
+  readonly #vocabulary: ReadonlyMap<string, number>;
+  readonly #added: ReadonlyMap<string, number>;
 
   /** Throws ERR_MODEL_FORMAT if the parts are not a byte-level BPE tokenizer. */
   constructor(parts: TokenizerParts) {
@@ -82,13 +85,14 @@ export class Tokenizer {
     this.json = json;
     this.#config = parts.config;
     const added = json.added_tokens ?? [];
-    const ids = new Map(Object.entries(json.model.vocab));
-    for (const token of added) ids.set(token.content, token.id);
-    this.#ids = ids;
+    this.#vocabulary = new Map(Object.entries(json.model.vocab));
+    this.#added = new Map(added.map((token) => [token.content, token.id]));
 
-    let vocabSize = 0;
-    for (const id of ids.values()) vocabSize = Math.max(vocabSize, id + 1);
-    this.vocabSize = vocabSize;
+    const tokens: (string | undefined)[] = [];
+    for (const [token, id] of this.#vocabulary) tokens[id] = token;
+    for (const { content, id } of added) tokens[id] = content;
+    this.vocabSize = tokens.length;
+    this.#tokens = tokens;
     this.addedIds = new Set(added.map(({ id }) => id));
     this.specialIds = new Set(added.filter(({ special }) => special === true).map(({ id }) => id));
 
@@ -97,17 +101,11 @@ export class Tokenizer {
       throw new NlacError("ERR_MODEL_FORMAT", `A control token has the id of the byte ${shown(byte)}.`);
     }
 
-    const bytes = new Array<Uint8Array | undefined>(vocabSize).fill(undefined);
-    for (const [token, id] of Object.entries(json.model.vocab)) bytes[id] = bytesOfToken(token);
-    const utf8 = new TextEncoder();
-    for (const { id, content } of added) bytes[id] = utf8.encode(content);
-    this.#bytes = bytes;
-
     this.#normalize = compileNormalizer(json.normalizer);
     this.#words = compilePreTokenizer(json.pre_tokenizer);
     this.#timed = mayBacktrack([json.pre_tokenizer, json.normalizer]);
     this.#pairs = new BytePairEncoder({
-      vocabulary: new Map(Object.entries(json.model.vocab)),
+      vocabulary: this.#vocabulary,
       merges: json.model.merges.map(mergePair),
       forbidden: this.addedIds,
       wholeWords: json.model.ignore_merges === true,
@@ -129,7 +127,7 @@ export class Tokenizer {
     }
     this.namedTokens = named;
     this.chatTemplate = parts.chatTemplate ?? defaultTemplate(parts.config);
-    const eos = named.eos_token === undefined ? undefined : ids.get(named.eos_token);
+    const eos = named.eos_token === undefined ? undefined : this.idOf(named.eos_token);
     const eosTokenIds = parts.eosTokenIds ?? (eos === undefined ? [] : [eos]);
     for (const id of eosTokenIds) this.#checkId(id);
     this.eosTokenIds = [...new Set(eosTokenIds)];
@@ -260,7 +258,7 @@ export class Tokenizer {
     const parts: Uint8Array[] = [];
     for (const id of ids) {
       if (options.skipSpecial === true && this.specialIds.has(id)) continue;
-      const bytes = this.#bytes[id];
+      const bytes = this.#bytesAt(id);
       if (bytes !== undefined) parts.push(bytes);
     }
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(parts));
@@ -268,17 +266,26 @@ export class Tokenizer {
 
   /** The bytes of an id, which may be part of a character. Empty for unused ids. */
   bytesOf(id: number): Uint8Array {
-    return this.#bytes[id]?.slice() ?? new Uint8Array();
+    return this.#bytesAt(id)?.slice() ?? new Uint8Array();
+  }
+
+  #bytesAt(id: number): Uint8Array | undefined {
+    let bytes = this.#bytes.get(id);
+    const token = this.#tokens[id];
+    if (bytes !== undefined || token === undefined) return bytes;
+    bytes = this.addedIds.has(id) ? utf8.encode(token) : bytesOfToken(token);
+    this.#bytes.set(id, bytes);
+    return bytes;
   }
 
   /** The bytes of every id, `vocabSize` entries; empty for unused ids. */
   tokenBytes(): Uint8Array[] {
-    return Array.from(this.#bytes, (bytes) => bytes?.slice() ?? new Uint8Array());
+    return Array.from({ length: this.vocabSize }, (_, id) => this.bytesOf(id));
   }
 
   /** The id of the token with exactly this text in the vocabulary, including added tokens. */
   idOf(token: string): number | undefined {
-    return this.#ids.get(token);
+    return this.#added.get(token) ?? this.#vocabulary.get(token);
   }
 
   /**
@@ -317,8 +324,10 @@ function built(parts: TokenizerParts): Tokenizer {
 }
 
 /** Time that a tokenizer with unknown patterns may take, in milliseconds. */
-const encodingMs = 2000;
+const encodingMs = 1000;
 const encodingMsPerCharacter = 0.02;
+
+const utf8 = new TextEncoder();
 
 function textOf(pieces: readonly TextPiece[]): string {
   return pieces.map(({ text }) => text).join("");
@@ -353,8 +362,8 @@ function compileNormalizer(rule: unknown): (text: string) => string {
 }
 
 /** The largest published tokenizer.json has 33 MB and 2.5 million values. */
-const maxTokenizerBytes = 128 << 20;
-const maxTokenizerValues = 8_000_000;
+const maxTokenizerBytes = 64 << 20;
+const maxTokenizerValues = 4_000_000;
 const maxSettingsBytes = 16 << 20;
 const maxSettingsValues = 1_000_000;
 

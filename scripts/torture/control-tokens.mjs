@@ -35,7 +35,6 @@ function oneRun(random, counts) {
       special: random.chance(0.7),
       lstrip: random.chance(0.1),
       rstrip: random.chance(0.1),
-      single_word: random.chance(0.1),
     })),
   });
   const tokenizer = new Tokenizer({ json, config: {} });

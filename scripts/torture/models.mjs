@@ -64,14 +64,18 @@ async function startChild() {
 
 function ask(child, path) {
   return new Promise((resolve) => {
+    let phase = "start";
     const finish = (reply) => {
       clearTimeout(timer);
       child.removeAllListeners();
       resolve(reply);
     };
-    const timer = setTimeout(() => finish({ died: `more than ${limitMs / 1000} s` }), limitMs);
-    child.once("message", finish);
-    child.once("exit", (code, signal) => finish({ died: `the process ended with ${signal ?? code}` }));
+    const timer = setTimeout(() => finish({ died: `more than ${limitMs / 1000} s in ${phase}` }), limitMs);
+    child.on("message", (message) => {
+      if (message.phase === undefined) finish(message);
+      else phase = message.phase;
+    });
+    child.once("exit", (code, signal) => finish({ died: `ended with ${signal ?? code} in ${phase}` }));
     child.send({ path });
   });
 }

@@ -6,6 +6,7 @@ import { Tokenizer } from "../../../dist/tokens/tokenizer.js";
 const texts = ["hello", `${"a".repeat(40)}b`, "<|im_end|>", "a".repeat(100_000), ""];
 
 async function attempt(outcomes, name, work) {
+  process.send({ phase: name });
   try {
     const value = await work();
     outcomes[name] = "ok";

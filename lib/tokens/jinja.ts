@@ -8,8 +8,9 @@ import { isTimeout, withTimeout } from "../base/timeout.ts";
 
 /** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
 const maxSource = 1 << 20;
-/** Time for parsing or rendering, in milliseconds: for what a step cannot be counted in. */
+/** Time for parsing or rendering, in milliseconds, and more for each character of the messages. */
 const timeoutMs = 3000;
+const timeoutMsPerCharacter = 0.01;
 /**
  * Work of a rendering: one for each node that is evaluated, and the length of each text and list
  * that is made. Published templates need about 20 for each character of the messages.
@@ -26,7 +27,7 @@ interface Evaluated {
 }
 interface BaseInterpreter {
   run(program: unknown): Evaluated;
-  evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated;
+  evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined;
 }
 const PlainInterpreter = Interpreter as unknown as new (environment: unknown) => BaseInterpreter;
 
@@ -49,10 +50,11 @@ class BoundedInterpreter extends PlainInterpreter {
     this.#mark = mark;
   }
 
-  override evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated {
+  override evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
     this.#spend(1);
     const result = super.evaluate(node, environment);
-    if (node === undefined) return result;
+    // An empty list has no first item.
+    if (node === undefined || result === undefined) return result;
     if (node.type === "StringLiteral" && this.#mark !== undefined) {
       result.value = this.#mark(result.value as string);
     }
@@ -92,14 +94,15 @@ export function renderTemplate(
   for (const [name, value] of Object.entries({ ...globals, ...variables })) environment.set(name, value);
   const work = baseWork + workPerCharacter * size;
   const interpreter = new BoundedInterpreter(environment, work, mark);
-  return limited(() => String(interpreter.run(program).value));
+  return limited(() => String(interpreter.run(program).value), size);
 }
 
-function limited<T>(work: () => T): T {
+function limited<T>(work: () => T, size = 0): T {
+  const allowed = timeoutMs + timeoutMsPerCharacter * size;
   try {
-    return withTimeout(timeoutMs, work);
+    return withTimeout(allowed, work);
   } catch (error) {
-    if (isTimeout(error)) throw new TemplateLimitError(`it takes longer than ${timeoutMs / 1000} seconds`);
+    if (isTimeout(error)) throw new TemplateLimitError(`it takes longer than ${allowed / 1000} seconds`);
     if (error instanceof RangeError) {
       throw new TemplateLimitError("it is nested too deeply, or a text is too long");
     }

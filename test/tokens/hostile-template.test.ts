@@ -36,6 +36,10 @@ describe("templates that take too much", () => {
     expect(() => new ChatTemplate(source).render(question)).toThrow(coded("ERR_TOKENIZER"));
   });
 
+  it("has no value for the first item of an empty list", () => {
+    expect(new ChatTemplate("{% set x = [] | first %}a").render(question)).toBe("a");
+  });
+
   it("but long conversations are rendered", () => {
     const tokenizer = tokenizerNamed("qwen-like");
     const messages = Array.from(

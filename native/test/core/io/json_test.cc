@@ -1,6 +1,7 @@
 #include "core/io/json.h"
 
-#include <chrono>
+#include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "test/core/fixtures.h"
@@ -53,11 +54,14 @@ TEST_CASE("the time to read JSON grows with its length, not with its square") {
       text += (i == 0 ? "\"k" : ",\"k") + std::to_string(i) + "\":{}";
     }
     text += "}";
-    const auto start = std::chrono::steady_clock::now();
-    parse_json(text, "text");
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double least = 1e9;  // of processor time, so that other processes do not count
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t start = std::clock();
+      parse_json(text, "text");
+      least = std::min(least, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    }
+    return least;
   };
-  seconds(1000);  // warm
   // 64 times the members took 4000 times as long.
   CHECK(seconds(128'000) < 640 * std::max(seconds(2000), 1e-4));
 }

@@ -172,7 +172,8 @@ export const nlacConfig = fields
       episodesPerIteration > 0 ||
       (recorded.length > 0 && replayIterations === "all" && diagnostics.every === 0),
     {
-      error: 'nothing is played: name `recorded` episodes, set replayIterations to "all", and leave diagnostics off',
+      error:
+        'nothing is played: name `recorded` episodes, set replayIterations to "all", and leave diagnostics off',
       path: ["episodesPerIteration"],
     },
   );

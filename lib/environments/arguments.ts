@@ -4,10 +4,10 @@
  * docs/decisions/0008.
  */
 
-import { createContext, Script } from "node:vm";
 import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { NlacError } from "../base/errors.ts";
+import { isTimeout, withTimeout } from "../base/timeout.ts";
 
 /** Returns the problem with a call's arguments, or undefined. Does not change them. */
 export type CheckArguments = (args: Record<string, unknown>) => string | undefined;
@@ -46,16 +46,15 @@ export function compileArguments(schema: Record<string, unknown>, tool: string):
   const older = typeof dialect === "string" && /draft-0[4-7]/.test(dialect);
   let validate: ValidateFunction;
   try {
-    validate = inTime(compiling, () => new (older ? Ajv : Ajv2020)(options).compile(rest));
+    validate = withTimeout(compiling, () => new (older ? Ajv : Ajv2020)(options).compile(rest));
   } catch (error) {
     throw refused((error as Error).message, error);
   }
   return (args) => {
     try {
-      return inTime(checking, () => validate(args)) ? undefined : describe(validate.errors!);
+      return withTimeout(checking, () => validate(args)) ? undefined : describe(validate.errors!);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "ERR_SCRIPT_EXECUTION_TIMEOUT")
-        return "arguments take too long to be checked";
+      if (isTimeout(error)) return "arguments take too long to be checked";
       if (error instanceof RangeError) return "arguments are nested too deeply";
       // Comparing values throws for an argument called "valueOf".
       return "arguments have names that cannot be used here";
@@ -70,15 +69,6 @@ const options: Options = {
   validateFormats: false,
   logger: false,
 };
-
-const room = createContext({});
-const call = new Script("work()");
-
-/** Runs `work` and returns its result; aborts it after `timeout` milliseconds. */
-function inTime<T>(timeout: number, work: () => T): T {
-  room.work = work;
-  return call.runInContext(room, { timeout }) as T;
-}
 
 function describe(errors: readonly ErrorObject[]): string {
   const told = [...new Set(errors.map(problem))];

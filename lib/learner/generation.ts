@@ -10,7 +10,7 @@ import type { NativeGenerateRequest, NativeGenerateResult, NativeLearner } from 
 import { callNative } from "../native/call-native.ts";
 import { fromNativeTensor } from "../ops/tensor.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
-import { checkArray, checkIdList, checkIds, type Limits } from "./inputs.ts";
+import { checkArray, checkIdList, checkIds, checkObject, type Limits } from "./inputs.ts";
 
 export const weightSets = ["online", "target"] as const;
 
@@ -64,6 +64,7 @@ export class Generator {
 
   async generate(requests: readonly GenerateRequest[], options: GenerateOptions = {}): Promise<Generation[]> {
     throwIfAborted(options.signal);
+    checkArray(requests, "requests");
     if (options.wait === false && this.#unfinished + requests.length > this.#maxQueued) {
       throw new NlacError(
         "ERR_BUSY",
@@ -125,6 +126,7 @@ export class Generator {
   /** Checks all requests before any gets a seed, so that a refused call changes nothing. */
   #prepare(requests: readonly GenerateRequest[]) {
     checkArray(requests, "requests");
+    for (const [i, request] of requests.entries()) checkObject(request, `requests[${i}]`);
     const shared: SharedParts = { ids: new Map(), grammars: new Map() };
     const prepared = requests.map((request, index) => ({
       index,
@@ -151,6 +153,7 @@ export class Generator {
     }
     const prompt = tokens ?? this.#owner.render(messages!, { tools, addGenerationPrompt: true });
     const ids = once(checkedIds, prompt, () => checkIds(prompt, `${where}.tokens`, this.#owner.info));
+    checkArray(request.stop ?? [], `${where}.stop`);
     const stop = [...(request.stop ?? [])];
     for (const [i, text] of stop.entries()) {
       if (typeof text === "string" && text !== "") continue;

@@ -30,6 +30,7 @@ export function scoredTexts(texts: readonly ScoredText[], limits: Limits): Nativ
   checkArray(texts, "texts");
   return texts.map((text, i) => {
     const where = `texts[${i}]`;
+    checkObject(text, where);
     const prompt = checkIds(text.prompt, `${where}.prompt`, limits);
     const response = checkIds(text.response, `${where}.response`, limits);
     checkLength(prompt.length + response.length, `${where}.prompt and .response`, limits);
@@ -45,6 +46,7 @@ export function distilledTexts(texts: readonly DistilledText[], limits: Limits):
   checkArray(texts, "texts");
   return texts.map((text, i): NativeDistilledText => {
     const where = `texts[${i}]`;
+    checkObject(text, where);
     const student = checkIds(text.student, `${where}.student`, limits);
     const teacher = checkIds(text.teacher, `${where}.teacher`, limits);
     const response = checkIds(text.response, `${where}.response`, limits);
@@ -151,6 +153,11 @@ function checkLength(length: number, where: string, { maxPositions }: Limits): v
     "ERR_VALUE",
     `${where}: ${length} tokens, more than the model's context of ${maxPositions}.`,
   );
+}
+
+export function checkObject(value: unknown, where: string): void {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return;
+  throw new NlacError("ERR_VALUE", `${where} must be an object; it is ${shown(value)}.`);
 }
 
 export function checkArray(value: unknown, where: string): void {

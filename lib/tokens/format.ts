@@ -1,7 +1,7 @@
 /** The parts of tokenizer.json and tokenizer_config.json that nlac reads. */
 
 import { NlacError } from "../base/errors.ts";
-import { isObject } from "../base/validation.ts";
+import { isObject, shown } from "../base/validation.ts";
 
 /** A token that is matched before pre-tokenization, such as `<|im_end|>`. */
 export interface AddedToken {
@@ -75,12 +75,45 @@ export function checkTokenizerJson(value: unknown): TokenizerJson {
   for (const [token, id] of Object.entries(model.vocab)) {
     if (!isId(id)) refuse(`the id of ${JSON.stringify(token)} is ${JSON.stringify(id)}`);
   }
-  for (const token of json.added_tokens ?? []) {
+  for (const merge of model.merges as unknown[]) {
+    const parts = typeof merge === "string" ? [merge] : merge;
+    if (!Array.isArray(parts) || !parts.every((part) => typeof part === "string") || parts.length > 2) {
+      refuse(`a merge is ${shown(merge)}`);
+    }
+  }
+  const added = json.added_tokens ?? [];
+  if (!Array.isArray(added)) refuse("its added tokens are not a list");
+  for (const token of added) {
     if (!isObject(token) || typeof token.content !== "string" || token.content === "" || !isId(token.id)) {
       refuse(`an added token is ${JSON.stringify(token)}`);
     }
+    if (token.content.length > maxAddedLength) {
+      refuse(`an added token has ${token.content.length} characters`);
+    }
   }
   return json;
+}
+
+/** Longest content of an added token. */
+const maxAddedLength = 1024;
+
+/** Throws ERR_MODEL_FORMAT if a named token or the chat template is not a text. */
+export function checkTokenizerConfig({ config, chatTemplate }: { config: unknown; chatTemplate?: unknown }) {
+  const refuse = (why: string): never => {
+    throw new NlacError("ERR_MODEL_FORMAT", `tokenizer_config.json cannot be used: ${why}.`);
+  };
+  const settings = isObject(config) ? config : refuse("it is not an object");
+  for (const name of ["bos_token", "eos_token", "unk_token", "pad_token"]) {
+    const token = settings[name];
+    const text = isObject(token) ? token.content : token;
+    if (text !== undefined && text !== null && typeof text !== "string") refuse(`${name} is ${shown(text)}`);
+  }
+  const own = settings.chat_template ?? chatTemplate;
+  const templates = Array.isArray(own) ? own.map((item) => (isObject(item) ? item.template : item)) : [own];
+  for (const template of templates) {
+    if (template !== undefined && template !== null && typeof template !== "string")
+      refuse(`a chat_template is ${shown(template)}`);
+  }
 }
 
 /** The two parts of a merge; older files write them as one string. */
@@ -91,5 +124,5 @@ export function mergePair(merge: string | [string, string]): [string, string] {
 }
 
 function isId(value: unknown): value is number {
-  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 24;
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 21;
 }

@@ -6,6 +6,7 @@
 import { NlacError } from "../base/errors.ts";
 import { bytePairModel } from "./bpe.ts";
 import type { AddedToken, TokenizerConfig, TokenizerJson } from "./format.ts";
+import { modernPattern } from "./pretokenizer.ts";
 
 /** Token types in GGUF. 1 is normal, 5 unused, 6 a byte. */
 const unknownToken = 2;
@@ -19,23 +20,12 @@ const byteLevel = (words: boolean) => ({
   use_regex: words,
 });
 
-/** Newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. */
 const modernWords = (digits: number) => ({
   type: "Sequence",
   pretokenizers: [
     {
       type: "Split",
-      pattern: {
-        Regex: [
-          "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
-          "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+",
-          digits === 1 ? "\\p{N}" : `\\p{N}{1,${digits}}`,
-          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*",
-          "\\s*[\\r\\n]+",
-          "\\s+(?!\\S)",
-          "\\s+",
-        ].join("|"),
-      },
+      pattern: { Regex: modernPattern(digits) },
       behavior: "Isolated",
       invert: false,
     },
@@ -106,6 +96,9 @@ export function tokenizerFromGguf(metadata: Record<string, unknown>): {
   const tokens = list<string>(metadata, "tokenizer.ggml.tokens");
   const kinds = list<number>(metadata, "tokenizer.ggml.token_type");
   const merges = list<string>(metadata, "tokenizer.ggml.merges");
+  if (![...tokens, ...merges].every((text) => typeof text === "string")) {
+    throw new NlacError("ERR_MODEL_FORMAT", "The GGUF file's tokens or merges are not texts.");
+  }
   if (kinds.length !== tokens.length) {
     throw new NlacError(
       "ERR_MODEL_FORMAT",

@@ -6,6 +6,20 @@
 
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
+import { isObject, shown } from "../base/validation.ts";
+
+/** Pattern of newer pre-tokenizers: numbers in groups of at most `digits`, newlines separate. */
+export function modernPattern(digits: number): string {
+  return [
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+    "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+",
+    digits === 1 ? "\\p{N}" : `\\p{N}{1,${digits}}`,
+    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*",
+    "\\s*[\\r\\n]+",
+    "\\s+(?!\\S)",
+    "\\s+",
+  ].join("|");
+}
 
 /** Pieces of a text in order. */
 export type PreTokenizer = (text: string) => string[];
@@ -36,9 +50,27 @@ export function compilePreTokenizer(rule: unknown): PreTokenizer {
 
 function flatten(rule: unknown): Record<string, unknown>[] {
   if (rule === null || rule === undefined) return [];
-  const step = rule as Record<string, unknown>;
-  if (step.type !== "Sequence") return [step];
-  return (step.pretokenizers as unknown[]).flatMap(flatten);
+  const step = isObject(rule) ? rule : undefined;
+  if (step !== undefined && step.type !== "Sequence") return [step];
+  if (step === undefined || !Array.isArray(step.pretokenizers)) {
+    throw new NlacError("ERR_MODEL_FORMAT", `Unsupported pre_tokenizer: ${shown(rule)}.`);
+  }
+  return step.pretokenizers.flatMap(flatten);
+}
+
+/** Patterns of published tokenizers, which take linear time. */
+const linearPatterns: ReadonlySet<string> = new Set([1, 3].map(modernPattern));
+
+/**
+ * Whether a rule has a pattern of unknown cost. One without repetitions takes linear time.
+ */
+export function mayBacktrack(rule: unknown): boolean {
+  if (typeof rule !== "object" || rule === null) return false;
+  return Object.entries(rule).some(([key, value]) =>
+    key === "Regex"
+      ? !linearPatterns.has(String(value)) && /[*+?{]/.test(String(value).replace(/\\./gs, ""))
+      : mayBacktrack(value),
+  );
 }
 
 function compileStep(step: Record<string, unknown>): PreTokenizer {

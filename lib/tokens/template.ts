@@ -2,16 +2,18 @@
  * Chat templates: from messages to text and ids, and the text by which a template continues a
  * conversation.
  *
- * Messages are not trusted. Before rendering, a guard character is inserted into all text that
- * spells an added token; tokenization removes it again. Other text is unchanged, so its ids are
- * those of the plain rendering.
+ * Messages are not trusted: only added tokens that the template's own literals and variables spell
+ * become ids (trusted-text.ts). Other text is unchanged, so its ids are those of the plain rendering.
+ * Templates come with models and are not trusted either: see jinja.ts for their limits.
  */
 
-import { Template } from "@huggingface/jinja";
 import { NlacError } from "../base/errors.ts";
+import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
+import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
+import { literalMarker, type MarkScope, Marks, unusedAlphabet } from "./trusted-text.ts";
 
 export interface RenderOptions {
   /** Functions that the template describes to the model. */
@@ -43,19 +45,28 @@ export interface CallText {
   thought?: string | undefined;
 }
 
+/** Marks of trusted text while a template runs, for one tokenizer. */
+interface Marking {
+  marks: Marks;
+  mark: MarkLiteral;
+  scope: MarkScope;
+}
+
 /** A Jinja chat template, parsed once. Immutable. */
 export class ChatTemplate {
   readonly source: string;
-  readonly #template: Template;
+  readonly #program: unknown;
   readonly #variables: Readonly<Record<string, unknown>>;
+  /** By tokenizer: what has to be marked, and the markings by alphabet. */
+  readonly #markings = new WeakMap<Tokenizer, { scope: MarkScope; made: Map<number, Marking> }>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
 
-  /** Throws ERR_TOKENIZER if `source` is not a Jinja template. */
+  /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
   constructor(source: string, options: ChatTemplateOptions = {}) {
     this.source = source;
     this.#variables = options.variables ?? {};
     try {
-      this.#template = new Template(source);
+      this.#program = parseTemplate(source);
     } catch (error) {
       throw new NlacError("ERR_TOKENIZER", `The chat template cannot be read: ${(error as Error).message}`, {
         cause: error,
@@ -124,36 +135,40 @@ export class ChatTemplate {
    * The text of a conversation, for people. Use `encode` for ids, because this text does not
    * distinguish control tokens from messages that spell them.
    *
-   * @throws NlacError ERR_TOKENIZER if the template refuses the messages
+   * @throws NlacError ERR_TOKENIZER if the template refuses the messages, or takes too many steps,
+   *   too much memory or time; ERR_VALUE for something else than messages
    */
   render(messages: readonly Message[], options: RenderOptions = {}): string {
-    for (const { role } of messages) {
-      if (!roles.has(role)) throw new NlacError("ERR_VALUE", `There is no role ${JSON.stringify(role)}.`);
-    }
-    return this.#render(
-      messages.map(({ role, content }) => ({ role, content })),
-      options,
-    );
+    return this.#render(checkMessages(messages), options);
   }
 
-  #render(messages: readonly object[], options: RenderOptions): string {
+  #render(messages: readonly Turn[], options: RenderOptions, marking?: Marking): string {
+    const { tools } = options;
+    if (tools !== undefined && tools !== null && !Array.isArray(tools)) {
+      throw new NlacError("ERR_VALUE", `The tools must be an array; they are ${shown(tools)}.`);
+    }
+    const { mark, scope } = marking ?? {};
+    const variables = mark === undefined ? this.#variables : mapTexts(this.#variables, mark);
+    const said =
+      scope === "assembled" ? messages.map((turn) => ({ ...turn, role: mark!(turn.role) })) : messages;
     try {
-      return this.#template.render({
-        documents: null,
-        ...this.#variables,
-        messages,
-        tools: options.tools?.length
-          ? options.tools.map((tool) => ({ type: "function", function: tool }))
-          : null,
-        add_generation_prompt: options.addGenerationPrompt ?? false,
-      });
+      return renderTemplate(
+        this.#program,
+        {
+          documents: null,
+          ...(variables as Record<string, unknown>),
+          messages: said,
+          tools: tools?.length ? tools.map((tool) => ({ type: "function", function: tool })) : null,
+          add_generation_prompt: options.addGenerationPrompt ?? false,
+        },
+        sizeOf([messages, tools]),
+        mark,
+      );
     } catch (error) {
       throw new NlacError(
         "ERR_TOKENIZER",
         `The chat template refuses the messages: ${(error as Error).message}`,
-        {
-          cause: error,
-        },
+        { cause: error },
       );
     }
   }
@@ -165,9 +180,9 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses the messages
    */
   encode(tokenizer: Tokenizer, messages: readonly Message[], options: RenderOptions = {}): number[] {
-    const guarded = this.#guard(tokenizer, messages, options.tools);
-    const text = this.render(guarded.messages, { ...options, tools: guarded.tools });
-    return tokenizer.encodeTemplate(text, guarded.guard);
+    const turns = checkMessages(messages);
+    const marking = this.#marking(tokenizer, turns, options.tools);
+    return tokenizer.encodeTemplate(marking.marks.read(this.#render(turns, options, marking)));
   }
 
   /**
@@ -187,16 +202,13 @@ export class ChatTemplate {
     messages: readonly Message[],
     options: { addGenerationPrompt?: boolean } = {},
   ): number[] {
-    const guarded = this.#guard(tokenizer, messages, context.tools);
+    const turns = checkMessages(messages);
+    const marking = this.#marking(tokenizer, turns, context.tools);
     const text =
-      this.#continuation({ ...context, tools: guarded.tools }, guarded.messages, options) ??
+      this.#continuation(context, turns, options, marking) ??
       // A tool's message that would be joined to the previous one: render it separately.
-      (context.after === "tool" && guarded.messages[0]?.role === "tool"
-        ? this.#continuation(
-            { ...context, after: "assistant", tools: guarded.tools },
-            guarded.messages,
-            options,
-          )
+      (context.after === "tool" && turns[0]?.role === "tool"
+        ? this.#continuation({ ...context, after: "assistant" }, turns, options, marking)
         : undefined);
     if (text === undefined) {
       const next = messages[0]?.role ?? "generation prompt";
@@ -206,7 +218,7 @@ export class ChatTemplate {
           "the text before.",
       );
     }
-    return tokenizer.encodeTemplate(text, guarded.guard);
+    return tokenizer.encodeTemplate(marking.marks.read(text));
   }
 
   /**
@@ -216,32 +228,33 @@ export class ChatTemplate {
    * @throws NlacError ERR_TOKENIZER if the template refuses such a turn
    */
   encodeOpening(tokenizer: Tokenizer, context: ContinuationContext): number[] {
-    const guarded = this.#guard(tokenizer, [], context.tools);
-    const { messages, mark } = this.#probe({ ...context, tools: guarded.tools }, []);
+    const marking = this.#marking(tokenizer, [], context.tools);
+    const { messages, mark } = this.#probe(context, []);
     const said = `${mark}said`;
-    const { tools } = guarded;
-    const text = this.render(
+    const { tools } = context;
+    const text = this.#render(
       [...messages, { role: "assistant", content: said }, { role: "user", content: "On." }],
       { tools },
+      marking,
     );
     const at = text.lastIndexOf(said);
     const between = text.slice(text.lastIndexOf(mark, at - 1) + mark.length, Math.max(0, at));
-    const before = this.#textAfter(mark, this.render(messages, { tools }));
+    const before = this.#textAfter(mark, this.#render(messages, { tools }, marking));
     if (at < 0 || !between.startsWith(before)) {
       throw new NlacError(
         "ERR_TOKENIZER",
         "The chat template does not continue a conversation by appending.",
       );
     }
-    return tokenizer.encodeTemplate(between.slice(before.length), guarded.guard);
+    return tokenizer.encodeTemplate(marking.marks.read(between.slice(before.length)));
   }
 
   /** The ids by which the template ends an assistant's turn. */
   encodeClosing(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): number[] {
-    const guarded = this.#guard(tokenizer, [], context.tools);
+    const marking = this.#marking(tokenizer, [], context.tools);
     const { messages, mark } = this.#probe({ ...context, after: "assistant" }, []);
-    const text = this.render(messages, { tools: guarded.tools });
-    return tokenizer.encodeTemplate(this.#textAfter(mark, text), guarded.guard);
+    const text = this.#render(messages, { tools: context.tools }, marking);
+    return tokenizer.encodeTemplate(marking.marks.read(this.#textAfter(mark, text)));
   }
 
   /**
@@ -257,36 +270,36 @@ export class ChatTemplate {
     call: CallText,
   ): { text: string; tokens: number[] } {
     const { name, arguments: given, thought = "" } = call;
-    const said = [name, given, thought].map((content): Message => ({ role: "assistant", content }));
-    const guarded = this.#guard(tokenizer, said, context.tools);
-    const [guardedName, guardedArguments, guardedThought] = guarded.messages.map(({ content }) => content);
-    const form = this.#callForm({ ...context, tools: guarded.tools });
+    const said = checkMessages([name, given, thought].map((content) => ({ role: "assistant", content })));
+    const { marks, ...marking } = this.#marking(tokenizer, said, context.tools);
+    const form = this.#callForm(context, { marks, ...marking });
     const text =
-      (thought === "" ? "" : guardedThought + form.separator) +
-      [form.before, guardedName, form.between, guardedArguments, form.after].join("");
+      (thought === "" ? "" : thought + form.separator) +
+      [form.before, name, form.between, given, form.after].join("");
+    const pieces = marks.read(text);
     return {
-      text: text.replaceAll(guarded.guard, ""),
-      tokens: tokenizer.encodeTemplate(text, guarded.guard),
+      text: pieces.map((piece) => piece.text).join(""),
+      tokens: tokenizer.encodeTemplate(pieces),
     };
   }
 
   /** The template's text around the thought, name and arguments of a call. */
-  #callForm(context: Omit<ContinuationContext, "after">) {
+  #callForm(context: Omit<ContinuationContext, "after">, marking: Marking) {
     const { tools } = context;
     const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
     const [said, name, key] = [`${mark}said`, `${mark}name`, `${mark}key`];
     const calls = [{ id: "call00000", type: "function", function: { name, arguments: { [key]: key } } }];
     const written = (content: string) =>
-      this.#render([...messages, { role: "assistant", content, tool_calls: calls }], { tools });
+      this.#render([...messages, { role: "assistant", content, tool_calls: calls }], { tools }, marking);
     // Llama's template omits text next to a call.
     const text = written(said);
     const at = text.lastIndexOf(said);
     const turn =
       at < 0
-        ? written("").slice(this.render(messages, { tools, addGenerationPrompt: true }).length)
+        ? written("").slice(this.#render(messages, { tools, addGenerationPrompt: true }, marking).length)
         : text.slice(at + said.length);
     const end = this.#probe({ ...context, after: "assistant" }, []);
-    const closing = this.#textAfter(end.mark, this.render(end.messages, { tools }));
+    const closing = this.#textAfter(end.mark, this.#render(end.messages, { tools }, marking));
     const json = `\\{\\s*"${key}":\\s*"${key}"\\s*\\}`;
     const form = new RegExp(`^(\\s*)([^]*?)${name}(",\\s*"\\w+":\\s*)${json}([^]*)$`).exec(
       turn.endsWith(closing) ? turn.slice(0, turn.length - closing.length) : turn,
@@ -306,11 +319,12 @@ export class ChatTemplate {
     context: ContinuationContext,
     messages: readonly Message[],
     options: RenderOptions,
+    marking: Marking,
   ): string | undefined {
     const probe = this.#probe(context, messages);
     const { tools } = context;
-    const before = this.#textAfter(probe.mark, this.render(probe.messages, { tools }));
-    const grown = this.render([...probe.messages, ...messages], { ...options, tools });
+    const before = this.#textAfter(probe.mark, this.#render(probe.messages, { tools }, marking));
+    const grown = this.#render([...probe.messages, ...messages], { ...options, tools }, marking);
     const after = this.#textAfter(probe.mark, grown);
     return after.startsWith(before) ? after.slice(before.length) : undefined;
   }
@@ -338,30 +352,112 @@ export class ChatTemplate {
     return text.slice(at + mark.length);
   }
 
-  #guard(tokenizer: Tokenizer, messages: readonly Message[], tools: readonly ToolSchema[] | undefined) {
-    const texts = [this.source, JSON.stringify(this.#variables), ...messages.map(({ content }) => content)];
-    forEachText(tools, (text) => texts.push(text));
-    const guard = guards.find((candidate) => !texts.some((text) => text.includes(candidate)));
-    if (guard === undefined) {
-      throw new NlacError("ERR_TOKENIZER", "The messages contain every noncharacter of Unicode.");
+  /** Marks that occur in none of these messages and tools. */
+  #marking(
+    tokenizer: Tokenizer,
+    messages: readonly Turn[],
+    tools: readonly ToolSchema[] | undefined,
+  ): Marking {
+    let known = this.#markings.get(tokenizer);
+    if (known === undefined) {
+      known = { scope: this.#scopeFor(tokenizer), made: new Map() };
+      this.#markings.set(tokenizer, known);
     }
-    return {
-      guard,
-      messages: messages.map(({ role, content }) => ({
-        role,
-        content: tokenizer.guardSpellings(content, guard),
-      })),
-      tools: mapTexts(tools, (text) => tokenizer.guardSpellings(text, guard)) as ToolSchema[] | undefined,
+    const texts = [this.source, JSON.stringify(this.#variables), ...messages.map(({ content }) => content)];
+    try {
+      forEachText(tools, (text) => texts.push(text));
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      throw new NlacError("ERR_VALUE", "The tools are nested too deeply.", { cause: error });
+    }
+    const alphabet = unusedAlphabet(texts);
+    let marking = known.made.get(alphabet);
+    if (marking === undefined) {
+      marking = this.#newMarking(tokenizer, known.scope, alphabet);
+      known.made.set(alphabet, marking);
+    }
+    return marking;
+  }
+
+  #newMarking(tokenizer: Tokenizer, scope: MarkScope, alphabet: number): Marking {
+    const marks = new Marks(alphabet);
+    return { marks, scope, mark: literalMarker(tokenizer, marks, scope, roles) };
+  }
+
+  /**
+   * What has to be marked so that plain conversations have the ids of the plain rendering. Throws
+   * ERR_TOKENIZER if nothing gives all of its control tokens.
+   */
+  #scopeFor(tokenizer: Tokenizer): MarkScope {
+    const alphabet = unusedAlphabet([this.source, JSON.stringify(this.#variables)]);
+    const plain = plainConversations.map((messages) => this.#addedOf(tokenizer, messages));
+    const gives = (scope: MarkScope, wanted: (id: number) => boolean) => {
+      const marking = this.#newMarking(tokenizer, scope, alphabet);
+      return plainConversations.every((messages, i) => {
+        if (plain[i] === undefined) return true;
+        const ids = this.#addedOf(tokenizer, messages, marking)?.filter(wanted);
+        return ids?.join() === plain[i].filter(wanted).join();
+      });
     };
+    for (const wanted of [() => true, (id: number) => tokenizer.specialIds.has(id)]) {
+      for (const scope of ["whole", "assembled"] as const) if (gives(scope, wanted)) return scope;
+    }
+    throw new NlacError(
+      "ERR_TOKENIZER",
+      "The chat template assembles control tokens from parts, so that they cannot be told from the text of messages.",
+    );
+  }
+
+  /** The added tokens of a conversation; undefined if the template refuses it. */
+  #addedOf(tokenizer: Tokenizer, messages: readonly Turn[], marking?: Marking): number[] | undefined {
+    let text: string;
+    try {
+      text = this.#render(messages, { addGenerationPrompt: true }, marking);
+    } catch (error) {
+      if ((error as Error).cause instanceof TemplateLimitError) throw error;
+      return undefined;
+    }
+    const ids = tokenizer.encodeTemplate(marking === undefined ? text : marking.marks.read(text));
+    return ids.filter((id) => tokenizer.addedIds.has(id));
   }
 }
 
 const roles: ReadonlySet<string> = new Set(["system", "user", "assistant", "tool"]);
 
-/**
- * Unicode's noncharacters of the first plane: not in normal text, and unchanged by normalization.
- */
-const guards = Array.from({ length: 32 }, (_, i) => String.fromCharCode(0xfdd0 + i));
+/** A message as the template sees it. */
+interface Turn {
+  role: Message["role"];
+  content: string;
+  tool_calls?: readonly object[];
+}
+
+const plainConversations: readonly (readonly Turn[])[] = (
+  [["user"], ["system", "user", "assistant", "user"], ["user", "assistant", "tool"]] as const
+).map((said) => said.map((role) => ({ role, content: "Begin." })));
+
+/** The role and content of each message. Throws ERR_VALUE if one is missing. */
+function checkMessages(messages: readonly Message[]): Turn[] {
+  if (!Array.isArray(messages)) {
+    throw new NlacError("ERR_VALUE", `The messages must be an array; they are ${shown(messages)}.`);
+  }
+  return (messages as readonly (Partial<Message> | null)[]).map((message, i) => {
+    const { role, content } = message ?? {};
+    if (role === undefined || !roles.has(role)) {
+      throw new NlacError("ERR_VALUE", `messages[${i}]: there is no role ${shown(role)}.`);
+    }
+    if (typeof content !== "string") {
+      throw new NlacError("ERR_VALUE", `messages[${i}].content must be a string; it is ${shown(content)}.`);
+    }
+    return { role, content };
+  });
+}
+
+/** Characters of all strings in `value`, and 64 for each of its parts. */
+function sizeOf(value: unknown): number {
+  if (typeof value === "string") return 64 + value.length;
+  if (typeof value !== "object" || value === null) return 64;
+  return Object.entries(value).reduce((sum, [key, item]) => sum + key.length + sizeOf(item), 64);
+}
 
 /** `value` with `change` applied to every string in it, keys included. */
 function mapTexts(value: unknown, change: (text: string) => string): unknown {

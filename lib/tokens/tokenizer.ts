@@ -4,14 +4,19 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { open, readFile, rename, rm } from "node:fs/promises";
+import { open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
+import { isTimeout, withTimeout } from "../base/timeout.ts";
+import { isObject, shown } from "../base/validation.ts";
 import { makeDirectory } from "../files/disk.ts";
-import { BytePairEncoder, bytesOfToken } from "./bpe.ts";
+import { readModelFile, readModelJson } from "../files/read-file.ts";
+import { AddedTokenMatcher, type TextPiece } from "./added-tokens.ts";
+import { BytePairEncoder, bytesOfToken, byteVocabulary } from "./bpe.ts";
 import {
   type AddedToken,
+  checkTokenizerConfig,
   checkTokenizerJson,
   defaultTemplate,
   mergePair,
@@ -20,7 +25,7 @@ import {
   tokenText,
 } from "./format.ts";
 import { tokenizerFromGguf } from "./gguf.ts";
-import { compilePreTokenizer, type PreTokenizer } from "./pretokenizer.ts";
+import { compilePreTokenizer, mayBacktrack, type PreTokenizer } from "./pretokenizer.ts";
 
 export interface DecodeOptions {
   /** Leave control tokens out of the text. Default false. */
@@ -62,55 +67,59 @@ export class Tokenizer {
   readonly #pairs: BytePairEncoder;
   readonly #verbatim: AddedTokenMatcher;
   readonly #normalized: AddedTokenMatcher;
-  /** Spellings of added tokens, longest first. */
-  readonly #spellings: readonly string[];
-  /** First UTF-16 units of the spellings. */
-  readonly #initials: ReadonlySet<string>;
+  /** Added tokens as they are written. */
+  readonly #written: AddedTokenMatcher;
+  /** Whether the patterns come from the model and may backtrack without end. */
+  readonly #timed: boolean;
   /** By id; undefined for unused ids. */
-  readonly #bytes: readonly (Uint8Array | undefined)[];
-  readonly #ids: ReadonlyMap<string, number>;
+  readonly #tokens: readonly (string | undefined)[];
+  /** Bytes of the ids that were decoded. */
+  readonly #bytes = new Map<number, Uint8Array>();
+  readonly #vocabulary: ReadonlyMap<string, number>;
+  readonly #added: ReadonlyMap<string, number>;
 
   /** Throws ERR_MODEL_FORMAT if the parts are not a byte-level BPE tokenizer. */
   constructor(parts: TokenizerParts) {
     const json = checkTokenizerJson(parts.json);
+    checkTokenizerConfig(parts);
     this.json = json;
     this.#config = parts.config;
     const added = json.added_tokens ?? [];
-    const ids = new Map(Object.entries(json.model.vocab));
-    for (const token of added) ids.set(token.content, token.id);
-    this.#ids = ids;
+    this.#vocabulary = new Map(Object.entries(json.model.vocab));
+    this.#added = new Map(added.map((token) => [token.content, token.id]));
 
-    let vocabSize = 0;
-    for (const id of ids.values()) vocabSize = Math.max(vocabSize, id + 1);
-    this.vocabSize = vocabSize;
+    const tokens: (string | undefined)[] = [];
+    for (const [token, id] of this.#vocabulary) tokens[id] = token;
+    for (const { content, id } of added) tokens[id] = content;
+    this.vocabSize = tokens.length;
+    this.#tokens = tokens;
     this.addedIds = new Set(added.map(({ id }) => id));
     this.specialIds = new Set(added.filter(({ special }) => special === true).map(({ id }) => id));
 
-    const bytes = new Array<Uint8Array | undefined>(vocabSize).fill(undefined);
-    for (const [token, id] of Object.entries(json.model.vocab)) bytes[id] = bytesOfToken(token);
-    const utf8 = new TextEncoder();
-    for (const { id, content } of added) bytes[id] = utf8.encode(content);
-    this.#bytes = bytes;
+    for (const byte of Object.keys(byteVocabulary())) {
+      if (!this.specialIds.has(json.model.vocab[byte] ?? -1)) continue;
+      throw new NlacError("ERR_MODEL_FORMAT", `A control token has the id of the byte ${shown(byte)}.`);
+    }
 
     this.#normalize = compileNormalizer(json.normalizer);
     this.#words = compilePreTokenizer(json.pre_tokenizer);
+    this.#timed = mayBacktrack([json.pre_tokenizer, json.normalizer]);
     this.#pairs = new BytePairEncoder({
-      vocabulary: new Map(Object.entries(json.model.vocab)),
+      vocabulary: this.#vocabulary,
       merges: json.model.merges.map(mergePair),
       forbidden: this.addedIds,
       wholeWords: json.model.ignore_merges === true,
     });
+    const normal = (text: string) => this.#limited(text.length, () => this.#normalize(text));
     const afterNormalizing = (token: AddedToken) => token.normalized ?? token.special !== true;
     this.#verbatim = new AddedTokenMatcher(added.filter((token) => !afterNormalizing(token)));
     this.#normalized = new AddedTokenMatcher(
-      added.filter(afterNormalizing).map((token) => ({ ...token, content: this.#normalize(token.content) })),
+      added.filter(afterNormalizing).map((token) => ({ ...token, content: normal(token.content) })),
     );
-    this.#spellings = [...new Set(added.flatMap(({ content }) => [content, this.#normalize(content)]))].sort(
-      (a, b) => b.length - a.length,
-    );
-
-    this.#initials = new Set(this.#spellings.map((spelling) => spelling[0]!));
-
+    this.#written = new AddedTokenMatcher([
+      ...added.map((token) => ({ ...token, content: normal(token.content) })),
+      ...added,
+    ]);
     const named: Record<string, string> = {};
     for (const name of ["bos_token", "eos_token", "unk_token", "pad_token"] as const) {
       const text = tokenText(parts.config[name]);
@@ -118,7 +127,7 @@ export class Tokenizer {
     }
     this.namedTokens = named;
     this.chatTemplate = parts.chatTemplate ?? defaultTemplate(parts.config);
-    const eos = named.eos_token === undefined ? undefined : ids.get(named.eos_token);
+    const eos = named.eos_token === undefined ? undefined : this.idOf(named.eos_token);
     const eosTokenIds = parts.eosTokenIds ?? (eos === undefined ? [] : [eos]);
     for (const id of eosTokenIds) this.#checkId(id);
     this.eosTokenIds = [...new Set(eosTokenIds)];
@@ -133,28 +142,29 @@ export class Tokenizer {
    *   not supported
    */
   static async fromDirectory(directory: string): Promise<Tokenizer> {
-    const json = await readJson(join(directory, "tokenizer.json"));
+    const path = join(directory, "tokenizer.json");
+    const json = await readModelJson(path, maxTokenizerBytes, maxTokenizerValues);
     if (json === undefined) {
       throw new NlacError("ERR_MODEL_NOT_FOUND", `There is no tokenizer.json in ${directory}.`);
     }
-    const named = (await readJson(join(directory, "special_tokens_map.json"))) as TokenizerConfig | undefined;
-    const own = (await readJson(join(directory, "tokenizer_config.json"))) as TokenizerConfig | undefined;
+    const named = await readSettings(join(directory, "special_tokens_map.json"));
+    const own = await readSettings(join(directory, "tokenizer_config.json"));
     const config: TokenizerConfig = { ...named, ...own };
     const parts: TokenizerParts = {
       json: json as TokenizerJson,
       config,
-      chatTemplate: await readText(join(directory, "chat_template.jinja")),
+      chatTemplate: await readModelFile(join(directory, "chat_template.jinja"), maxSettingsBytes),
     };
     const eosTokenIds = new Set<number>();
     for (const file of ["generation_config.json", "config.json"]) {
-      const settings = (await readJson(join(directory, file))) as { eos_token_id?: unknown } | undefined;
+      const settings = await readSettings(join(directory, file));
       for (const id of [settings?.eos_token_id ?? []].flat()) eosTokenIds.add(Number(id));
     }
-    if (eosTokenIds.size === 0) return new Tokenizer(parts);
-    const tokenizer = new Tokenizer({ ...parts, eosTokenIds: [...eosTokenIds] });
+    if (eosTokenIds.size === 0) return built(parts);
+    const tokenizer = built({ ...parts, eosTokenIds: [...eosTokenIds] });
     const eos = tokenizer.idOf(tokenizer.namedTokens.eos_token ?? "");
     if (eos === undefined || eosTokenIds.has(eos)) return tokenizer;
-    return new Tokenizer({ ...parts, eosTokenIds: [...eosTokenIds, eos] });
+    return built({ ...parts, eosTokenIds: [...eosTokenIds, eos] });
   }
 
   /**
@@ -163,65 +173,78 @@ export class Tokenizer {
    * @throws NlacError ERR_MODEL_FORMAT for an unsupported tokenizer or pre-tokenizer
    */
   static fromGguf(metadata: Record<string, unknown>): Tokenizer {
-    return new Tokenizer(tokenizerFromGguf(metadata));
+    return built(tokenizerFromGguf(metadata));
   }
 
   /**
    * Ids of untrusted text. Never contains the id of an added token, even if the text spells one.
    * Unpaired surrogates become U+FFFD; bytes that are not in the vocabulary are omitted.
+   *
+   * @throws NlacError ERR_VALUE for something else than a text, ERR_TOKENIZER if a pattern of the
+   *   tokenizer takes too long
    */
   encode(text: string): number[] {
-    const ids: number[] = [];
-    this.#encodeRun(wellFormed(text), ids);
-    return ids;
+    if (typeof text !== "string") throw new NlacError("ERR_VALUE", `${shown(text)} is not a text.`);
+    return this.#limited(text.length, () => {
+      const ids: number[] = [];
+      this.#encodeRun(wellFormed(text), ids);
+      return ids;
+    });
+  }
+
+  /** Runs `work` on `length` characters, under a time limit if it needs one. */
+  #limited<T>(length: number, work: () => T): T {
+    if (!this.#timed) return work();
+    try {
+      return withTimeout(encodingMs + length * encodingMsPerCharacter, work);
+    } catch (error) {
+      if (!isTimeout(error)) throw error;
+      throw new NlacError(
+        "ERR_TOKENIZER",
+        `The tokenizer's patterns take too long for a text of ${length} characters.`,
+        { cause: error },
+      );
+    }
   }
 
   /**
-   * Ids of trusted text, in which added tokens are recognised.
+   * Ids of trusted text, in which added tokens are recognised. In pieces that are not trusted, they
+   * are not.
    *
-   * @param guard a character that `guardSpellings` inserted into untrusted parts of `text`. It
-   *   invalidates the added token that it is in, and is itself omitted.
+   * @throws NlacError as `encode`
    */
-  encodeTemplate(text: string, guard?: string): number[] {
+  encodeTemplate(text: string | readonly TextPiece[]): number[] {
+    const pieces = typeof text === "string" ? [{ text, trusted: true }] : text;
+    if (!Array.isArray(pieces)) throw new NlacError("ERR_VALUE", `${shown(text)} is not a text.`);
+    const length = pieces.reduce((sum, piece) => sum + piece.text.length, 0);
+    return this.#limited(length, () => this.#encodePieces(pieces));
+  }
+
+  #encodePieces(pieces: readonly TextPiece[]): number[] {
     const ids: number[] = [];
-    const unguarded = (run: string) => (guard === undefined ? run : run.replaceAll(guard, ""));
-    for (const part of this.#verbatim.split(wellFormed(text), guard)) {
+    const clean = pieces.map((piece) => ({ ...piece, text: wellFormed(piece.text) }));
+    for (const part of this.#verbatim.split(clean)) {
       if (typeof part === "number") {
         ids.push(part);
         continue;
       }
-      if (this.#normalized.empty) {
-        this.#encodeRun(unguarded(part), ids);
+      if (this.#normalized.empty || part.every(({ trusted }) => !trusted)) {
+        this.#encodeRun(textOf(part), ids);
         continue;
       }
-      for (const inner of this.#normalized.split(this.#normalize(part), guard)) {
+      // Piece by piece: a normalizer must not move text from one to the other.
+      const normal = part.map(({ text: piece, trusted }) => ({ text: this.#normalize(piece), trusted }));
+      for (const inner of this.#normalized.split(normal)) {
         if (typeof inner === "number") ids.push(inner);
-        else this.#encodeRun(unguarded(inner), ids);
+        else this.#encodeRun(textOf(inner), ids);
       }
     }
     return ids;
   }
 
-  /**
-   * `text` with `guard` after the first character of every added token that it spells, or starts to
-   * spell at its end. Other text is returned unchanged.
-   *
-   * @param guard one character that does not occur in `text`
-   */
-  guardSpellings(text: string, guard: string): string {
-    let guarded = "";
-    let end = 0;
-    for (let i = 0; i < text.length; i++) {
-      if (!this.#initials.has(text[i]!)) continue;
-      const spells = this.#spellings.some(
-        (spelling) => text.startsWith(spelling, i) || spelling.startsWith(text.slice(i)),
-      );
-      if (!spells) continue;
-      const after = i + String.fromCodePoint(text.codePointAt(i)!).length;
-      guarded += text.slice(end, after) + guard;
-      end = after;
-    }
-    return guarded + text.slice(end);
+  /** Where `text` spells added tokens: the leftmost first, and the longest of several. */
+  findAdded(text: string): { id: number; start: number; end: number }[] {
+    return Array.from(this.#written.find(text), ({ token, start, end }) => ({ id: token.id, start, end }));
   }
 
   /**
@@ -229,10 +252,13 @@ export class Tokenizer {
    * model can generate, have no text.
    */
   decode(ids: readonly number[] | Int32Array, options: DecodeOptions = {}): string {
+    if (!Array.isArray(ids) && !(ids instanceof Int32Array)) {
+      throw new NlacError("ERR_VALUE", `${shown(ids)} is not a list of token ids.`);
+    }
     const parts: Uint8Array[] = [];
     for (const id of ids) {
       if (options.skipSpecial === true && this.specialIds.has(id)) continue;
-      const bytes = this.#bytes[id];
+      const bytes = this.#bytesAt(id);
       if (bytes !== undefined) parts.push(bytes);
     }
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(parts));
@@ -240,17 +266,26 @@ export class Tokenizer {
 
   /** The bytes of an id, which may be part of a character. Empty for unused ids. */
   bytesOf(id: number): Uint8Array {
-    return this.#bytes[id]?.slice() ?? new Uint8Array();
+    return this.#bytesAt(id)?.slice() ?? new Uint8Array();
+  }
+
+  #bytesAt(id: number): Uint8Array | undefined {
+    let bytes = this.#bytes.get(id);
+    const token = this.#tokens[id];
+    if (bytes !== undefined || token === undefined) return bytes;
+    bytes = this.addedIds.has(id) ? utf8.encode(token) : bytesOfToken(token);
+    this.#bytes.set(id, bytes);
+    return bytes;
   }
 
   /** The bytes of every id, `vocabSize` entries; empty for unused ids. */
   tokenBytes(): Uint8Array[] {
-    return Array.from(this.#bytes, (bytes) => bytes?.slice() ?? new Uint8Array());
+    return Array.from({ length: this.vocabSize }, (_, id) => this.bytesOf(id));
   }
 
   /** The id of the token with exactly this text in the vocabulary, including added tokens. */
   idOf(token: string): number | undefined {
-    return this.#ids.get(token);
+    return this.#added.get(token) ?? this.#vocabulary.get(token);
   }
 
   /**
@@ -276,53 +311,27 @@ export class Tokenizer {
   }
 }
 
-/** Finds added tokens in text: the leftmost first, and the longest of several. */
-class AddedTokenMatcher {
-  readonly empty: boolean;
-  readonly #tokens: ReadonlyMap<string, AddedToken>;
-  readonly #pattern: RegExp;
-
-  constructor(tokens: readonly AddedToken[]) {
-    this.empty = tokens.length === 0;
-    this.#tokens = new Map(tokens.map((token) => [token.content, token]));
-    const longestFirst = [...this.#tokens.keys()].sort((a, b) => b.length - a.length);
-    this.#pattern = new RegExp(
-      longestFirst.map((content) => content.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"),
-      "gu",
-    );
-  }
-
-  /** Ids of the tokens, and the texts between them. */
-  split(text: string, guard: string | undefined): (string | number)[] {
-    if (this.empty) return text === "" ? [] : [text];
-    const parts: (string | number)[] = [];
-    let end = 0;
-    for (const match of text.matchAll(this.#pattern)) {
-      const token = this.#tokens.get(match[0])!;
-      let from = match.index;
-      let to = from + match[0].length;
-      // For a token of one character, the guard follows the token.
-      if (guard !== undefined && text.startsWith(guard, to)) continue;
-      if (
-        token.single_word === true &&
-        (wordAtEnd.test(text.slice(end, from)) || wordAtStart.test(text.slice(to)))
-      ) {
-        continue;
-      }
-      if (from < end) continue;
-      if (token.lstrip === true) from = end + text.slice(end, from).trimEnd().length;
-      if (token.rstrip === true) to = text.length - text.slice(to).trimStart().length;
-      if (from > end) parts.push(text.slice(end, from));
-      parts.push(token.id);
-      end = to;
-    }
-    if (end < text.length) parts.push(text.slice(end));
-    return parts;
+/** Any other error of a tokenizer that was read is a fault of its file. */
+function built(parts: TokenizerParts): Tokenizer {
+  try {
+    return new Tokenizer(parts);
+  } catch (error) {
+    if (error instanceof NlacError) throw error;
+    throw new NlacError("ERR_MODEL_FORMAT", `The tokenizer cannot be used: ${(error as Error).message}.`, {
+      cause: error,
+    });
   }
 }
 
-const wordAtEnd = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]$/u;
-const wordAtStart = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}]/u;
+/** Time that a tokenizer with unknown patterns may take, in milliseconds. */
+const encodingMs = 1000;
+const encodingMsPerCharacter = 0.02;
+
+const utf8 = new TextEncoder();
+
+function textOf(pieces: readonly TextPiece[]): string {
+  return pieces.map(({ text }) => text).join("");
+}
 
 function wellFormed(text: string): string {
   return text.replace(/\p{Surrogate}/gu, "\ufffd");
@@ -352,25 +361,17 @@ function compileNormalizer(rule: unknown): (text: string) => string {
   throw new NlacError("ERR_MODEL_FORMAT", `Unsupported normalizer: ${JSON.stringify(rule)}.`);
 }
 
-async function readText(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, "utf8");
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-    throw new NlacError("ERR_IO", `${path} cannot be read.`, { cause: error });
-  }
-}
+/** The largest published tokenizer.json has 33 MB and 2.5 million values. */
+const maxTokenizerBytes = 64 << 20;
+const maxTokenizerValues = 4_000_000;
+const maxSettingsBytes = 16 << 20;
+const maxSettingsValues = 1_000_000;
 
-async function readJson(path: string): Promise<unknown> {
-  const text = await readText(path);
-  if (text === undefined) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new NlacError("ERR_MODEL_FORMAT", `${path} is not JSON: ${(error as Error).message}`, {
-      cause: error,
-    });
-  }
+/** The object in a JSON file; undefined without a file. */
+async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
+  const value = await readModelJson(path, maxSettingsBytes, maxSettingsValues);
+  if (value === undefined || isObject(value)) return value;
+  throw new NlacError("ERR_MODEL_FORMAT", `${path} is not a JSON object.`);
 }
 
 /** Writes a temporary file, syncs and renames it: readers see the old file or the new one. */

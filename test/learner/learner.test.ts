@@ -581,6 +581,15 @@ describe("losses and steps", () => {
     expect(await together.targetDistance()).toBeGreaterThan(0);
   });
 
+  it("refuses requests and texts that are no objects", async () => {
+    await using model = await tinyLearner();
+    for (const odd of [null, undefined, 5, "a", []] as never[])
+      for (const use of [model.generate([odd]), model.tokenNll([odd]), model.tokenKl([odd])])
+        expect(await codeOf(use)).toBe("ERR_VALUE");
+    expect(await codeOf(model.generate(5 as never))).toBe("ERR_VALUE");
+    expect(await codeOf(model.generate([{ tokens: [1], stop: 5 as never }]))).toBe("ERR_VALUE");
+  });
+
   it("rejects a target that was not requested before the first step", async () => {
     await using model = await tinyLearner();
     await model.tokenNll([{ prompt, response }]);

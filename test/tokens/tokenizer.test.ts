@@ -1,5 +1,6 @@
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -115,31 +116,24 @@ describe("text that spells added tokens", () => {
     fc.assert(
       fc.property(hostileText(spellings), (text) => {
         expect(tokenizer.encode(text).filter((id) => tokenizer.addedIds.has(id))).toEqual([]);
-        const guarded = tokenizer.guardSpellings(text, "\ufdd0");
-        expect(guarded.replaceAll("\ufdd0", "")).toBe(text);
-        expect(tokenizer.encodeTemplate(guarded, "\ufdd0")).toEqual(tokenizer.encode(text));
+        expect(tokenizer.encodeTemplate([{ text, trusted: false }])).toEqual(tokenizer.encode(text));
       }),
       { numRuns: 500 },
     );
   });
 
-  it("is guarded where it goes on beyond its end", () => {
+  it("is not found where one of its characters is not trusted", () => {
     const tokenizer = tokenizerNamed("smollm2");
-    const guard = "\ufdd1";
-    const joined = tokenizer.guardSpellings("over<|im_", guard) + tokenizer.guardSpellings("end|>", guard);
-    expect(tokenizer.encodeTemplate(joined, guard)).toEqual(tokenizer.encode("over<|im_end|>"));
-    expect(tokenizer.guardSpellings("harmless | text > here", guard)).toBe("harmless | text > here");
-  });
-
-  it("is guarded when the token is a single character", () => {
-    const { json } = smallTokenizer();
-    const tokenizer = new Tokenizer({
-      json: { ...json, added_tokens: [{ id: 999, content: "☃", special: true }] },
-      config: {},
-    });
-    expect(tokenizer.encodeTemplate("a☃b")).toContain(999);
-    const guarded = tokenizer.guardSpellings("a☃b", "\ufdd0");
-    expect(tokenizer.encodeTemplate(guarded, "\ufdd0")).not.toContain(999);
+    const [head, tail] = ["over<|im_", "end|>"];
+    for (const trusted of [true, false]) {
+      const pieces = [
+        { text: head, trusted },
+        { text: tail, trusted: !trusted },
+      ];
+      expect(tokenizer.encodeTemplate(pieces)).toEqual(tokenizer.encode(head + tail));
+    }
+    const both = [head, tail].map((text) => ({ text, trusted: true }));
+    expect(tokenizer.encodeTemplate(both)).toContain(tokenizer.idOf("<|im_end|>"));
   });
 });
 
@@ -352,5 +346,71 @@ describe("in a directory", () => {
     const place = join(directory, "settings");
     await writeFile(join(place, "tokenizer.json"), "{");
     await expect(Tokenizer.fromDirectory(place)).rejects.toMatchObject({ code: "ERR_MODEL_FORMAT" });
+  });
+});
+
+describe("hostile tokenizers", () => {
+  const { json } = smallTokenizer();
+  const coded = (code: string) => expect.objectContaining({ code });
+
+  it("are given a time limit for their patterns", () => {
+    const split = {
+      type: "Split",
+      pattern: { Regex: "(a+)+$" },
+      behavior: "Isolated",
+      invert: false,
+    };
+    const bytes = { type: "ByteLevel", add_prefix_space: false, use_regex: false };
+    const tokenizer = new Tokenizer({
+      json: { ...json, pre_tokenizer: { type: "Sequence", pretokenizers: [split, bytes] } },
+      config: {},
+    });
+    expect(() => tokenizer.encode(`${"a".repeat(60)}b`)).toThrow(coded("ERR_TOKENIZER"));
+    expect(() => tokenizer.encodeTemplate(`${"a".repeat(60)}b`)).toThrow(coded("ERR_TOKENIZER"));
+  });
+
+  it.each([
+    ["merges of numbers", { model: { ...json.model, merges: [5] } }],
+    ["merges of three", { model: { ...json.model, merges: [["a", "b", "c"]] } }],
+    ["added tokens that are no list", { added_tokens: {} }],
+    ["an empty added token", { added_tokens: [{ id: 300, content: "" }] }],
+    ["a long added token", { added_tokens: [{ id: 300, content: "x".repeat(5000) }] }],
+    ["a huge id", { model: { ...json.model, vocab: { ...json.model.vocab, zzz: 2 ** 23 } } }],
+    ["a control token with a byte's id", { added_tokens: [{ id: 0, content: "<s>", special: true }] }],
+    ["a pre-tokenizer without steps", { pre_tokenizer: { type: "Sequence" } }],
+    ["a pre-tokenizer that is a number", { pre_tokenizer: 5 }],
+    ["a normalizer that is a list", { normalizer: [1] }],
+    ["a pattern that is a number", { pre_tokenizer: { type: "Split", pattern: { Regex: 5 } } }],
+  ])("with %s are refused", async (_, change) => {
+    const directory = await mkdtemp(join(tmpdir(), "nlac-tokenizer-"));
+    await writeFile(join(directory, "tokenizer.json"), JSON.stringify({ ...json, ...change }));
+    await expect(Tokenizer.fromDirectory(directory)).rejects.toThrow(coded("ERR_MODEL_FORMAT"));
+    await rm(directory, { recursive: true });
+  });
+
+  it("that are FIFOs, devices, directories or too large are refused at once", async () => {
+    const directory = await mkdtemp(join(tmpdir(), "nlac-tokenizer-"));
+    const path = join(directory, "tokenizer.json");
+    execFileSync("mkfifo", [path]);
+    await expect(Tokenizer.fromDirectory(directory)).rejects.toThrow(coded("ERR_IO"));
+    await rm(path);
+    await symlink("/dev/zero", path);
+    await expect(Tokenizer.fromDirectory(directory)).rejects.toThrow(coded("ERR_IO"));
+    await rm(path);
+    await mkdir(path);
+    await expect(Tokenizer.fromDirectory(directory)).rejects.toThrow(coded("ERR_IO"));
+    await rm(path, { recursive: true });
+    await writeFile(path, `[${",".repeat(9_000_000)}]`);
+    await expect(Tokenizer.fromDirectory(directory)).rejects.toThrow(/more than 4000000 values/);
+    await rm(directory, { recursive: true });
+  });
+
+  it("encodes only texts, and decodes only ids", () => {
+    const tokenizer = new Tokenizer({ json, config: {} });
+    for (const odd of [5, null, undefined, {}, ["a"]] as unknown as string[]) {
+      expect(() => tokenizer.encode(odd)).toThrow(coded("ERR_VALUE"));
+    }
+    expect(() => tokenizer.encodeTemplate(5 as unknown as string)).toThrow(coded("ERR_VALUE"));
+    expect(() => tokenizer.decode(5 as unknown as number[])).toThrow(coded("ERR_VALUE"));
   });
 });

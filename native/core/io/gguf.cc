@@ -14,8 +14,11 @@
 namespace nlac {
 namespace {
 
-constexpr uint64_t longest_name = 64;    // of a tensor, bytes; the format's own limit
-constexpr uint64_t longest_key = 65535;  // of a metadata key, bytes; the format's own limit
+constexpr uint64_t longest_name = 64;       // of a tensor, bytes; the format's own limit
+constexpr uint64_t longest_key = 65535;     // of a metadata key, bytes; the format's own limit
+constexpr uint64_t most_pairs = 65536;      // of metadata
+constexpr uint64_t most_items = 4'000'000;  // of all metadata arrays; the largest vocabularies need 1.5
+constexpr uint64_t most_tensors = 300'000;
 constexpr uint64_t default_alignment = 32;
 constexpr uint64_t largest_alignment = uint64_t{1} << 20;
 
@@ -73,11 +76,20 @@ class Cursor {
     return text;
   }
 
-  // The length of an array whose items take at least `item` bytes each.
-  uint64_t count(uint64_t item, const char* what) {
+  // The length of a list of at most `most` items that take at least `item` bytes each.
+  uint64_t count(uint64_t item, uint64_t most, const char* what) {
     const auto n = number<uint64_t>(what);
     NLAC_REQUIRE(n <= left() / item, "ERR_MODEL_FORMAT", path_, ": ", what, " claims ", n,
                  " items, more than the file can hold");
+    NLAC_REQUIRE(n <= most, "ERR_MODEL_FORMAT", path_, ": ", what, " claims ", n, " items, more than ", most);
+    return n;
+  }
+
+  // The same of a metadata array. Arrays share one limit, because values need more memory than the
+  // file's bytes.
+  uint64_t items(uint64_t item) {
+    const uint64_t n = count(item, items_left_, "a metadata array");
+    items_left_ -= n;
     return n;
   }
 
@@ -90,11 +102,12 @@ class Cursor {
   uint64_t size_;
   const std::string& path_;
   uint64_t at_ = 0;
+  uint64_t items_left_ = most_items;
 };
 
 template <typename Wide, typename Stored>
 std::vector<Wide> read_array(Cursor& cursor) {
-  const uint64_t n = cursor.count(sizeof(Stored), "a metadata array");
+  const uint64_t n = cursor.items(sizeof(Stored));
   std::vector<Wide> values;
   values.reserve(n);
   for (uint64_t i = 0; i < n; ++i)
@@ -116,14 +129,14 @@ GgufValue read_array_value(Cursor& cursor, const std::string& where) {
     case i64_value: return read_array<int64_t, int64_t>(cursor);
     case f64_value: return read_array<double, double>(cursor);
     case bool_value: {
-      const uint64_t n = cursor.count(1, "a metadata array");
+      const uint64_t n = cursor.items(1);
       std::vector<bool> values;
       values.reserve(n);
       for (uint64_t i = 0; i < n; ++i) values.push_back(cursor.boolean("a metadata array"));
       return values;
     }
     case string_value: {
-      const uint64_t n = cursor.count(8, "a metadata array");
+      const uint64_t n = cursor.items(8);
       std::vector<std::string> values;
       values.reserve(n);
       for (uint64_t i = 0; i < n; ++i) values.push_back(cursor.string("a metadata array"));
@@ -262,8 +275,8 @@ void parse_gguf(const uint8_t* data, size_t size, const std::string& path, GgufM
                version == 3u << 24 ? " (a big-endian file)" : " (3 is)");
   // The least a tensor's description takes: name, rank, one dimension, type, offset; a pair's: key,
   // type, value.
-  const uint64_t tensor_count = cursor.count(8 + 4 + 8 + 4 + 8, "the tensor count");
-  const uint64_t pair_count = cursor.count(8 + 4 + 1, "the metadata count");
+  const uint64_t tensor_count = cursor.count(8 + 4 + 8 + 4 + 8, most_tensors, "the tensor count");
+  const uint64_t pair_count = cursor.count(8 + 4 + 1, most_pairs, "the metadata count");
 
   for (uint64_t i = 0; i < pair_count; ++i) {
     std::string key = cursor.string("a metadata key");

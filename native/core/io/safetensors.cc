@@ -18,6 +18,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t longest_header = 100'000'000;  // bytes; the format's own limit
+constexpr size_t most_values = 2'000'000;         // of a header's JSON: about 300,000 tensors
+constexpr size_t most_member_values = 65536;      // of a tensor, or of the metadata
 constexpr size_t highest_rank = 8;
 
 struct SafetensorsType {
@@ -33,49 +35,50 @@ constexpr SafetensorsType types[] = {
 class TensorHeader {
  public:
   TensorHeader(const std::string& path, const std::string& name, const Json& json)
-      : where_(path + ": tensor " + printable(name)), json_(json) {
-    NLAC_REQUIRE(json.is_object(), "ERR_MODEL_FORMAT", where_, " is not described by an object");
+      : path_(path), name_(name), json_(json) {
+    NLAC_REQUIRE(json.is_object(), "ERR_MODEL_FORMAT", where(), " is not described by an object");
     for (const auto& [key, value] : json.items()) {
-      NLAC_REQUIRE(key == "dtype" || key == "shape" || key == "data_offsets", "ERR_MODEL_FORMAT", where_,
+      NLAC_REQUIRE(key == "dtype" || key == "shape" || key == "data_offsets", "ERR_MODEL_FORMAT", where(),
                    " has the unknown key ", printable(key));
     }
   }
 
   StoredType type() const {
     const Json& value = member("dtype");
-    NLAC_REQUIRE(value.is_string(), "ERR_MODEL_FORMAT", where_, ": dtype is not a string");
+    NLAC_REQUIRE(value.is_string(), "ERR_MODEL_FORMAT", where(), ": dtype is not a string");
     const std::string& name = value.get_ref<const std::string&>();
     for (const SafetensorsType& known : types) {
       if (name == known.name) return known.type;
     }
-    fail("ERR_MODEL_FORMAT", where_, " has dtype ", printable(name),
+    fail("ERR_MODEL_FORMAT", where(), " has dtype ", printable(name),
          ", which is not supported (F64, F32, F16, BF16, I64, I32 and U8 are)");
   }
 
   std::vector<uint64_t> numbers(const char* key, size_t most) const {
     const Json& value = member(key);
-    NLAC_REQUIRE(value.is_array(), "ERR_MODEL_FORMAT", where_, ": ", key, " is not a list");
-    NLAC_REQUIRE(value.size() <= most, "ERR_MODEL_FORMAT", where_, ": ", key, " has ", value.size(),
+    NLAC_REQUIRE(value.is_array(), "ERR_MODEL_FORMAT", where(), ": ", key, " is not a list");
+    NLAC_REQUIRE(value.size() <= most, "ERR_MODEL_FORMAT", where(), ": ", key, " has ", value.size(),
                  " entries, more than ", most);
     std::vector<uint64_t> numbers;
     for (const Json& item : value) {
-      NLAC_REQUIRE(item.is_number_unsigned(), "ERR_MODEL_FORMAT", where_, ": ", key,
+      NLAC_REQUIRE(item.is_number_unsigned(), "ERR_MODEL_FORMAT", where(), ": ", key,
                    " holds something else than integers of 0 or more");
       numbers.push_back(item.get<uint64_t>());
     }
     return numbers;
   }
 
-  const std::string& where() const { return where_; }
+  std::string where() const { return path_ + ": tensor " + printable(name_); }
 
  private:
   const Json& member(const char* key) const {
     const auto found = json_.find(key);
-    NLAC_REQUIRE(found != json_.end(), "ERR_MODEL_FORMAT", where_, " has no ", key);
+    NLAC_REQUIRE(found != json_.end(), "ERR_MODEL_FORMAT", where(), " has no ", key);
     return *found;
   }
 
-  std::string where_;
+  const std::string& path_;
+  const std::string& name_;
   const Json& json_;
 };
 
@@ -110,6 +113,16 @@ TensorEntry parse_tensor(const std::string& path, const std::string& name, const
   entry.data = buffer + offsets[0];
   entry.bytes = bytes;
   return entry;
+}
+
+void require_distinct_names(const std::string& path, const std::vector<TensorEntry>& tensors) {
+  std::vector<std::string_view> names;
+  names.reserve(tensors.size());
+  for (const TensorEntry& tensor : tensors) names.push_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  NLAC_REQUIRE(twice == names.end(), "ERR_MODEL_FORMAT", path, ": tensor ", printable(*twice),
+               " appears twice");
 }
 
 // Gaps and trailing bytes could hide another file's content; overlaps would alias two tensors.
@@ -153,20 +166,24 @@ void parse_safetensors(const uint8_t* data, size_t size, const std::string& path
   const uint8_t* buffer = data + 8 + header_size;
   const uint64_t buffer_size = size - 8 - header_size;
 
-  // Header, tensor, shape: three levels. Ten million values describe a million tensors.
-  const Json header = parse_json(text, path, {.depth = 3, .values = 10'000'000});
-  for (const auto& [name, value] : header.items()) {
-    if (name == "__metadata__") {
-      NLAC_REQUIRE(value.is_object(), "ERR_MODEL_FORMAT", path, ": __metadata__ is not an object");
-      for (const auto& [key, text_value] : value.items()) {
-        NLAC_REQUIRE(text_value.is_string(), "ERR_MODEL_FORMAT", path, ": __metadata__ ", printable(key),
-                     " is not a string");
-        metadata[key] = text_value.get<std::string>();
-      }
-    } else {
+  // Header, tensor, shape: three levels.
+  bool described = false;
+  const JsonLimits limits{.depth = 3, .values = most_values, .member = most_member_values};
+  parse_json_members(text, path, limits, [&](const std::string& name, const Json& value) {
+    if (name != "__metadata__") {
       tensors.push_back(parse_tensor(path, name, value, buffer, buffer_size));
+      return;
     }
-  }
+    NLAC_REQUIRE(!described, "ERR_MODEL_FORMAT", path, ": __metadata__ appears twice");
+    described = true;
+    NLAC_REQUIRE(value.is_object(), "ERR_MODEL_FORMAT", path, ": __metadata__ is not an object");
+    for (const auto& [key, text_value] : value.items()) {
+      NLAC_REQUIRE(text_value.is_string(), "ERR_MODEL_FORMAT", path, ": __metadata__ ", printable(key),
+                   " is not a string");
+      metadata[key] = text_value.get<std::string>();
+    }
+  });
+  require_distinct_names(path, tensors);
   require_tiling(path, tensors, buffer, buffer_size);
 }
 
@@ -197,7 +214,7 @@ std::vector<SafetensorsFile> open_huggingface_weights(const std::string& directo
   NLAC_REQUIRE(index_file->size() <= longest_header, "ERR_MODEL_FORMAT", index_path, ": larger than ",
                longest_header, " bytes");
   const Json index = parse_json({reinterpret_cast<const char*>(index_file->data()), index_file->size()},
-                                index_path, {.depth = 8, .values = 10'000'000});
+                                index_path, {.depth = 8, .values = 500'000});
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   NLAC_REQUIRE(index.is_object() && map != index.end() && map->is_object() && !map->empty(),
                "ERR_MODEL_FORMAT", index_path, ": has no weight_map that names files");

@@ -204,3 +204,20 @@ TEST_CASE("tensors that overlap or share a name are refused") {
   CHECK_REFUSED(parse(two("b", 64)), "ERR_MODEL_FORMAT", "overlap");
   CHECK_REFUSED(parse(two("a", 0)), "ERR_MODEL_FORMAT", "\"a\" appears twice");
 }
+
+TEST_CASE("the numbers of values, pairs and tensors are limited") {
+  const std::string numbers(5'000'000, '\x01');
+  Builder array(0, 1);
+  array.text("many").number(uint32_t{9}).number(uint32_t{0}).number(uint64_t{numbers.size()});
+  array.raw(numbers.data(), numbers.size());
+  CHECK_REFUSED(parse(array.bytes), "ERR_MODEL_FORMAT", "more than 4000000");
+  Builder pairs(0, 100'000);
+  pairs.raw(numbers.data(), numbers.size());
+  CHECK_REFUSED(parse(pairs.bytes), "ERR_MODEL_FORMAT", "more than 65536");
+  Builder two(0, 2);  // the arrays of a file share the limit
+  for (const char* key : {"a", "b"}) {
+    two.text(key).number(uint32_t{9}).number(uint32_t{0}).number(uint64_t{3'000'000});
+    two.raw(numbers.data(), 3'000'000);
+  }
+  CHECK_REFUSED(parse(two.bytes), "ERR_MODEL_FORMAT", "more than 1000000");
+}

@@ -1,5 +1,7 @@
 #include "core/io/json.h"
 
+#include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "test/core/fixtures.h"
@@ -24,4 +26,42 @@ TEST_CASE("JSON is limited in values, and messages in length") {
   CHECK(printable("a\n\xff") == "\"a\\x0a\\xff\"");
   CHECK_REFUSED(parse_json("[1e999]", "text"), "ERR_MODEL_FORMAT", "not valid JSON");
   CHECK_REFUSED(parse_json("", "text"), "ERR_MODEL_FORMAT", "not valid JSON");
+}
+
+TEST_CASE("members are read one at a time, with the same limits") {
+  std::vector<std::string> names;
+  const auto read = [&](const std::string& name, const nlohmann::json& value) {
+    names.push_back(name + value.dump());
+  };
+  parse_json_members(R"({"a":1,"b":{"c":[1,{}]},"d":[]})", "text", {}, read);
+  CHECK(names == std::vector<std::string>{"a1", R"(b{"c":[1,{}]})", "d[]"});
+  names.clear();
+  parse_json_members("[1,2]", "text", {}, read);
+  CHECK(names.empty());
+  CHECK_REFUSED(parse_json_members(R"({"a":[[1]]})", "text", {.depth = 2}, read), "ERR_MODEL_FORMAT",
+                "nested deeper than 2");
+  CHECK_REFUSED(parse_json_members(R"({"a":{"b":1,"b":2}})", "text", {}, read), "ERR_MODEL_FORMAT",
+                "appears twice");
+  CHECK_REFUSED(parse_json_members(R"({"a":[1],"b":[1,2]})", "text", {.member = 2}, read), "ERR_MODEL_FORMAT",
+                "more than 2 values in one member");
+  CHECK_REFUSED(parse_json_members(R"({"a":1)", "text", {}, read), "ERR_MODEL_FORMAT", "not valid JSON");
+}
+
+TEST_CASE("the time to read JSON grows with its length, not with its square") {
+  const auto seconds = [](size_t members) {
+    std::string text = "{";
+    for (size_t i = 0; i < members; ++i) {
+      text += (i == 0 ? "\"k" : ",\"k") + std::to_string(i) + "\":{}";
+    }
+    text += "}";
+    double least = 1e9;  // of processor time, so that other processes do not count
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t start = std::clock();
+      parse_json(text, "text");
+      least = std::min(least, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+    }
+    return least;
+  };
+  // 64 times the members took 4000 times as long.
+  CHECK(seconds(128'000) < 640 * std::max(seconds(2000), 1e-4));
 }

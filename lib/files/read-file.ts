@@ -1,0 +1,71 @@
+/**
+ * Reads files that come from others, such as a downloaded model: regular files only, and only up to
+ * a size. Symbolic links are followed, because the hub's cache consists of them.
+ */
+
+import { constants } from "node:fs";
+import { open } from "node:fs/promises";
+import { NlacError } from "../base/errors.ts";
+
+/**
+ * The text of a file; undefined if there is none.
+ *
+ * @throws NlacError ERR_IO if it cannot be read or is no regular file, ERR_MODEL_FORMAT if it has
+ *   more than `maxBytes`
+ */
+export async function readModelFile(path: string, maxBytes: number): Promise<string | undefined> {
+  try {
+    // O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below.
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const info = await file.stat();
+      if (!info.isFile()) throw new NlacError("ERR_IO", `${path} is not a regular file.`);
+      if (info.size > maxBytes) {
+        throw new NlacError(
+          "ERR_MODEL_FORMAT",
+          `${path} has ${info.size} bytes; at most ${maxBytes} are read.`,
+        );
+      }
+      return await file.readFile("utf8");
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    if (error instanceof NlacError) throw error;
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw new NlacError("ERR_IO", `${path} cannot be read.`, { cause: error });
+  }
+}
+
+/** Objects, lists and commas of a JSON text: no fewer than its values. */
+function countValues(text: string): number {
+  let count = 1;
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit === comma || unit === brace || unit === bracket) count++;
+  }
+  return count;
+}
+
+const [comma, brace, bracket] = [0x2c, 0x7b, 0x5b];
+
+/**
+ * The value that a JSON file contains; undefined if there is no file.
+ *
+ * @param maxValues most values, which limits memory; commas in strings count, too
+ * @throws NlacError as `readModelFile`, and ERR_MODEL_FORMAT if the file is not JSON
+ */
+export async function readModelJson(path: string, maxBytes: number, maxValues: number): Promise<unknown> {
+  const text = await readModelFile(path, maxBytes);
+  if (text === undefined) return undefined;
+  if (countValues(text) > maxValues) {
+    throw new NlacError("ERR_MODEL_FORMAT", `${path} has more than ${maxValues} values.`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new NlacError("ERR_MODEL_FORMAT", `${path} is not JSON: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,139 @@
+/**
+ * Renders a Jinja template that is not trusted: its steps, the sizes of its values and its time are
+ * limited. Templates cannot reach JavaScript: the interpreter stores all values in maps.
+ */
+
+import { Environment, Interpreter, Template } from "@huggingface/jinja";
+import { isTimeout, withTimeout } from "../base/timeout.ts";
+
+/** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
+const maxSource = 1 << 20;
+/** Time for parsing or rendering, in milliseconds, and more for each character of the messages. */
+const timeoutMs = 3000;
+const timeoutMsPerCharacter = 0.01;
+/**
+ * Work of a rendering: one for each node that is evaluated, and the length of each text and list
+ * that is made. Published templates need about 20 for each character of the messages.
+ */
+const baseWork = 1_000_000;
+const workPerCharacter = 200;
+
+/** The part of the package's types that its declarations do not export. */
+interface TemplateNode {
+  type: string;
+}
+interface Evaluated {
+  value: unknown;
+}
+interface BaseInterpreter {
+  run(program: unknown): Evaluated;
+  evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined;
+}
+const PlainInterpreter = Interpreter as unknown as new (environment: unknown) => BaseInterpreter;
+
+/** A template that exceeds a limit; it does so for other messages, too. */
+export class TemplateLimitError extends Error {}
+
+/** Changes a literal of the template before it is used. */
+export type MarkLiteral = (text: string) => string;
+
+/** Nodes whose value existed before; their length is not counted again. */
+const references: ReadonlySet<string> = new Set(["Identifier", "MemberExpression"]);
+
+class BoundedInterpreter extends PlainInterpreter {
+  #left: number;
+  readonly #mark: MarkLiteral | undefined;
+
+  constructor(environment: unknown, work: number, mark: MarkLiteral | undefined) {
+    super(environment);
+    this.#left = work;
+    this.#mark = mark;
+  }
+
+  override evaluate(node: TemplateNode | undefined, environment: unknown): Evaluated | undefined {
+    this.#spend(1);
+    const result = super.evaluate(node, environment);
+    // An empty list has no first item.
+    if (node === undefined || result === undefined) return result;
+    if (node.type === "StringLiteral" && this.#mark !== undefined) {
+      result.value = this.#mark(result.value as string);
+    }
+    const { value } = result;
+    if ((typeof value === "string" || Array.isArray(value)) && !references.has(node.type)) {
+      this.#spend(value.length);
+    }
+    return result;
+  }
+
+  #spend(work: number): void {
+    this.#left -= work;
+    if (this.#left < 0) throw new TemplateLimitError("it takes too many steps, or too much memory");
+  }
+}
+
+/** Throws an Error with the reason if `source` is not a template. */
+export function parseTemplate(source: string): unknown {
+  if (typeof source !== "string") throw new Error("it is not a text");
+  if (source.length > maxSource) throw new Error(`it has more than ${maxSource} characters`);
+  return limited(() => new Template(source).parsed);
+}
+
+/**
+ * The text of a template.
+ *
+ * @param size characters of `variables`; the work that is allowed grows with it
+ * @throws Error with the reason, if the template fails or exceeds a limit
+ */
+export function renderTemplate(
+  program: unknown,
+  variables: Readonly<Record<string, unknown>>,
+  size: number,
+  mark?: MarkLiteral,
+): string {
+  const environment = new Environment();
+  for (const [name, value] of Object.entries({ ...globals, ...variables })) environment.set(name, value);
+  const work = baseWork + workPerCharacter * size;
+  const interpreter = new BoundedInterpreter(environment, work, mark);
+  return limited(() => String(interpreter.run(program).value), size);
+}
+
+function limited<T>(work: () => T, size = 0): T {
+  const allowed = timeoutMs + timeoutMsPerCharacter * size;
+  try {
+    return withTimeout(allowed, work);
+  } catch (error) {
+    if (isTimeout(error)) throw new TemplateLimitError(`it takes longer than ${allowed / 1000} seconds`);
+    if (error instanceof RangeError) {
+      throw new TemplateLimitError("it is nested too deeply, or a text is too long");
+    }
+    throw error;
+  }
+}
+
+const clock = new Template("{{ strftime_now(format) }}").parsed;
+
+/** Longest list of `range`. */
+const maxRange = 100_000;
+
+/** The interpreter's own globals, which are only set by its own unlimited rendering. */
+const globals: Readonly<Record<string, unknown>> = {
+  true: true,
+  false: false,
+  none: null,
+  True: true,
+  False: false,
+  None: null,
+  raise_exception: (reason: unknown) => {
+    throw new Error(String(reason));
+  },
+  range: (first: number, second?: number, step = 1) => {
+    const [start, stop] = typeof second === "number" ? [first, second] : [0, first];
+    const length = Math.max(0, Math.ceil((stop - start) / step));
+    if (!(length <= maxRange)) throw new Error(`range() makes more than ${maxRange} numbers`);
+    return Array.from({ length }, (_, i) => start + i * step);
+  },
+  strftime_now: (format: unknown) =>
+    Object.assign(Object.create(Template.prototype) as Template, { parsed: clock }).render({
+      format: String(format),
+    }),
+};

@@ -1,0 +1,160 @@
+// Random messages through random templates and tokenizers: the added tokens of the ids are those that
+// the same conversation has with harmless text. A run is one tokenizer with one template and 20
+// conversations.
+import { ChatTemplate } from "../../dist/tokens/template.js";
+import { Tokenizer } from "../../dist/tokens/tokenizer.js";
+import { byteTokenizer, randomSource } from "./support/hostile-models.mjs";
+
+export const about = "text of messages through filters and normalizers: no control token arises";
+
+const conversations = 20;
+
+export async function run({ runs, seed, first = 0, report }) {
+  for (let number = first; number < first + runs; number++) {
+    const began = performance.now();
+    const counts = { conversations: 0, refused: 0 };
+    let failure;
+    try {
+      oneRun(randomSource(seed, number), counts);
+    } catch (error) {
+      failure = { number, message: String(error?.stack ?? error) };
+    }
+    const worst = { "s a run": (performance.now() - began) / 1000 };
+    report({ runs: 1, counts, worst, ...(failure && { failure }) });
+  }
+}
+
+function oneRun(random, counts) {
+  const spellings = random.some(allSpellings, 2, 8);
+  const normalized = random.chance(0.5);
+  const json = byteTokenizer({
+    normalizer: random.pick(normalizers),
+    added: spellings.map((content) => ({
+      content,
+      normalized,
+      special: random.chance(0.7),
+      lstrip: random.chance(0.1),
+      rstrip: random.chance(0.1),
+    })),
+  });
+  const tokenizer = new Tokenizer({ json, config: {} });
+  const template = new ChatTemplate(randomTemplate(random, spellings));
+  const addedOf = (contents) =>
+    template
+      .encode(
+        tokenizer,
+        contents.map((content, i) => ({ role: i % 2 === 0 ? "user" : "assistant", content })),
+      )
+      .filter((id) => tokenizer.addedIds.has(id))
+      .join();
+  for (let i = 0; i < conversations; i++) {
+    const length = 1 + random.below(3);
+    let wanted;
+    try {
+      wanted = addedOf(Array(length).fill("h"));
+    } catch (error) {
+      if (error?.code !== "ERR_TOKENIZER") throw error;
+      counts.refused++;
+      return;
+    }
+    const contents = Array.from({ length }, () => hostileText(random, spellings));
+    for (const text of contents) {
+      const ids = tokenizer.encode(text).filter((id) => tokenizer.addedIds.has(id));
+      if (ids.length > 0) throw new Error(`encode(${JSON.stringify(text)}) gives ${ids}`);
+    }
+    const got = addedOf(contents);
+    counts.conversations++;
+    if (got === wanted) continue;
+    throw new Error(
+      `${got} instead of ${wanted} from ${JSON.stringify({ contents, source: template.source, spellings, normalizer: json.normalizer })}`,
+    );
+  }
+}
+
+const allSpellings = [
+  ...["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<think>", "</think>", "<｜User｜>"],
+  ...["<|user|>", "<|assistant|>", "<<SYS>>", "{{x}}", "word", "  ", "\n\n", "<0x0A>", "☃", "😀", "é"],
+];
+
+const normalizers = [
+  ...["Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents"].map((type) => ({ type })),
+  null,
+  { type: "Strip", strip_left: true, strip_right: true },
+  { type: "Prepend", prepend: "<" },
+  { type: "Replace", pattern: { String: "@" }, content: "" },
+  { type: "Replace", pattern: { String: "(" }, content: "<" },
+  { type: "Replace", pattern: { Regex: "\\s+" }, content: " " },
+  { type: "Sequence", normalizers: [{ type: "NFKC" }, { type: "Lowercase" }] },
+];
+
+const filters = [
+  ...[
+    "",
+    "",
+    "|lower",
+    "|upper",
+    "|trim",
+    "|title",
+    "|capitalize",
+    "|string",
+    "|safe",
+    "|tojson",
+    "|indent(2)",
+  ],
+  ...[
+    "|replace('@', '')",
+    "|replace('(', '<')",
+    "|replace(')', '>')",
+    "|replace('&lt;', '<')",
+    "|replace('!', '|')",
+  ],
+  ...[
+    ".split('@')|join",
+    ".split('@')|join('<')",
+    ".split('|')|reverse|join('|')",
+    "[::-1]",
+    "[1:]",
+    "[:-1]",
+  ],
+  ...["[::2]", ".strip()", ".lower()", ".upper()", ".title()", ".lstrip()", ".rstrip()"],
+];
+
+function randomTemplate(random, spellings) {
+  const content = () =>
+    `m.content${random.pick(filters)}${random.chance(0.3) ? random.pick(filters.filter((f) => f[0] === "|")) : ""}`;
+  const literal = () => random.pick([...spellings, "<", "|", "<|", "|>", "[", "\n", " ", "x"]);
+  const part = () =>
+    random.pick([
+      () => literal().replaceAll("{{", "{ {"),
+      () => `{{ ${content()} }}`,
+      () => `{{ ${JSON.stringify(literal())} + ${content()} + ${JSON.stringify(literal())} }}`,
+      () => `{% set c = ${content()} %}{{ c }}`,
+      () => `{% if ${JSON.stringify(literal())} in 'abc' %}{{ m.content }}{% endif %}`,
+      () => "{{ m.role }}",
+    ])();
+  return `{% for m in messages %}${Array.from({ length: 1 + random.below(6) }, part).join("")}{% endfor %}`;
+}
+
+function hostileText(random, spellings) {
+  const spelling = () => random.pick(spellings);
+  const wide = (text) => text.replace(/[!-~]/g, (c) => String.fromCharCode(c.charCodeAt(0) + 0xfee0));
+  const part = () =>
+    random.pick([
+      spelling,
+      () => spelling().toUpperCase(),
+      () => wide(spelling()),
+      () => Array.from(spelling()).reverse().join(""),
+      () => Array.from(spelling()).join("@"),
+      () => Array.from(spelling()).join("a"),
+      () => spelling().replaceAll("<", "(").replaceAll(">", ")").replaceAll("|", "!"),
+      () => spelling().replaceAll("<", "&lt;"),
+      () => spelling().slice(random.below(4)),
+      () => spelling().slice(0, -1 - random.below(3)),
+      () => spelling().replace(/[^a-z]/g, ""),
+      () => String.fromCharCode(random.below(0x10000)),
+      () => String.fromCharCode(0xfdd0 + random.below(32)),
+      () => "\ufdd0\ufdd1\ufdd1",
+      () => random.pick([" ", "\n", "a", "é", "İ", "\u0338", "😀", "<", ">"]),
+    ])();
+  return Array.from({ length: 1 + random.below(5) }, part).join("");
+}

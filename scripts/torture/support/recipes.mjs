@@ -26,19 +26,23 @@ const configs = {
   sac: { ...rounds, ...updates, targetRate: 0.1, temperature: 0.02, learningRate: 3e-4 },
 };
 
+/** NLAC with an adapter and two updates, the training with the fewest file operations. */
+const short = { ...nlac, iterations: 1, evaluation: { every: 0, episodes: 2 } };
+
 /** Names of the trainings: the methods, and "lora" for NLAC with an adapter. */
 export const trainings = Object.keys(configs);
 
-/** The recipe of a training. It saves a checkpoint after every update. */
+/** The recipe of a training, or of "short". It saves a checkpoint after every update. */
 export function recipe(name) {
-  const adapter = name === "lora" ? { adapter: { rank: 2, alpha: 4 } } : {};
+  const withAdapter = name === "lora" || name === "short";
+  const adapter = withAdapter ? { adapter: { rank: 2, alpha: 4 } } : {};
   return {
     name: `torture-${name}`,
     model: "errands-base",
     learner: { dtype: "float32", ...adapter },
     environment: { name: "errands" },
-    algorithm: name === "lora" ? "nlac" : name,
-    config: configs[name],
+    algorithm: withAdapter ? "nlac" : name,
+    config: name === "short" ? short : configs[name],
     run: { checkpointSeconds: 0, keepCheckpoints: 2, samplesPerUpdate: 1 },
   };
 }

@@ -18,7 +18,10 @@ export function readShimLog(path) {
     const offset = Number(bytes.readBigUInt64LE(at + 16));
     const dataBytes = kinds[kind] === "write" ? Number(bytes.readBigUInt64LE(at + 24)) : 0;
     at += headerBytes;
-    const take = (length) => bytes.subarray(at, (at += length));
+    const take = (length) => {
+      at += length;
+      return bytes.subarray(at - length, at);
+    };
     operations.push({
       kind: kinds[kind],
       path: take(pathBytes).toString(),

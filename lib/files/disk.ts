@@ -11,6 +11,7 @@ import {
   readFileSync,
   writeSync,
 } from "node:fs";
+import { dirname } from "node:path";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
 
@@ -46,6 +47,21 @@ export function requireEmpty(path: string, code: ErrorCode, advice: string): voi
   if (entries.length > 0) throw new NlacError(code, `${path} is not empty. ${advice}`);
 }
 
+/** Makes the names within a directory durable: files created, renamed or removed. Throws ERR_IO. */
+export function syncDirectory(path: string): void {
+  onDisk(path, () => {
+    const fd = openSync(path, "r");
+    try {
+      fsyncSync(fd);
+    } catch (error) {
+      // Some file systems cannot sync directories.
+      if ((error as NodeJS.ErrnoException).code !== "EINVAL") throw error;
+    } finally {
+      closeSync(fd);
+    }
+  });
+}
+
 /** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */
 export class AppendOnlyFile {
   readonly path: string;
@@ -62,6 +78,7 @@ export class AppendOnlyFile {
     this.path = path;
     this.#fd = onDisk(path, () => openSync(path, "a+"));
     const { size } = fstatSync(this.#fd);
+    if (size === 0) syncDirectory(dirname(path)); // it may be new: a sync does not cover its name
     if (bytes !== undefined && bytes > size) {
       closeSync(this.#fd);
       throw new NlacError("ERR_RUN", `${path} has ${size} bytes; at the checkpoint it had ${bytes}.`);
@@ -84,6 +101,20 @@ export class AppendOnlyFile {
       this.#torn = false;
     });
     this.#bytes += data.length;
+  }
+
+  /** As `append`, and flushes the file. If that fails, `data` is removed again. */
+  appendDurably(data: Uint8Array): void {
+    const before = this.#bytes;
+    this.append(data);
+    try {
+      this.sync();
+    } catch (error) {
+      this.#bytes = before;
+      this.#torn = true;
+      ftruncateSync(this.#fd, before);
+      throw error;
+    }
   }
 
   /** Flushes the file to disk. Returns its length in bytes. */

@@ -15,19 +15,8 @@
  * stores the length of every record file, so that a resumed run truncates and repeats the rest.
  */
 
-import {
-  closeSync,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
-import { join } from "node:path";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 import { fromFileSystem, NlacError } from "../base/errors.ts";
@@ -35,7 +24,7 @@ import { isAlive } from "../base/processes.ts";
 import type { Progress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
-import { onDisk, readJson, requireEmpty } from "../files/disk.ts";
+import { onDisk, readJson, requireEmpty, syncDirectory } from "../files/disk.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
 import type { LanguageModel } from "../model/language-model.ts";
@@ -96,7 +85,7 @@ export class RunDirectory implements TrainingRun {
   /** Starts a run in a new or empty directory. Throws ERR_RUN, ERR_IO. */
   static create(path: string, options: RunOptions): RunDirectory {
     requireNewRun(path);
-    onDisk(path, () => mkdirSync(join(path, "checkpoints"), { recursive: true }));
+    makeDurably(join(path, "checkpoints"));
     lock(path);
     writeAtomically(join(path, "run.json"), `${JSON.stringify(options.description, withoutKeys, 2)}\n`);
     return new RunDirectory(path, options, undefined, undefined);
@@ -277,19 +266,14 @@ export function withoutKeys(key: string, value: unknown): unknown {
   return key === "apiKey" ? undefined : value;
 }
 
+/** Creates a directory and its missing parents, and makes their names durable. Throws ERR_IO. */
+function makeDurably(path: string): void {
+  const first = onDisk(path, () => mkdirSync(path, { recursive: true }));
+  if (first === undefined) return;
+  for (let made = path; made.length >= first.length; made = dirname(made)) syncDirectory(dirname(made));
+}
+
 function checkpointNumbers(root: string): number[] {
   const names = onDisk(root, () => readdirSync(root));
   return names.flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
-}
-
-/** Makes renames within `path` durable. */
-function syncDirectory(path: string): void {
-  onDisk(path, () => {
-    const fd = openSync(path, "r");
-    try {
-      fsyncSync(fd);
-    } finally {
-      closeSync(fd);
-    }
-  });
 }

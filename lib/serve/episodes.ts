@@ -233,8 +233,7 @@ export class Episodes {
       outcome: turns.at(-1)!.terminated ? "done" : "truncated",
       conversation: conversation.toJSON(),
     };
-    this.#writer.append(record);
-    this.#writer.sync();
+    this.#writer.appendDurably(record);
     this.#next++;
     this.recorded++;
   }

@@ -5,9 +5,10 @@
 
 import { randomBytes } from "node:crypto";
 import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
+import { syncDirectory } from "../files/disk.ts";
 import { BytePairEncoder, bytesOfToken } from "./bpe.ts";
 import {
   type AddedToken,
@@ -384,6 +385,7 @@ async function replaceFile(path: string, content: string): Promise<void> {
       await file.close();
     }
     await rename(beside, path);
+    syncDirectory(dirname(path));
   } catch (error) {
     await rm(beside, { force: true });
     throw new NlacError("ERR_IO", `${path} cannot be written.`, { cause: error });

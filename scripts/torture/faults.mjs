@@ -52,7 +52,8 @@ export async function run({ runs, seed, first = 0, report }) {
       const path = join(directory, `run-${number}`);
       const target = targets[name];
       target.prepare(path);
-      const { outcome, failure } = await attack(target, path, shimmed(library, path, { fault }));
+      const again = !fault.endsWith("onwards");
+      const { outcome, failure } = await attack(target, path, shimmed(library, path, { fault }), again);
       report({
         runs: 1,
         counts: { [`${kind} faults`]: 1, ...(outcome && { [outcome]: 1 }) },
@@ -64,18 +65,14 @@ export async function run({ runs, seed, first = 0, report }) {
   });
 }
 
-async function attack(target, path, env) {
-  const ending = await target.start(path, env);
-  const { done, code, message = "", refused } = ending.result ?? {};
-  if (!done) {
-    const named = /^ERR_/.test(code ?? "") && message.includes(path);
-    if (!named && !refused) return { failure: `no coded error that names a file: ${told(ending)}` };
-  }
-  const failure = done ? target.check(path, ending) : undefined;
-  return {
-    outcome: done ? "went on" : "ended with a code",
-    failure: failure ?? (await target.finish(path, ending)),
-  };
+/** `again`: continue in the same process after an error, which is then not repeated. */
+async function attack(target, path, env, again) {
+  const ending = await target.start(path, env, again);
+  const { done, code, message = "", refused } = ending.result?.first ?? ending.result ?? {};
+  const named = /^ERR_/.test(code ?? "") && message.includes(path);
+  if (!done && !named && !refused)
+    return { failure: `no coded error that names a file: ${told(ending)} ${message}` };
+  return { outcome: done ? "went on" : "ended with a code", failure: await target.finish(path, ending) };
 }
 
 /** The four processes that are attacked, with the counts of their file operations. */
@@ -92,15 +89,16 @@ async function makeTargets(directory, library) {
   writeFileSync(halfFile, recording.bytes.subarray(0, Math.floor(recording.bytes.length * 0.6)));
 
   const training = {
-    start: (path, env) => runChild("train.mjs", [path, "short"], { env }),
-    check: (path) => difference(uncut.fingerprint, fingerprint(path)),
-    finish: async (path) => (await endsAsUncut(path, "short", uncut)).fault,
+    start: (path, env, again) => runChild("train.mjs", [path, "short", ...(again ? ["again"] : [])], { env }),
+    finish: async (path, { result }) =>
+      result?.done
+        ? difference(uncut.fingerprint, fingerprint(path))
+        : (await endsAsUncut(path, "short", uncut)).fault,
   };
   const acknowledged = ({ lines }) =>
     new Set(lines.flatMap((line) => (line.startsWith("ack ") ? [line.slice(4)] : [])));
   const served = {
     start: (path, env) => runChild("record.mjs", [path, recording.episodes], { env }),
-    check: () => undefined,
     finish: async (path, before) => {
       const had = acknowledged(before);
       const lost = had.size > 0 ? checkRecording(path, had) : undefined;

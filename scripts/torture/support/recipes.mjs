@@ -27,7 +27,7 @@ const configs = {
 };
 
 /** NLAC with an adapter and two updates, the training with the fewest file operations. */
-const short = { ...nlac, iterations: 1, evaluation: { every: 0, episodes: 2 } };
+const short = { ...nlac, iterations: 1, episodesPerIteration: 2, evaluation: { every: 0, episodes: 2 } };
 
 /** Names of the trainings: the methods, and "lora" for NLAC with an adapter. */
 export const trainings = Object.keys(configs);
@@ -35,7 +35,8 @@ export const trainings = Object.keys(configs);
 /** The recipe of a training, or of "short". It saves a checkpoint after every update. */
 export function recipe(name) {
   const withAdapter = name === "lora" || name === "short";
-  const adapter = withAdapter ? { adapter: { rank: 2, alpha: 4 } } : {};
+  const targets = name === "short" ? { targets: ["q_proj"] } : {};
+  const adapter = withAdapter ? { adapter: { rank: 2, alpha: 4, ...targets } } : {};
   return {
     name: `torture-${name}`,
     model: "errands-base",

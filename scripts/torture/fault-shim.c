@@ -1,13 +1,13 @@
 // An LD_PRELOAD library that fails, kills at, or records file operations below a directory.
 //   NLAC_SHIM_ROOT   the directory; operations on other paths pass through and are not counted
 //   NLAC_SHIM_FAULT  KIND:N:ERRNO:MODE. The Nth operation of KIND (write, fsync, rename, open, mkdir,
-//                    ftruncate, unlink; from 1) fails with ERRNO. MODE "once"; "onwards": all later
+//                    ftruncate, unlink, link; from 1) fails with ERRNO. MODE "once"; "onwards": all later
 //                    ones of the kind fail too; "torn": a write stops halfway, and the next one fails.
 //   NLAC_SHIM_KILL   N: SIGKILL at the Nth operation of any kind; half of a write is done
 //   NLAC_SHIM_LOG    a file to which every successful operation is appended, with its data
 //   NLAC_SHIM_COUNTS a file that gets the number of operations of each kind at exit, in the order above
 // Operations are serialized by a mutex, so that the log has their order. A record of the log is a
-// struct record, then the path, the second path of a rename, and the data of a write.
+// struct record, then the path, the second path of a rename or link, and the data of a write.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,8 +25,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum kind { WRITE, FSYNC, RENAME, OPEN, MKDIR, FTRUNCATE, UNLINK, KINDS };
-static const char* const kind_names[KINDS] = {"write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink"};
+enum kind { WRITE, FSYNC, RENAME, OPEN, MKDIR, FTRUNCATE, UNLINK, LINK, KINDS };
+static const char* const kind_names[KINDS] = {"write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink",
+                                             "link"};
 
 struct record {
   uint32_t kind, path, second, created;
@@ -224,7 +225,8 @@ int fdatasync(int fd) { return on_descriptor(FSYNC, fd, SYS_fdatasync, 0); }
 int ftruncate(int fd, off_t size) { return on_descriptor(FTRUNCATE, fd, SYS_ftruncate, size); }
 int ftruncate64(int fd, off64_t size) { return on_descriptor(FTRUNCATE, fd, SYS_ftruncate, size); }
 
-static int on_path(enum kind kind, const char* path, const char* second, long number, long a, long b, long c, long d) {
+static int on_path(enum kind kind, const char* path, const char* second, long number, long a,
+                   long b, long c, long d) {
   if (!below(path)) return (int)syscall(number, a, b, c, d);
   pthread_mutex_lock(&mutex);
   int result = -1;
@@ -236,6 +238,9 @@ static int on_path(enum kind kind, const char* path, const char* second, long nu
 
 int rename(const char* from, const char* to) {
   return on_path(RENAME, from, to, SYS_renameat2, AT_FDCWD, (long)from, AT_FDCWD, (long)to);
+}
+int link(const char* from, const char* to) {
+  return on_path(LINK, from, to, SYS_linkat, AT_FDCWD, (long)from, AT_FDCWD, (long)to);
 }
 int mkdir(const char* path, mode_t mode) {
   return on_path(MKDIR, path, NULL, SYS_mkdirat, AT_FDCWD, (long)path, (long)mode, 0);

@@ -32,6 +32,7 @@ const codes = {
   mkdir: [ENOSPC, EMFILE],
   ftruncate: [EIO],
   unlink: [EIO],
+  link: [EIO, ENOSPC],
 };
 
 export async function run({ runs, seed, first = 0, report }) {

@@ -6,7 +6,7 @@
 //    its pieces of 4096 bytes, aligned in the file, is there or not, independently of the others.
 // 3. The size covers the pieces that are there, and possibly the missing ones behind them. Missing pieces
 //    of new space read as zeros.
-// 4. Entries of a directory (create, rename, unlink, mkdir) are durable once an fsync of that directory has
+// 4. Entries of a directory (create, link, rename, unlink, mkdir) are durable once an fsync of that directory has
 //    returned. An fsync of a file or of a subdirectory does not make its own entry durable.
 // 5. Of the later changes of one directory a prefix may have reached the disk, as a journal keeps it. A
 //    rename is one change. Directories are independent of each other: there is no order between them.
@@ -36,6 +36,7 @@ export function replay(operations, count, root) {
     const node = find(path);
     if (kind === "mkdir") change(path, basename(path), newDirectory());
     else if (kind === "unlink") change(path, basename(path), undefined);
+    else if (kind === "link") change(second, basename(second), node);
     else if (kind === "rename") {
       const [from, to] = [find(dirname(path)), find(dirname(second))];
       if (from !== to) throw new Error(`a rename between directories: ${path} to ${second}`);

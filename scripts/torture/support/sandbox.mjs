@@ -32,7 +32,7 @@ export function buildShim(directory) {
 }
 
 /** Kinds of file operations, in the order of fault-shim.c. */
-export const operationKinds = ["write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink"];
+export const operationKinds = ["write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink", "link"];
 
 /** The counts of operations that a child under the shim has written to `path`, by kind. */
 export function readCounts(path) {

@@ -6,7 +6,7 @@ const headerBytes = 32;
 
 /**
  * The operations of a log, in order: { kind, path, second, created, truncated, offset, data }. `second`
- * is a rename's target; `offset` is where a write begins, or the size after an ftruncate.
+ * is the target of a rename or link; `offset` is where a write begins, or the size after an ftruncate.
  */
 export function readShimLog(path) {
   const bytes = readFileSync(path);

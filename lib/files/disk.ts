@@ -69,6 +69,8 @@ export class AppendOnlyFile {
   #bytes: number;
   /** Whether a partial write may have left bytes behind the end. */
   #torn = false;
+  /** Whether the file's name is known to be on disk. */
+  #named = false;
 
   /**
    * Opens `path`, truncated to `bytes` if given (its length at a checkpoint).
@@ -78,7 +80,6 @@ export class AppendOnlyFile {
     this.path = path;
     this.#fd = onDisk(path, () => openSync(path, "a+"));
     const { size } = fstatSync(this.#fd);
-    if (size === 0) syncDirectory(dirname(path)); // it may be new: a sync does not cover its name
     if (bytes !== undefined && bytes > size) {
       closeSync(this.#fd);
       throw new NlacError("ERR_RUN", `${path} has ${size} bytes; at the checkpoint it had ${bytes}.`);
@@ -112,14 +113,24 @@ export class AppendOnlyFile {
     } catch (error) {
       this.#bytes = before;
       this.#torn = true;
-      ftruncateSync(this.#fd, before);
+      this.#removeTorn();
       throw error;
     }
   }
 
-  /** Flushes the file to disk. Returns its length in bytes. */
+  /** If this fails, the next `append` repeats it. */
+  #removeTorn(): void {
+    try {
+      ftruncateSync(this.#fd, this.#bytes);
+      this.#torn = false;
+    } catch {}
+  }
+
+  /** Flushes the file and its name to disk. Returns its length in bytes. */
   sync(): number {
     onDisk(this.path, () => fsyncSync(this.#fd));
+    if (!this.#named) syncDirectory(dirname(this.path));
+    this.#named = true;
     return this.#bytes;
   }
 

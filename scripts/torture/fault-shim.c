@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 enum kind { WRITE, FSYNC, RENAME, OPEN, MKDIR, FTRUNCATE, UNLINK, LINK, KINDS };
-static const char* const kind_names[KINDS] = {"write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink",
-                                             "link"};
+static const char* const kind_names[KINDS] = {"write", "fsync",     "rename", "open",
+                                              "mkdir", "ftruncate", "unlink", "link"};
 
 struct record {
   uint32_t kind, path, second, created;
@@ -50,13 +50,15 @@ __attribute__((constructor)) static void start(void) {
   snprintf(root, sizeof(root), "%s", given);
   const char* fault = getenv("NLAC_SHIM_FAULT");
   char kind[16];
-  if (fault != NULL && sscanf(fault, "%15[a-z]:%ld:%d:%15[a-z]", kind, &fault_at, &fault_errno, fault_mode) == 4)
+  if (fault != NULL &&
+      sscanf(fault, "%15[a-z]:%ld:%d:%15[a-z]", kind, &fault_at, &fault_errno, fault_mode) == 4)
     for (int i = 0; i < KINDS; ++i)
       if (strcmp(kind, kind_names[i]) == 0) fault_kind = i;
   const char* at = getenv("NLAC_SHIM_KILL");
   if (at != NULL) kill_at = atol(at);
   const char* log = getenv("NLAC_SHIM_LOG");
-  if (log != NULL) log_fd = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (log != NULL)
+    log_fd = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
 }
 
 __attribute__((destructor)) static void end(void) {
@@ -101,8 +103,8 @@ static void note(enum kind kind, const char* path, const char* second, int creat
                  const struct iovec* parts, int count, size_t bytes) {
   if (log_fd < 0) return;
   const int saved = errno;
-  struct record header = {kind, (uint32_t)strlen(path), second ? (uint32_t)strlen(second) : 0,
-                          (uint32_t)created, offset, bytes};
+  struct record header = {
+      kind, (uint32_t)strlen(path), second ? (uint32_t)strlen(second) : 0, (uint32_t)created, offset, bytes};
   syscall(SYS_write, log_fd, &header, sizeof(header));
   syscall(SYS_write, log_fd, path, header.path);
   if (second) syscall(SYS_write, log_fd, second, header.second);
@@ -132,13 +134,13 @@ static int open_at(int directory, const char* path, int flags, mode_t mode) {
   return fd;
 }
 
-#define MODE_OF(flags)                            \
-  mode_t mode = 0;                                \
-  if ((flags) & (O_CREAT | O_TMPFILE)) {          \
-    va_list rest;                                 \
-    va_start(rest, flags);                        \
-    mode = (mode_t)va_arg(rest, int);             \
-    va_end(rest);                                 \
+#define MODE_OF(flags)                   \
+  mode_t mode = 0;                       \
+  if ((flags) & (O_CREAT | O_TMPFILE)) { \
+    va_list rest;                        \
+    va_start(rest, flags);               \
+    mode = (mode_t)va_arg(rest, int);    \
+    va_end(rest);                        \
   }
 
 int open(const char* path, int flags, ...) {
@@ -177,8 +179,10 @@ static ssize_t write_parts(int fd, const struct iovec* parts, int count, off_t a
   off_t offset = at;
   struct stat status;
   if (at < 0) {
-    if (fcntl(fd, F_GETFL) & O_APPEND) offset = fstat(fd, &status) == 0 ? status.st_size : 0;
-    else offset = lseek(fd, 0, SEEK_CUR);
+    if (fcntl(fd, F_GETFL) & O_APPEND)
+      offset = fstat(fd, &status) == 0 ? status.st_size : 0;
+    else
+      offset = lseek(fd, 0, SEEK_CUR);
   }
   ssize_t done = -1;
   const int how = enter(WRITE);
@@ -225,8 +229,8 @@ int fdatasync(int fd) { return on_descriptor(FSYNC, fd, SYS_fdatasync, 0); }
 int ftruncate(int fd, off_t size) { return on_descriptor(FTRUNCATE, fd, SYS_ftruncate, size); }
 int ftruncate64(int fd, off64_t size) { return on_descriptor(FTRUNCATE, fd, SYS_ftruncate, size); }
 
-static int on_path(enum kind kind, const char* path, const char* second, long number, long a,
-                   long b, long c, long d) {
+static int on_path(enum kind kind, const char* path, const char* second, long number, long a, long b, long c,
+                   long d) {
   if (!below(path)) return (int)syscall(number, a, b, c, d);
   pthread_mutex_lock(&mutex);
   int result = -1;
@@ -245,9 +249,7 @@ int link(const char* from, const char* to) {
 int mkdir(const char* path, mode_t mode) {
   return on_path(MKDIR, path, NULL, SYS_mkdirat, AT_FDCWD, (long)path, (long)mode, 0);
 }
-int unlink(const char* path) {
-  return on_path(UNLINK, path, NULL, SYS_unlinkat, AT_FDCWD, (long)path, 0, 0);
-}
+int unlink(const char* path) { return on_path(UNLINK, path, NULL, SYS_unlinkat, AT_FDCWD, (long)path, 0, 0); }
 int rmdir(const char* path) {
   return on_path(UNLINK, path, NULL, SYS_unlinkat, AT_FDCWD, (long)path, AT_REMOVEDIR, 0);
 }

@@ -42,7 +42,7 @@ test("the name of a new record file is synced, not only its contents", () => {
   writer.append({ a: 1 });
   writer.sync();
   writer.close();
-  expect(disk.synced).toEqual([dirname(path), path]);
+  expect(disk.synced).toEqual([path, dirname(path)]);
 });
 
 test("the names of a run directory and of its new parents are synced", () => {

@@ -125,12 +125,13 @@ async function logRecording(root, library) {
 
 async function crashRecording(root, count, { operations, root: from, file: expected }) {
   const file = join(root, "episodes.jsonl");
-  // A reward is acknowledged after the fsync of its record.
-  const isSync = ({ kind, path }) => kind === "fsync" && path === join(from, "episodes.jsonl");
-  const synced = operations.slice(0, count).filter(isSync).length;
-  const acknowledged = new Set(Array.from({ length: synced }, (_, i) => `episode-${i}`));
+  // The client waits for each acknowledgement, so every episode before the last one written has its own.
+  const isWrite = ({ kind, path }) => kind === "write" && path === join(from, "episodes.jsonl");
+  const written = operations.slice(0, count).filter(isWrite).length;
+  const sure = count === operations.length ? episodes : Math.max(0, written - 1);
+  const acknowledged = new Set(Array.from({ length: sure }, (_, i) => `episode-${i}`));
   if (!existsSync(file)) {
-    if (synced > 0) return { fault: `the file is missing, with ${synced} acknowledged episodes` };
+    if (sure > 0) return { fault: `the file is missing, with ${sure} acknowledged episodes` };
   } else {
     const fault = checkRecording(file, acknowledged);
     if (fault !== undefined) return { fault };

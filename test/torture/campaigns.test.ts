@@ -33,9 +33,13 @@ describe.skipIf(!built)("a short form of", () => {
     ["faults", 1],
     ["kills", 2],
     ["numbers", 7],
-  ])("%s fails nowhere", (name, runs) => {
-    const { stdout, status } = torture(name, "--runs", String(runs), "--seed", "1");
-    expect(stdout).toContain(`| ${name} | ${runs} | 0 |`);
-    expect(status).toBe(0);
-  });
+  ])(
+    "%s fails nowhere",
+    (name, runs) => {
+      const { stdout, status } = torture(name, "--runs", String(runs), "--seed", "1");
+      expect(stdout).toContain(`| ${name} | ${runs} | 0 |`);
+      expect(status).toBe(0);
+    },
+    600_000,
+  );
 });

@@ -43,7 +43,7 @@ test.each([
   { ...step, info: 5 },
   { ...step, info: [1] },
 ])("a step that breaks the contract is refused: %#", (result) => {
-  expect(() => checkedStep(result as StepResult)).toThrow(refused);
+  expect(() => checkedStep(result as unknown as StepResult)).toThrow(refused);
 });
 
 test.each([
@@ -53,7 +53,7 @@ test.each([
   { messages: [], tools: 5 },
   { messages: [], tools: [null] },
 ])("an observation that breaks the contract is refused: %#", (observation) => {
-  expect(() => checkedObservation(observation as Observation)).toThrow(refused);
+  expect(() => checkedObservation(observation as unknown as Observation)).toThrow(refused);
 });
 
 test("a task's name is a string", () => {

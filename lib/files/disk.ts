@@ -28,7 +28,7 @@ export function onDisk<T>(path: string, use: () => T): T {
 }
 
 /**
- * Creates a directory and its parents, unless it exists. Throws ERR_IO. Node's recursive mkdir never
+ * Creates a directory and its parents durably, unless it exists. Throws ERR_IO. Node's recursive mkdir never
  * returns for a path below a directory that refuses new entries with ENOENT, as /proc does.
  */
 export function makeDirectory(path: string): void {
@@ -41,6 +41,7 @@ export function makeDirectory(path: string): void {
   } catch (error) {
     if (!exists()) throw fromFileSystem(error, path); // else another process has created it
   }
+  syncDirectory(parent);
 }
 
 /** The text of a regular file: a pipe would block the process. Throws Node's errors. */
@@ -78,14 +79,31 @@ export interface FileStart {
   hash: Hash;
 }
 
+/** Makes the names within a directory durable: files created, renamed or removed. Throws ERR_IO. */
+export function syncDirectory(path: string): void {
+  onDisk(path, () => {
+    const fd = openSync(path, "r");
+    try {
+      fsyncSync(fd);
+    } catch (error) {
+      // Some file systems cannot sync directories.
+      if ((error as NodeJS.ErrnoException).code !== "EINVAL") throw error;
+    } finally {
+      closeSync(fd);
+    }
+  });
+}
+
 /** A file for appending, in an existing directory. Every method throws ERR_IO, naming the file. */
 export class AppendOnlyFile {
   readonly path: string;
   readonly #fd: number;
-  readonly #hash: Hash | undefined;
+  #hash: Hash | undefined;
   #bytes: number;
   /** Whether a partial write may have left bytes behind the end. */
   #torn = false;
+  /** Whether the file's name is known to be on disk. */
+  #named = false;
 
   /**
    * Opens `path`, truncated to `start` if given: its length at a checkpoint. With a hash, the file
@@ -133,9 +151,35 @@ export class AppendOnlyFile {
     throw new NlacError("ERR_IO", `${this.path} was ${what} while it was open for appending.`);
   }
 
-  /** Flushes the file to disk. Returns its length in bytes. */
+  /** As `append`, and flushes the file. If that fails, `data` is removed again. */
+  appendDurably(data: Uint8Array): void {
+    const before = this.#bytes;
+    const hash = this.#hash?.copy();
+    this.append(data);
+    try {
+      this.sync();
+    } catch (error) {
+      this.#bytes = before;
+      this.#hash = hash;
+      this.#torn = true;
+      this.#removeTorn();
+      throw error;
+    }
+  }
+
+  /** If this fails, the next `append` repeats it. */
+  #removeTorn(): void {
+    try {
+      ftruncateSync(this.#fd, this.#bytes);
+      this.#torn = false;
+    } catch {}
+  }
+
+  /** Flushes the file and its name to disk. Returns its length in bytes. */
   sync(): number {
     onDisk(this.path, () => fsyncSync(this.#fd));
+    if (!this.#named) syncDirectory(dirname(this.path));
+    this.#named = true;
     return this.#bytes;
   }
 

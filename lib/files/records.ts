@@ -24,6 +24,11 @@ function opening(checksum: string): string {
 
 const openingBytes = opening("00000000").length;
 
+function lineOf(record: unknown): Uint8Array {
+  const text = JSON.stringify(record);
+  return Buffer.from(`${opening(checksum(text))}${text}}\n`);
+}
+
 export class RecordWriter {
   readonly #file: AppendOnlyFile;
   readonly #lock: Lock | undefined;
@@ -54,8 +59,12 @@ export class RecordWriter {
   }
 
   append(record: unknown): void {
-    const text = JSON.stringify(record);
-    this.#file.append(Buffer.from(`${opening(checksum(text))}${text}}\n`));
+    this.#file.append(lineOf(record));
+  }
+
+  /** As `append`, and flushes the file. If that fails, the record is removed again. */
+  appendDurably(record: unknown): void {
+    this.#file.appendDurably(lineOf(record));
   }
 
   /** Flushes the file to disk. Returns its length in bytes. */

@@ -3,6 +3,7 @@
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { NlacError } from "../base/errors.ts";
+import { syncDirectory } from "./disk.ts";
 
 /**
  * Writes a temporary file next to `path`, syncs it, and renames it to `path`. Throws ERR_IO; the
@@ -19,12 +20,7 @@ export function writeAtomically(path: string, content: string | Uint8Array): voi
       closeSync(file);
     }
     renameSync(beside, path);
-    const directory = openSync(dirname(path), "r");
-    try {
-      fsyncSync(directory);
-    } finally {
-      closeSync(directory);
-    }
+    syncDirectory(dirname(path));
   } catch (error) {
     rmSync(beside, { force: true });
     throw new NlacError("ERR_IO", `${path} cannot be written: ${(error as Error).message}`, { cause: error });

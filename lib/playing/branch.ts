@@ -13,6 +13,7 @@ import { isFaulty, type Trajectory } from "../episodes/trajectory.ts";
 import type { LanguageModel } from "../model/language-model.ts";
 import { policyConversation } from "../prompts/policy.ts";
 import { type CollectOptions, collectTrajectories, costOfLeaving, type EpisodeRequest } from "./collect.ts";
+import { checkedStep } from "./environment-answers.ts";
 
 /** Another action in place of a recorded one. */
 export interface Branch<Task> {
@@ -99,7 +100,7 @@ async function takeAction<Task>(
       return undefined;
     }
     const here = episode;
-    const result = await withTimeout(() => here.step(action), patience);
+    const result = checkedStep(await withTimeout(() => here.step(action), patience));
     const before = trajectory.turns.slice(0, turn).reduce((sum, { reward }) => sum + reward, 0);
     const reward = before + result.reward;
     if (isOver(result) || turn + 1 === environment.maxTurns) {
@@ -136,7 +137,7 @@ async function repeats<Task>(
   if (!isDeepStrictEqual(opening.tokens, trajectory.turns[0]!.state.tokens)) return false;
   for (const { action, observation, reward } of trajectory.turns.slice(0, turn)) {
     if (action === undefined) continue; // an unreadable action, which the environment never received
-    const result = await withTimeout(() => episode.step(action), patience);
+    const result = checkedStep(await withTimeout(() => episode.step(action), patience));
     const same = result.reward === reward && isDeepStrictEqual(result.observation, observation);
     if (!same || isOver(result)) return false;
   }

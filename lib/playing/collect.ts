@@ -7,7 +7,7 @@ import { setMaxListeners } from "node:events";
 import { isBudgetSpent, NlacError, throwIfAborted } from "../base/errors.ts";
 import { derivedSeed, permutation, streams } from "../base/random.ts";
 import { checkInteger } from "../base/validation.ts";
-import type { Environment, Episode, Message, StepResult } from "../contract/environment.ts";
+import type { Environment, Episode, Message, StepResult, ToolSchema } from "../contract/environment.ts";
 import { withTimeout } from "../contract/timeout.ts";
 import type { Outcome, Trajectory, Turn } from "../episodes/trajectory.ts";
 import type { Generation, WeightSet } from "../model/language-model.ts";
@@ -15,6 +15,7 @@ import { withoutThought } from "../prompts/corrected-thought.ts";
 import { actionGrammar, parseAction, policyConversation, unreadableMessage } from "../prompts/policy.ts";
 import type { Conversation } from "../tokens/conversation.ts";
 import { Batches, type Player } from "./batches.ts";
+import { checkedObservation, checkedStep, checkedTaskId, messageOf } from "./environment-answers.ts";
 
 /**
  * Index of the task of an episode among `tasks`: every task once in random order, then all again in
@@ -93,6 +94,9 @@ type PlayOptions<Task> = CollectOptions<Task> & { signal: AbortSignal };
 
 interface Running<Task> {
   request: EpisodeRequest<Task>;
+  /** The task's name. */
+  task: string;
+  tools: readonly ToolSchema[];
   episode: Episode | undefined;
   opening?: readonly Message[];
   conversation: Conversation;
@@ -104,6 +108,8 @@ interface Running<Task> {
   fault?: { code: string; message: string };
 }
 
+/** Stands for the name of a task that the environment could not name. */
+const unnamed = "unnamed";
 /** Counter space of one episode's turns; with more turns than this, random numbers would repeat. */
 const turnsPerEpisode = 4096;
 /** Default of `patience` with a service, in milliseconds. */
@@ -181,8 +187,7 @@ async function play<Task>(
         cutShort(run, "context-limit", environment);
         break;
       }
-      const { tools = [] } = run.episode!.observation;
-      const grammar = options.constrainActions && actionGrammar(tools, environment.actionFormat);
+      const grammar = options.constrainActions && actionGrammar(run.tools, environment.actionFormat);
       const generation = await batches.generate(place, {
         tokens: prompt,
         maxNewTokens: Math.min(options.maxActionTokens, model.maxPositions - prompt.length),
@@ -199,7 +204,7 @@ async function play<Task>(
   }
   return {
     id: request.id,
-    task: environment.taskId(request.task),
+    task: run.task,
     seed: episodeSeed(seed, request.id),
     ...(run.opening === undefined ? {} : { opening: run.opening }),
     turns: run.turns,
@@ -218,6 +223,8 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
   const { model, environment, signal } = options;
   const run: Omit<Running<Task>, "conversation"> = {
     request,
+    task: unnamed,
+    tools: [],
     episode: undefined,
     turns: [],
     malformedInARow: 0,
@@ -225,20 +232,26 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
   };
   if (request.from !== undefined) {
     const { episode, conversation } = request.from;
-    return { ...run, episode, conversation: conversation.fork() };
+    const { tools = [] } = episode.observation;
+    const task = environment.taskId(request.task);
+    return { ...run, task, tools, episode, conversation: conversation.fork() };
   }
   let starting: Promise<Episode> | undefined;
   try {
+    run.task = checkedTaskId(environment, request.task);
     const episode = await withTimeout(() => {
       starting = environment.start(request.task, { seed: episodeSeed(options.seed, request.id), signal });
       return starting;
     }, options);
-    checkMessages(episode.observation?.messages);
-    const conversation = policyConversation(model, episode.observation, environment.actionFormat);
-    return { ...run, episode, opening: episode.observation.messages, conversation };
+    const observation = checkedObservation(episode.observation);
+    const conversation = policyConversation(model, observation, environment.actionFormat);
+    const { messages: opening, tools = [] } = observation;
+    return { ...run, tools, episode, opening, conversation };
   } catch (error) {
     // The episode may start after a timeout or stop; it is then closed.
-    void starting?.then((episode) => episode.close()).catch(() => undefined);
+    void Promise.resolve(starting)
+      .then((episode) => episode?.close())
+      .catch(() => undefined);
     throwIfAborted(signal);
     // For example a model that does not support this action format: every episode would fail.
     if (isBudgetSpent(error) || (error instanceof NlacError && error.code === "ERR_CONFIG")) throw error;
@@ -292,7 +305,7 @@ async function act<Task>(
     run.malformedInARow = 0;
     let result: StepResult;
     try {
-      result = checked(await withTimeout(() => run.episode!.step(parsed.action), options));
+      result = checkedStep(await withTimeout(() => run.episode!.step(parsed.action), options));
     } catch (error) {
       throwIfAborted(options.signal);
       if (isBudgetSpent(error)) throw error;
@@ -318,42 +331,6 @@ async function act<Task>(
   } catch (error) {
     // If the template rejects the environment's messages, only this episode fails, not the run.
     fail(run, error);
-  }
-}
-
-/**
- * Checks a step of an environment, which may be user code, before it is recorded. Throws
- * ERR_ENVIRONMENT.
- */
-function checked(result: StepResult): StepResult {
-  if (!Number.isFinite(result?.reward))
-    throw new NlacError(
-      "ERR_ENVIRONMENT",
-      "A step must have a finite reward and a list of messages as its observation.",
-    );
-  if (typeof result.terminated !== "boolean" || typeof result.truncated !== "boolean")
-    throw new NlacError(
-      "ERR_ENVIRONMENT",
-      "A step must have two booleans: terminated (the task has ended) and truncated (a limit cut it short).",
-    );
-  checkMessages(result.observation);
-  const info = result.info ?? {};
-  JSON.stringify(info);
-  return { ...result, info };
-}
-
-const roles: readonly unknown[] = ["system", "user", "assistant", "tool"] satisfies Message["role"][];
-
-/** Throws ERR_ENVIRONMENT that names the first invalid message. */
-function checkMessages(messages: unknown): void {
-  if (!Array.isArray(messages))
-    throw new NlacError("ERR_ENVIRONMENT", "An observation must be a list of messages.");
-  for (const [i, message] of messages.entries()) {
-    if (roles.includes(message?.role) && typeof message.content === "string") continue;
-    throw new NlacError(
-      "ERR_ENVIRONMENT",
-      `Message ${i + 1} of an observation must have a role and a string as its content, not ${JSON.stringify(message)}.`,
-    );
   }
 }
 
@@ -409,6 +386,6 @@ function fail(
   error: unknown,
 ): void {
   const code = error instanceof NlacError ? error.code : "ERR_ENVIRONMENT";
-  run.fault = { code, message: error instanceof Error ? error.message : String(error) };
+  run.fault = { code, message: messageOf(error) };
   finish(run, code === "ERR_SERVICE" ? "service-fault" : "environment-fault", false);
 }

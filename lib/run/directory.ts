@@ -18,13 +18,13 @@
  */
 
 import { randomUUID } from "node:crypto";
-import { closeSync, existsSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import type { Progress } from "../display/progress.ts";
 import { readEpisodes, toRecord } from "../episodes/records.ts";
 import type { Trajectory } from "../episodes/trajectory.ts";
 import { writeChecksums } from "../files/checksums.ts";
-import { type FileStart, makeDirectory, onDisk } from "../files/disk.ts";
+import { type FileStart, makeDirectory, onDisk, syncDirectory } from "../files/disk.ts";
 import { type Lock, lockNow } from "../files/lock.ts";
 import { RecordWriter } from "../files/records.ts";
 import { writeAtomically } from "../files/write-atomically.ts";
@@ -91,7 +91,7 @@ export class RunDirectory implements TrainingRun {
     try {
       // Another process may have started a run here since.
       if (existsSync(join(path, "run.json"))) requireNewRun(path);
-      onDisk(path, () => mkdirSync(join(path, "checkpoints"), { recursive: true }));
+      makeDirectory(join(path, "checkpoints"));
       writeDescription(path, { id: randomUUID(), ...options.description });
       return new RunDirectory(path, options, lock);
     } catch (error) {
@@ -229,16 +229,4 @@ export class RunDirectory implements TrainingRun {
  */
 export function lockRun(path: string): Lock {
   return lockNow(join(path, "lock"), path, "ERR_RUN");
-}
-
-/** Makes renames within `path` durable. */
-function syncDirectory(path: string): void {
-  onDisk(path, () => {
-    const fd = openSync(path, "r");
-    try {
-      fsyncSync(fd);
-    } finally {
-      closeSync(fd);
-    }
-  });
 }

@@ -242,8 +242,7 @@ export class Episodes {
       outcome: turns.at(-1)!.terminated ? "done" : "truncated",
       conversation: conversation.toJSON(),
     };
-    this.#writer.append(record);
-    this.#writer.sync();
+    this.#writer.appendDurably(record);
     this.#writer.requireUnchanged();
     this.#next++;
     this.recorded++;

@@ -5,12 +5,12 @@
 
 import { randomBytes } from "node:crypto";
 import { open, rename, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
 import { isTimeout, withTimeout } from "../base/timeout.ts";
 import { isObject, shown } from "../base/validation.ts";
-import { makeDirectory } from "../files/disk.ts";
+import { makeDirectory, syncDirectory } from "../files/disk.ts";
 import { readModelFile, readModelJson } from "../files/read-file.ts";
 import { AddedTokenMatcher, type TextPiece } from "./added-tokens.ts";
 import { BytePairEncoder, bytesOfToken, byteVocabulary } from "./bpe.ts";
@@ -386,6 +386,7 @@ async function replaceFile(path: string, content: string): Promise<void> {
       await file.close();
     }
     await rename(beside, path);
+    syncDirectory(dirname(path));
   } catch (error) {
     await rm(beside, { force: true });
     throw new NlacError("ERR_IO", `${path} cannot be written.`, { cause: error });

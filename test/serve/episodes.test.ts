@@ -334,7 +334,7 @@ describe("an open episode", () => {
       const model = new CallingModel(() => "Yes.");
       const { client, reward, server } = await start(model, file);
       const { episode } = await turn(client, [say("Task")]);
-      const full = vi.spyOn(RecordWriter.prototype, "append").mockImplementationOnce(() => {
+      const full = vi.spyOn(RecordWriter.prototype, "appendDurably").mockImplementationOnce(() => {
         throw new NlacError("ERR_IO", "The disk is full.");
       });
       expect(await reward(episode, { reward: 1 })).toMatchObject({ status: 500 });

@@ -1,0 +1,132 @@
+#!/usr/bin/env node
+// Runs attack campaigns against the built package and prints totals.
+//   node scripts/torture.mjs [name…] [--runs N] [--seed S] [--only NUMBER] [--list]
+// Each scripts/torture/<name>.mjs is a campaign:
+//   export const about: one line
+//   export async function run({ runs, seed, first, report }): makes the runs first … first + runs - 1.
+//     Run number n depends on seed and n only.
+//   report({ runs, counts, worst, failure }) adds to the totals; every field is optional. `runs` and
+//     `counts` (by name) are added up. `worst` (by name: seconds, megabytes, …) keeps the largest.
+//     `failure` is { number, message }.
+// Exits with 1 if a run failed.
+import { spawnSync } from "node:child_process";
+import { existsSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+const folder = join(root, "scripts/torture");
+
+/** Names of the campaigns, sorted. */
+export function campaignNames() {
+  return readdirSync(folder)
+    .flatMap((file) => (file.endsWith(".mjs") ? [file.slice(0, -4)] : []))
+    .sort();
+}
+
+/** Totals of a campaign, and the `report` that adds to them. */
+export function totals(name, onReport = () => {}) {
+  const total = { name, runs: 0, counts: {}, worst: {}, failures: [], seconds: 0 };
+  const report = ({ runs = 0, counts = {}, worst = {}, failure }) => {
+    total.runs += runs;
+    for (const [key, value] of Object.entries(counts)) total.counts[key] = (total.counts[key] ?? 0) + value;
+    for (const [key, value] of Object.entries(worst))
+      total.worst[key] = Math.max(total.worst[key] ?? Number.NEGATIVE_INFINITY, value);
+    if (failure !== undefined) total.failures.push(failure);
+    onReport(total);
+  };
+  return { total, report };
+}
+
+/** Runs one campaign and returns its totals. An error that it throws is a failure. */
+export async function runCampaign(name, { runs, seed, first = 0, onReport }) {
+  const { total, report } = totals(name, onReport);
+  const { run } = await import(pathToFileURL(join(folder, `${name}.mjs`)).href);
+  const began = performance.now();
+  try {
+    await run({ runs, seed, first, report });
+  } catch (error) {
+    report({ failure: { number: first + total.runs, message: error?.stack ?? String(error) } });
+  }
+  total.seconds = (performance.now() - began) / 1000;
+  const megabytes = process.resourceUsage().maxRSS / 1024;
+  if (total.worst.megabytes === undefined) total.worst.megabytes = megabytes;
+  return total;
+}
+
+function progress({ name, runs, failures }) {
+  const failed = failures.length > 0 ? `, ${failures.length} failed` : "";
+  process.stderr.write(`\r${name}: ${runs} runs${failed}\u001b[K`);
+}
+
+const figure = (value) => (Number.isInteger(value) ? String(value) : value.toPrecision(3));
+const list = (values) =>
+  Object.entries(values)
+    .map(([key, value]) => `${figure(value)} ${key}`)
+    .join(", ");
+
+/** A Markdown table with one row per campaign. */
+export function table(results, { commit, date }) {
+  const rows = results.map(({ name, runs, failures, counts, worst, seconds }) =>
+    [name, runs, failures.length, list(counts), list(worst), `${figure(seconds)} s`, commit, date].join(
+      " | ",
+    ),
+  );
+  return [
+    "| campaign | runs | failed | outcomes | worst | time | commit | date |",
+    "| --- | ---: | ---: | --- | --- | ---: | --- | --- |",
+    ...rows.map((row) => `| ${row} |`),
+  ].join("\n");
+}
+
+async function main() {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      runs: { type: "string", default: "20" },
+      seed: { type: "string", default: "0" },
+      only: { type: "string" },
+      list: { type: "boolean", default: false },
+    },
+  });
+  const known = campaignNames();
+  if (values.list) {
+    for (const name of known) {
+      const { about } = await import(pathToFileURL(join(folder, `${name}.mjs`)).href);
+      console.log(`${name.padEnd(16)}${about}`);
+    }
+    return;
+  }
+  const unknown = positionals.find((name) => !known.includes(name));
+  const numbers = [values.runs, values.seed, values.only ?? "0"].map(Number);
+  if (unknown !== undefined || !numbers.every((value) => Number.isSafeInteger(value) && value >= 0)) {
+    console.error(
+      unknown === undefined
+        ? "--runs, --seed and --only take whole numbers."
+        : `There is no campaign "${unknown}". Choose from ${known.join(", ")}.`,
+    );
+    process.exitCode = 2;
+    return;
+  }
+  const [runs, seed, first] = numbers;
+  const options = values.only === undefined ? { runs, seed } : { runs: 1, seed, first };
+
+  const results = [];
+  for (const name of positionals.length > 0 ? positionals : known) {
+    results.push(await runCampaign(name, { ...options, onReport: progress }));
+    process.stderr.write("\n");
+  }
+  for (const { name, failures } of results)
+    for (const { number, message } of failures.slice(0, 20))
+      console.log(
+        `${name} failed in run ${number}. Repeat: npm run torture -- ${name} --seed ${seed} --only ${number}\n` +
+          `  ${String(message).replaceAll("\n", "\n  ")}`,
+      );
+  const git = spawnSync("git", ["rev-parse", "--short", "HEAD"], { cwd: root, encoding: "utf8" });
+  const commit = git.status === 0 && existsSync(join(root, ".git")) ? git.stdout.trim() : "";
+  console.log(table(results, { commit, date: new Date().toISOString().slice(0, 10) }));
+  process.exitCode = results.some(({ failures }) => failures.length > 0) ? 1 : 0;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main();

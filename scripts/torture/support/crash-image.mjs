@@ -1,0 +1,124 @@
+// Crash images: the directory trees that a crash may leave behind, from a log of file operations.
+//
+// What may be lost. A crash happens between two operations of the log.
+// 1. A file is its inode. Its writes and truncations are durable once an fsync of it has returned.
+// 2. Of the later ones any subset may have reached the disk, in their order. A write may be torn: each of
+//    its pieces of 4096 bytes, aligned in the file, is there or not, independently of the others.
+// 3. The size covers the pieces that are there, and possibly the missing ones behind them. Missing pieces
+//    of new space read as zeros.
+// 4. Entries of a directory (create, link, rename, unlink, mkdir) are durable once an fsync of that directory has
+//    returned. An fsync of a file or of a subdirectory does not make its own entry durable.
+// 5. Of the later changes of one directory a prefix may have reached the disk, as a journal keeps it. A
+//    rename is one change. Directories are independent of each other: there is no order between them.
+// So a renamed file may be empty, and a deleted checkpoint may be gone while a new one is not yet there.
+
+import { mkdirSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, relative } from "node:path";
+
+const page = 4096;
+
+const newFile = () => ({ changes: [], synced: 0 });
+const newDirectory = () => ({ entries: new Map(), changes: [], synced: 0 });
+
+/** The file system after the first `count` operations of `operations`, all below `root`. */
+export function replay(operations, count, root) {
+  const top = newDirectory();
+  const find = (path) => {
+    const names = relative(root, path).split("/").filter(Boolean);
+    return names.reduce((node, name) => node?.entries?.get(name), top);
+  };
+  const change = (path, name, inode) => {
+    const parent = find(dirname(path));
+    parent.changes.push([[name, inode]]);
+    setEntry(parent.entries, name, inode);
+  };
+  for (const { kind, path, second, created, truncated, offset, data } of operations.slice(0, count)) {
+    const node = find(path);
+    if (kind === "mkdir") change(path, basename(path), newDirectory());
+    else if (kind === "unlink") change(path, basename(path), undefined);
+    else if (kind === "link") change(second, basename(second), node);
+    else if (kind === "rename") {
+      const [from, to] = [find(dirname(path)), find(dirname(second))];
+      if (from !== to) throw new Error(`a rename between directories: ${path} to ${second}`);
+      const both = [
+        [basename(path), undefined],
+        [basename(second), node],
+      ];
+      from.changes.push(both);
+      for (const [name, inode] of both) setEntry(from.entries, name, inode);
+    } else if (kind === "open") {
+      if (created) change(path, basename(path), newFile());
+      else if (truncated) node.changes.push({ size: 0 });
+    } else if (kind === "write") node.changes.push({ offset, data });
+    else if (kind === "ftruncate") node.changes.push({ size: offset });
+    else if (kind === "fsync") node.synced = node.changes.length;
+  }
+  return top;
+}
+
+function setEntry(entries, name, inode) {
+  if (inode === undefined) entries.delete(name);
+  else entries.set(name, inode);
+}
+
+/**
+ * Writes a tree that a crash may leave of `top` into `target`, an existing directory. `random()` gives
+ * numbers in [0, 1); without it everything is written, as without a crash.
+ */
+export function writeImage(top, target, random) {
+  const kept = random === undefined ? top.changes.length : between(top.synced, top.changes.length, random);
+  const entries = new Map();
+  for (const change of top.changes.slice(0, kept))
+    for (const [name, inode] of change) setEntry(entries, name, inode);
+  for (const [name, inode] of entries) {
+    const path = join(target, name);
+    if (inode.entries === undefined) writeFileSync(path, contents(inode, random));
+    else {
+      mkdirSync(path);
+      writeImage(inode, path, random);
+    }
+  }
+}
+
+/** A number from `low` to `high`; one of the two in half of the cases. */
+function between(low, high, random) {
+  const drawn = random();
+  if (drawn < 0.25) return low;
+  if (drawn < 0.5) return high;
+  return low + Math.floor(random() * (high - low + 1));
+}
+
+function contents({ changes, synced }, random) {
+  const mode = random === undefined ? 1 : random();
+  let bytes = changes.slice(0, synced).reduce(apply, Buffer.alloc(0));
+  if (mode < 0.25) return bytes;
+  const pending = changes.slice(synced);
+  if (mode >= 0.75) return pending.reduce(apply, bytes);
+  if (mode < 0.5) {
+    const count = Math.floor(random() * (pending.length + 1));
+    return pending.slice(0, count).reduce(apply, bytes);
+  }
+  const full = pending.reduce(apply, bytes).length;
+  for (const change of pending) {
+    if (change.data === undefined) {
+      if (random() < 0.5) bytes = apply(bytes, change);
+      continue;
+    }
+    for (let start = 0; start < change.data.length; ) {
+      const end = start + page - ((change.offset + start) % page);
+      const piece = { offset: change.offset + start, data: change.data.subarray(start, end) };
+      if (random() < 0.5) bytes = apply(bytes, piece);
+      start = end;
+    }
+  }
+  return random() < 0.5 && full > bytes.length ? apply(bytes, { size: full }) : bytes;
+}
+
+/** `bytes` after a write or a truncation. */
+function apply(bytes, { offset, data, size }) {
+  const length = size ?? Math.max(bytes.length, offset + data.length);
+  const changed = Buffer.alloc(length);
+  bytes.copy(changed);
+  if (data !== undefined) data.copy(changed, offset);
+  return changed;
+}

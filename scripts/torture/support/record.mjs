@@ -1,0 +1,57 @@
+// A recording server and its client in one process: node record.mjs FILE EPISODES. Plays the episodes
+// that FILE does not have yet, two turns each, one after another, and prints a line "ack NAME" when
+// the server has accepted an episode's reward. Then prints {"done": true} or {"code", "message"}.
+import { existsSync, writeSync } from "node:fs";
+import { readEpisodeRecords } from "../../../dist/episodes/records.js";
+import { Learner, serve } from "../../../dist/index.js";
+
+const [file, episodes] = process.argv.slice(2);
+const print = (line) => writeSync(1, `${line}\n`);
+
+class Refused extends Error {}
+
+async function post(url, body, headers = {}) {
+  const reply = await fetch(url, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
+  });
+  const answer = await reply.json();
+  if (!reply.ok) throw new Refused(answer.error?.message ?? JSON.stringify(answer));
+  return answer;
+}
+
+async function play(url, name, number) {
+  const messages = [{ role: "user", content: `Errand ${number}` }];
+  for (let turn = 0; turn < 2; turn++) {
+    const answer = await post(
+      `${url}/v1/chat/completions`,
+      { model: "m", messages, max_tokens: 6, temperature: 1, seed: number * 2 + turn },
+      { "x-episode-id": name },
+    );
+    messages.push(answer.choices[0].message, { role: "user", content: `Turn ${turn}` });
+  }
+  const reward = () => post(`${url}/v1/episodes/${name}/reward`, { reward: (number % 3) / 2 });
+  // A refused reward was not added, and may be sent again.
+  await reward().catch(reward);
+}
+
+let server;
+let learner;
+let result = { done: true };
+try {
+  const had = existsSync(file) ? new Set([...readEpisodeRecords(file)].map(({ task }) => task)) : new Set();
+  learner = await Learner.load("errands-base", { dtype: "float32", threads: 1, seed: 7 });
+  server = await serve({ learner, name: "m", port: 0, record: file });
+  for (let number = 0; number < Number(episodes); number++) {
+    const name = `episode-${number}`;
+    if (had.has(name)) continue;
+    await play(server.url, name, number);
+    print(`ack ${name}`);
+  }
+} catch (error) {
+  result = { code: error?.code, message: String(error?.message ?? error), refused: error instanceof Refused };
+}
+await server?.close(0).catch(() => undefined);
+await learner?.dispose();
+print(JSON.stringify({ ...result, megabytes: process.resourceUsage().maxRSS / 1024 }));

@@ -1,0 +1,170 @@
+// What the campaigns on trainings share: child processes under the fault shim, uncut runs to compare
+// with, and what two runs must have in common.
+import { spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { readRecords } from "../../../dist/files/records.js";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+/** A child that takes longer than this, in milliseconds, hangs. */
+const longest = 120_000;
+
+/** Calls `body` with a new directory that is removed afterwards. */
+export async function inDirectory(body) {
+  const directory = mkdtempSync(join(tmpdir(), "nlac-torture-"));
+  try {
+    return await body(directory);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** Compiles the fault shim into `directory`. Returns the library's path. */
+export function buildShim(directory) {
+  const library = join(directory, "fault-shim.so");
+  const source = join(here, "../fault-shim.c");
+  const { status, stderr } = spawnSync("cc", ["-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"]);
+  if (status !== 0) throw new Error(`cc failed: ${stderr}`);
+  return library;
+}
+
+/** Kinds of file operations, in the order of fault-shim.c. */
+export const operationKinds = ["write", "fsync", "rename", "open", "mkdir", "ftruncate", "unlink", "link"];
+
+/** The counts of operations that a child under the shim has written to `path`, by kind. */
+export function readCounts(path) {
+  const counts = readFileSync(path, "utf8").trim().split(" ").map(Number);
+  return Object.fromEntries(operationKinds.map((kind, i) => [kind, counts[i]]));
+}
+
+/** Environment variables of a child under the shim; see fault-shim.c. */
+export function shimmed(library, root, { fault, kill, log, counts } = {}) {
+  return {
+    LD_PRELOAD: library,
+    NLAC_SHIM_ROOT: root,
+    ...(fault === undefined ? {} : { NLAC_SHIM_FAULT: fault }),
+    ...(kill === undefined ? {} : { NLAC_SHIM_KILL: String(kill) }),
+    ...(counts === undefined ? {} : { NLAC_SHIM_COUNTS: counts }),
+    ...(log === undefined ? {} : { NLAC_SHIM_LOG: log }),
+  };
+}
+
+/**
+ * Runs a script of this folder. `killAfter`: milliseconds until SIGKILL. Resolves to its exit code,
+ * signal, output lines, the JSON value of its last line, and its seconds.
+ */
+export function runChild(script, args, { env = {}, killAfter } = {}) {
+  const began = performance.now();
+  return new Promise((resolve) => {
+    const child = spawn(process.execPath, [join(here, script), ...args.map(String)], {
+      env: { ...process.env, ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let hangs = false;
+    const timers = [
+      setTimeout(() => {
+        hangs = true;
+        child.kill("SIGKILL");
+      }, longest),
+    ];
+    if (killAfter !== undefined) timers.push(setTimeout(() => child.kill("SIGKILL"), killAfter));
+    let output = "";
+    let errors = "";
+    child.stdout.on("data", (data) => {
+      output += data;
+    });
+    child.stderr.on("data", (data) => {
+      errors += data;
+    });
+    child.on("close", (code, signal) => {
+      for (const timer of timers) clearTimeout(timer);
+      const lines = output.split("\n").filter((line) => line !== "");
+      resolve({ code, signal, hangs, lines, errors, result: lastJson(lines), seconds: secondsSince(began) });
+    });
+  });
+}
+
+function lastJson(lines) {
+  try {
+    return JSON.parse(lines.at(-1));
+  } catch {
+    return undefined;
+  }
+}
+
+const secondsSince = (began) => (performance.now() - began) / 1000;
+
+/**
+ * What must not depend on interruptions: every checkpointed byte of weights, optimizer, priorities and
+ * tokenizer; episodes and samples; metrics without times.
+ */
+export function fingerprint(run) {
+  const latest = readFileSync(join(run, "latest"), "utf8").trim();
+  const checkpoint = join(run, "checkpoints", latest);
+  const compared =
+    /^(trajectories|samples)\.jsonl$|\.safetensors$|^(sampler\.bin|replay\.json|learner\.json|sampling\.json)$|^tokenizer|^config\.json$/;
+  const hashes = { latest };
+  for (const directory of [run, checkpoint, join(checkpoint, "learner")])
+    for (const file of readdirSync(directory)
+      .filter((name) => compared.test(name))
+      .sort())
+      hashes[file] = createHash("sha256")
+        .update(readFileSync(join(directory, file)))
+        .digest("hex");
+  const metrics = [...readRecords(join(run, "metrics.jsonl"))].map(({ step, values }) => ({
+    step,
+    values: Object.fromEntries(
+      Object.entries(values).filter(([name]) => !name.startsWith("time/") && name !== "tokens/cached"),
+    ),
+  }));
+  return { hashes, metrics: JSON.stringify(metrics) };
+}
+
+/** Where two fingerprints differ, in one line; undefined if they are equal. */
+export function difference(expected, found) {
+  const names = new Set([...Object.keys(expected.hashes), ...Object.keys(found.hashes)]);
+  // Runs that were cut may have numbered their checkpoints differently.
+  names.delete("latest");
+  const different = [...names].filter((name) => expected.hashes[name] !== found.hashes[name]);
+  if (expected.metrics !== found.metrics) different.push("metrics");
+  return different.length === 0 ? undefined : `other contents of ${different.join(", ")}`;
+}
+
+/**
+ * Uncut runs, made once each in `directory`: their fingerprints, seconds, and counts of file operations
+ * by kind.
+ */
+export function uncutRuns(directory, library) {
+  const made = new Map();
+  return async (name) => {
+    if (made.has(name)) return made.get(name);
+    const path = join(directory, "uncut", name);
+    mkdirSync(join(directory, "uncut"), { recursive: true });
+    const counts = `${path}.counts`;
+    const ending = await runChild("train.mjs", [path, name], { env: shimmed(library, path, { counts }) });
+    if (!ending.result?.done) throw new Error(`the uncut ${name} run failed: ${told(ending)}`);
+    const uncut = { fingerprint: fingerprint(path), seconds: ending.seconds, counts: readCounts(counts) };
+    made.set(name, uncut);
+    rmSync(path, { recursive: true });
+    return uncut;
+  };
+}
+
+/** One line on how a child ended. */
+export function told({ code, signal, hangs, errors, result }) {
+  if (hangs) return `no end within ${longest / 1000} s`;
+  if (result?.code !== undefined || result?.message !== undefined) return `${result.code}: ${result.message}`;
+  return `exit code ${code}, signal ${signal}, ${errors.trim().split("\n").slice(-5).join(" / ")}`;
+}
+
+/** Continues a run without faults and compares its end. Returns the fault, or undefined. */
+export async function endsAsUncut(path, name, uncut) {
+  const ending = await runChild("train.mjs", [path, name]);
+  if (!ending.result?.done) return { fault: `the run cannot be resumed: ${told(ending)}`, ending };
+  if (!existsSync(join(path, "latest"))) return { fault: "the finished run has no checkpoint", ending };
+  const differs = difference(uncut.fingerprint, fingerprint(path));
+  return { fault: differs && `the resumed run ends differently: ${differs}`, ending };
+}

@@ -1,0 +1,74 @@
+import type * as Fs from "node:fs";
+import { mkdtempSync, readFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { beforeEach, expect, test, vi } from "vitest";
+import { silentProgress } from "../../lib/display/progress.ts";
+import { RecordWriter, readRecords } from "../../lib/files/records.ts";
+import { RunDirectory } from "../../lib/run/directory.ts";
+import { byteTokenizer } from "../support/scripted-model.ts";
+
+/** Paths that were synced, in order, and how many syncs from now fails. */
+const disk = vi.hoisted(() => ({ synced: [] as string[], failing: 0 }));
+
+vi.mock("node:fs", async (original) => {
+  const fs = await original<typeof Fs>();
+  const opened = new Map<number, string>();
+  return {
+    ...fs,
+    openSync: (path: string, ...rest: [string]) => {
+      const fd = fs.openSync(path, ...rest);
+      opened.set(fd, path);
+      return fd;
+    },
+    fsyncSync: (fd: number) => {
+      if (--disk.failing === 0)
+        throw Object.assign(new Error("EIO"), { code: "EIO", errno: -5, syscall: "fsync" });
+      fs.fsyncSync(fd);
+      disk.synced.push(opened.get(fd)!);
+    },
+  };
+});
+
+const root = () => mkdtempSync(join(tmpdir(), "nlac-durable-"));
+beforeEach(() => {
+  disk.synced.length = 0;
+  disk.failing = 0;
+});
+
+test("the name of a new record file is synced, not only its contents", () => {
+  const path = join(root(), "records.jsonl");
+  const writer = new RecordWriter(path);
+  writer.append({ a: 1 });
+  writer.sync();
+  writer.close();
+  expect(disk.synced).toEqual([path, dirname(path)]);
+});
+
+test("the names of a run directory and of its new parents are synced", () => {
+  const above = root();
+  const path = join(above, "runs", "first");
+  const options = { signal: new AbortController().signal, progress: silentProgress, description: {} };
+  RunDirectory.create(path, options).close();
+  for (const directory of [path, join(above, "runs"), above]) expect(disk.synced).toContain(directory);
+});
+
+test("the names of a tokenizer's files are synced", async () => {
+  const path = root();
+  await byteTokenizer().save(path);
+  expect(disk.synced).toContain(path);
+});
+
+test("a record whose sync failed is removed, and can be written again", () => {
+  const path = join(root(), "records.jsonl");
+  const writer = new RecordWriter(path);
+  writer.appendDurably({ a: 1 });
+  disk.failing = 1;
+  expect(() => writer.appendDurably({ b: 2 })).toThrow(
+    expect.objectContaining({ code: "ERR_IO", message: expect.stringContaining(path) }),
+  );
+  expect(readFileSync(path, "utf8").trim().split("\n")).toHaveLength(1);
+  writer.appendDurably({ b: 2 });
+  writer.close();
+  expect([...readRecords(path)]).toEqual([{ a: 1 }, { b: 2 }]);
+});

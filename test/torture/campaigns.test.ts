@@ -1,0 +1,53 @@
+/** A few runs of each campaign, on lib/ compiled to dist/. `npm run torture` makes long ones. */
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+
+const script = fileURLToPath(new URL("../../scripts/torture.mjs", import.meta.url));
+const built = existsSync(new URL("../../dist/index.js", import.meta.url));
+
+async function torture(...args: string[]) {
+  const env = { ...process.env, NLAC_THREADS: "1" };
+  const child = spawn(process.execPath, [script, ...args], { stdio: ["ignore", "pipe", "pipe"], env });
+  const [stdout, stderr, [status]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "close"),
+  ]);
+  return { stdout, stderr, status };
+}
+
+test.skipIf(!built)("every campaign describes itself", async () => {
+  const { stdout, status } = await torture("--list");
+  expect(status).toBe(0);
+  for (const name of ["crashes", "environments", "faults", "kills", "numbers"])
+    expect(stdout).toMatch(new RegExp(`^${name} +\\S`, "m"));
+});
+
+test("an unknown campaign is refused", async () => {
+  const { stderr, status } = await torture("no-such");
+  expect(status).toBe(2);
+  expect(stderr).toContain("kills");
+});
+
+describe.skipIf(!built)("a short form of", () => {
+  test.each([
+    ["crashes", 2],
+    ["environments", 4],
+    ["faults", 1],
+    ["kills", 2],
+    ["numbers", 7],
+  ])(
+    "%s fails nowhere",
+    async (name, runs) => {
+      const { stdout, status } = await torture(name, "--runs", String(runs), "--seed", "1");
+      expect(stdout).toContain(`| ${name} | ${runs} | 0 |`);
+      expect(status).toBe(0);
+    },
+    600_000,
+  );
+});

@@ -7,7 +7,7 @@
 import { Ajv, type ErrorObject, type Options, type ValidateFunction } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { NlacError } from "../base/errors.ts";
-import { isTimeout, withTimeout } from "../base/timeout.ts";
+import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 
 /** Returns the problem with a call's arguments, or undefined. Does not change them. */
 export type CheckArguments = (args: Record<string, unknown>) => string | undefined;
@@ -46,15 +46,15 @@ export function compileArguments(schema: Record<string, unknown>, tool: string):
   const older = typeof dialect === "string" && /draft-0[4-7]/.test(dialect);
   let validate: ValidateFunction;
   try {
-    validate = withTimeout(compiling, () => new (older ? Ajv : Ajv2020)(options).compile(rest));
+    validate = withTimeLimit(compiling, () => new (older ? Ajv : Ajv2020)(options).compile(rest));
   } catch (error) {
     throw refused((error as Error).message, error);
   }
   return (args) => {
     try {
-      return withTimeout(checking, () => validate(args)) ? undefined : describe(validate.errors!);
+      return withTimeLimit(checking, () => validate(args)) ? undefined : describe(validate.errors!);
     } catch (error) {
-      if (isTimeout(error)) return "arguments take too long to be checked";
+      if (isOverTimeLimit(error)) return "arguments take too long to be checked";
       if (error instanceof RangeError) return "arguments are nested too deeply";
       // Comparing values throws for an argument called "valueOf".
       return "arguments have names that cannot be used here";

@@ -4,7 +4,7 @@
  */
 
 import { Environment, Interpreter, Template } from "@huggingface/jinja";
-import { isTimeout, withTimeout } from "../base/timeout.ts";
+import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 
 /** Longest source, in UTF-16 units. Long ones of published models have 20,000. */
 const maxSource = 1 << 20;
@@ -100,9 +100,9 @@ export function renderTemplate(
 function limited<T>(work: () => T, size = 0): T {
   const allowed = timeoutMs + timeoutMsPerCharacter * size;
   try {
-    return withTimeout(allowed, work);
+    return withTimeLimit(allowed, work);
   } catch (error) {
-    if (isTimeout(error)) throw new TemplateLimitError(`it takes longer than ${allowed / 1000} seconds`);
+    if (isOverTimeLimit(error)) throw new TemplateLimitError(`it takes longer than ${allowed / 1000} seconds`);
     if (error instanceof RangeError) {
       throw new TemplateLimitError("it is nested too deeply, or a text is too long");
     }

@@ -8,7 +8,7 @@ import { open, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 import { NlacError } from "../base/errors.ts";
-import { isTimeout, withTimeout } from "../base/timeout.ts";
+import { isOverTimeLimit, withTimeLimit } from "../base/time-limit.ts";
 import { isObject, shown } from "../base/validation.ts";
 import { makeDirectory, syncDirectory } from "../files/disk.ts";
 import { readModelFile, readModelJson } from "../files/read-file.ts";
@@ -196,9 +196,9 @@ export class Tokenizer {
   #limited<T>(length: number, work: () => T): T {
     if (!this.#timed) return work();
     try {
-      return withTimeout(encodingMs + length * encodingMsPerCharacter, work);
+      return withTimeLimit(encodingMs + length * encodingMsPerCharacter, work);
     } catch (error) {
-      if (!isTimeout(error)) throw error;
+      if (!isOverTimeLimit(error)) throw error;
       throw new NlacError(
         "ERR_TOKENIZER",
         `The tokenizer's patterns take too long for a text of ${length} characters.`,

@@ -7,9 +7,9 @@ const call = new Script("work()");
 
 /**
  * Returns the result of `work`. Stops it after `timeoutMs`, also inside a regular expression, and
- * throws an error that `isTimeout` recognises. Costs about 0.1 ms. Memory is not limited.
+ * throws an error that `isOverTimeLimit` recognises. Costs about 0.1 ms. Memory is not limited.
  */
-export function withTimeout<T>(timeoutMs: number, work: () => T): T {
+export function withTimeLimit<T>(timeoutMs: number, work: () => T): T {
   const outer = room.work;
   room.work = work;
   try {
@@ -19,6 +19,6 @@ export function withTimeout<T>(timeoutMs: number, work: () => T): T {
   }
 }
 
-export function isTimeout(error: unknown): boolean {
+export function isOverTimeLimit(error: unknown): boolean {
   return (error as NodeJS.ErrnoException | null)?.code === "ERR_SCRIPT_EXECUTION_TIMEOUT";
 }

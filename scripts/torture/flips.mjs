@@ -1,6 +1,5 @@
-// Damages a random file of a small run, by a bit, a byte, a cut, a removal or a swap, and resumes it. The result must
-// be an error, a warning, or exactly the state that the undamaged run resumes to.
-//   node scripts/torture/flips.mjs [runs] [seed]
+// A run damages a random file of a small training run, by a bit, a byte, a cut, a removal or a swap, and resumes it.
+// The result must be an error, a warning, or exactly the state that the undamaged run resumes to.
 import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -30,14 +29,10 @@ const tiny = {
   tie_word_embeddings: false,
 };
 
-/**
- * @param options.runs number of damages
- * @param options.report called with one line about each that is silent, and with progress
- * @returns counts; `silent` must be 0
- */
-export async function run({ runs, seed, report }) {
+export const about = "damaged files of a run: an error, a warning, or no difference";
+
+export async function run({ runs, seed, first = 0, report }) {
   const root = mkdtempSync(join(tmpdir(), "nlac-flips-"));
-  const counts = { detected: 0, fallback: 0, harmless: 0, silent: 0 };
   try {
     const [whole, other] = [join(root, "whole"), join(root, "other")];
     await train(whole, seed);
@@ -46,29 +41,27 @@ export async function run({ runs, seed, report }) {
     if (expected.error !== undefined || expected.warnings.length > 0)
       throw new Error(`The undamaged run does not resume: ${JSON.stringify(expected)}`);
     const files = filesOf(whole);
-    for (let i = 0; i < runs; i++) {
+    for (let number = first; number < first + runs; number++) {
       const path = copy(whole, join(root, "copy"));
-      const file = files[Math.floor(uniform(seed, i, 0) * files.length)];
-      const damage = harm(path, other, file, (n) => uniform(seed, i, n));
-      const { error, warnings, state } = await resume(path);
-      if (error !== undefined) {
-        if (/^(ERR_CHECKPOINT|ERR_RUN|ERR_CONFIG|ERR_IO): /.test(error)) counts.detected++;
-        else {
-          counts.silent++;
-          report(`${damage}: an error without a proper code: ${error}`);
-        }
-      } else if (warnings.length > 0) counts.fallback++;
-      else if (state === expected.state) counts.harmless++;
-      else {
-        counts.silent++;
-        report(`${damage}: resumed to another state without a word`);
-      }
-      if ((i + 1) % 200 === 0) report(`${i + 1} of ${runs}: ${JSON.stringify(counts)}`);
+      const file = files[Math.floor(uniform(seed, number, 0) * files.length)];
+      const damage = harm(path, other, file, (n) => uniform(seed, number, n));
+      const result = outcome(await resume(path), expected.state);
+      const failed = result === "silent" || result === "uncoded";
+      report({
+        ...{ runs: 1, counts: { [result]: 1 } },
+        ...(failed && { failure: { number, message: `${damage}: ${result}` } }),
+      });
     }
   } finally {
     rmSync(root, { recursive: true, force: true });
   }
-  return counts;
+}
+
+function outcome({ error, warnings, state }, expected) {
+  if (error !== undefined)
+    return /^(ERR_CHECKPOINT|ERR_RUN|ERR_CONFIG|ERR_IO): /.test(error) ? "refused" : "uncoded";
+  if (warnings.length > 0) return "warned or fell back";
+  return state === expected ? "harmless" : "silent";
 }
 
 async function train(directory, seed) {
@@ -164,11 +157,4 @@ async function resume(path) {
   } finally {
     await model?.dispose();
   }
-}
-
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [runs = 200, seed = 1] = process.argv.slice(2).map(Number);
-  const counts = await run({ runs, seed, report: console.log });
-  console.log(JSON.stringify(counts));
-  process.exitCode = counts.silent === 0 ? 0 : 1;
 }

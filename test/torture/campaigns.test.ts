@@ -24,7 +24,7 @@ async function torture(...args: string[]) {
 test.skipIf(!built)("every campaign describes itself", async () => {
   const { stdout, status } = await torture("--list");
   expect(status).toBe(0);
-  for (const name of ["crashes", "environments", "faults", "kills", "numbers"])
+  for (const name of ["crashes", "environments", "faults", "flips", "kills", "numbers"])
     expect(stdout).toMatch(new RegExp(`^${name} +\\S`, "m"));
 });
 
@@ -39,6 +39,7 @@ describe.skipIf(!built)("a short form of", () => {
     ["crashes", 2],
     ["environments", 4],
     ["faults", 1],
+    ["flips", 60],
     ["kills", 2],
     ["numbers", 7],
   ])(

@@ -43,8 +43,8 @@ members of the wheels by HTTP ranges, else whole wheels with pip, uv or its own
 download; NLAC_INSTALLER=ranges|pip|uv|https selects one. An addon that is there
 and loads is used; otherwise it is compiled.
 
-For a machine without a network, run \`nlac setup --fetch-only\` on another one and
-copy $XDG_CACHE_HOME/nlac/downloads; then run \`nlac setup --offline\`.
+For a machine without a network, run \`nlac setup --fetch-only\` on another one
+and copy $XDG_CACHE_HOME/nlac/downloads; then run \`nlac setup --offline\`.
 
 Examples:
   nlac setup

@@ -1,6 +1,5 @@
 /** File access with coded errors and checked contents. */
 
-import type { Hash } from "node:crypto";
 import {
   closeSync,
   existsSync,
@@ -73,10 +72,17 @@ export function requireEmpty(path: string, code: ErrorCode, advice: string): voi
   if (entries.length > 0) throw new NlacError(code, `${path} is not empty. ${advice}`);
 }
 
+/** A running hash: the part of Node's Hash that is used here, so that declarations need no Node types. */
+export interface RunningHash {
+  update(data: Uint8Array): unknown;
+  digest(encoding: "hex"): string;
+  copy(): RunningHash;
+}
+
 /** The beginning of an append-only file: its length, and the hash of its bytes. */
 export interface FileStart {
   bytes: number;
-  hash: Hash;
+  hash: RunningHash;
 }
 
 /** Makes the names within a directory durable: files created, renamed or removed. Throws ERR_IO. */
@@ -98,7 +104,7 @@ export function syncDirectory(path: string): void {
 export class AppendOnlyFile {
   readonly path: string;
   readonly #fd: number;
-  #hash: Hash | undefined;
+  #hash: RunningHash | undefined;
   #bytes: number;
   /** Whether a partial write may have left bytes behind the end. */
   #torn = false;

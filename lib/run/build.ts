@@ -55,8 +55,8 @@ export function describeNumerics(device: string, dtype: LearnerDType): Numerics 
  * @param noted `numerics` in run.json
  */
 export function numericsWarning(noted: unknown, now: Numerics): string | undefined {
-  const before = z.array(numerics).safeParse(noted).data?.at(-1);
-  if (before === undefined) return undefined;
+  const before = z.array(numerics.nullable()).safeParse(noted).data?.at(-1);
+  if (!before) return undefined;
   const names = ["device", "dtype", "instructionSet", "threads"] as const;
   const changed = names.filter((name) => before[name] !== now[name]);
   if (changed.length === 0) return undefined;

@@ -5,13 +5,13 @@
  * run, and the episodes begin as they did when it was written.
  */
 
-import { createHash, type Hash } from "node:crypto";
+import { createHash } from "node:crypto";
 import { existsSync, readdirSync, renameSync, statSync } from "node:fs";
 import { basename, join } from "node:path";
 import { z } from "zod";
 import { NlacError } from "../base/errors.ts";
 import { hashPrefix, requireChecksums } from "../files/checksums.ts";
-import { type FileStart, onDisk, readJson } from "../files/disk.ts";
+import { type FileStart, onDisk, type RunningHash, readJson } from "../files/disk.ts";
 import { readDescription, requireRun } from "./description.ts";
 
 const fileState = z.strictObject({ bytes: z.int().min(0), sha256: z.string() });
@@ -151,7 +151,7 @@ export function recordPath(run: string, saved: SavedState, name: RecordFile): st
   return join(run, name === "events" ? saved.files.events.name : `${name}.jsonl`);
 }
 
-async function hashStart(file: string, bytes: number, checkpoint: string): Promise<Hash> {
+async function hashStart(file: string, bytes: number, checkpoint: string): Promise<RunningHash> {
   const found = onDisk(file, () => statSync(file, { throwIfNoEntry: false }));
   if (found === undefined && bytes === 0) return emptyStart().hash;
   if (!found?.isFile())

@@ -102,7 +102,8 @@ function limited<T>(work: () => T, size = 0): T {
   try {
     return withTimeLimit(allowed, work);
   } catch (error) {
-    if (isOverTimeLimit(error)) throw new TemplateLimitError(`it takes longer than ${allowed / 1000} seconds`);
+    if (isOverTimeLimit(error))
+      throw new TemplateLimitError(`it takes longer than ${allowed / 1000} seconds`);
     if (error instanceof RangeError) {
       throw new TemplateLimitError("it is nested too deeply, or a text is too long");
     }

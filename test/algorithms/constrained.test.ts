@@ -180,5 +180,5 @@ test("a recipe sets constrainActions, and a dry run shows it", async () => {
   const { output } = await nlac("train", "errands-rft", "--dry-run", "--set", "config.constrainActions=true");
   expect(output).toMatch(/constrainActions true/);
   const refused = await nlac("train", "errands-ppo", "--dry-run", "--set", "config.constrainActions=true");
-  expect(refused.errors).toMatch(/the loss of this method takes every token/);
+  expect(refused.errors).toMatch(/the loss of this method treats every token/);
 });

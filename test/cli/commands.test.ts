@@ -290,7 +290,9 @@ describe("commands on a trained run", () => {
 
     const alone = join(root, "adapter");
     expect((await nlac("export", "--adapter", adapted, alone)).code).toBe(0);
-    expect(readdirSync(alone).sort()).toEqual(["adapter_config.json", "adapter_model.safetensors"]);
+    expect(readdirSync(alone).sort()).toEqual([
+      ...["adapter_config.json", "adapter_model.safetensors", "checksums.json"],
+    ]);
     const merged = join(root, "merged");
     expect((await nlac("export", adapted, merged)).code).toBe(0);
     expect((await nlac("generate", merged, "Hi", "--max-new-tokens", "1", "--json")).code).toBe(0);
@@ -393,7 +395,7 @@ test("a model without tokens for the evaluator is rejected before its warm-up", 
 test("file system errors and damaged files give one line that names the file, not ERR_INTERNAL", async () => {
   const file = join(root, "a-file");
   writeFileSync(file, "");
-  const damaged = join(root, "damaged");
+  const damaged = join(root, "damaged-description");
   mkdirSync(damaged);
   writeFileSync(join(damaged, "run.json"), '{\n"recipe": ');
   const directory = join(root, "run.jsonl");

@@ -1,4 +1,4 @@
-import { existsSync, renameSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { renameSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
@@ -242,8 +242,8 @@ describe("a request", () => {
 });
 
 describe("a reward", () => {
-  const record = async (directory: string) => {
-    const file = join(directory, "episodes.jsonl");
+  const record = async (directory: string, name = "episodes") => {
+    const file = join(directory, `${name}.jsonl`);
     const { post } = await start({ record: file });
     const play = (id: string) => post(chats, hello, { "x-episode-id": id });
     const reward = (id: string, body: unknown) => post(`/v1/episodes/${id}/reward`, body);
@@ -276,7 +276,7 @@ describe("a reward", () => {
         ["shortened", (file) => truncateSync(file, 10)],
       ];
       for (const [what, change] of ways) {
-        const { file, play, reward } = await record(directory);
+        const { file, play, reward } = await record(directory, what);
         await play("a");
         expect(await reward("a", { reward: 1 })).toMatchObject({ status: 200 });
         await play("b");
@@ -285,7 +285,6 @@ describe("a reward", () => {
           expect(await reward("b", { reward: 1, terminated })).toMatchObject({
             ...{ status: 500, code: "ERR_IO", message: expect.stringContaining(what) },
           });
-        if (existsSync(file)) rmSync(file);
       }
     }));
 
@@ -298,6 +297,6 @@ describe("a reward", () => {
       writer.append({ ...episode, reward: 1, turns: [{ ...turn, reward: 1 }] });
       writer.append({ ...episode, reward: Number.POSITIVE_INFINITY, turns: [{ ...turn, reward: 1 }] });
       writer.close();
-      expect(() => [...readEpisodeRecords(file)]).toThrow(/line 2 has a reward that is not a finite number/);
+      expect(() => [...readEpisodeRecords(file)]).toThrow(/line 2: a reward is null, not a finite number/);
     }));
 });

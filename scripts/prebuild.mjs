@@ -40,6 +40,13 @@ export function faultsOf(file, { anySystem = false } = {}) {
   ];
 }
 
+function newestSymbols(all) {
+  const newest = {};
+  for (const [family, version] of all.flatMap((symbols) => Object.entries(symbols)))
+    if (compareVersions(version, newest[family] ?? "0") > 0) newest[family] = version;
+  return newest;
+}
+
 async function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
@@ -73,7 +80,7 @@ async function main() {
         .digest("hex");
     const build = {
       ...{ nlac: version, torch: TORCH_VERSION, variant, nodeApi: 9 },
-      symbols: readElf(join(target, "nlac.node")).symbols,
+      symbols: newestSymbols(ADDON_FILES.map((name) => readElf(join(target, name)).symbols)),
       files: Object.fromEntries(ADDON_FILES.map((name) => [name, digest(name)])),
     };
     writeFileSync(join(target, "build.json"), `${JSON.stringify(build, null, 2)}\n`);

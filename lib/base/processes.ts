@@ -33,8 +33,15 @@ export function hasEnded({ host, boot, namespace, pid, started }: ProcessIdentit
   return startOf(pid) !== started;
 }
 
-/** In words: "process 12", with the host if it is another one. */
-export function describeProcess({ host, pid }: ProcessIdentity): string {
+/** Whether a process runs or ran on this machine in another container, whose processes are not seen. */
+export function isInOtherContainer({ boot, namespace }: ProcessIdentity): boolean {
+  return boot === bootId() && namespace !== ownNamespace();
+}
+
+/** In words: "process 12", with the container or the host if it is another one. */
+export function describeProcess(identity: ProcessIdentity): string {
+  const { host, pid } = identity;
+  if (isInOtherContainer(identity)) return `process ${pid} of another container`;
   return `process ${pid}${host === hostname() ? "" : ` on ${host}`}`;
 }
 

@@ -16,7 +16,7 @@ export function registerVerify(program: Command): void {
     .description("check whether the files of a run, a model or a recording are whole")
     .argument(
       "<run|model|file>",
-      "a run directory, a model (name, directory or .gguf file), or a file of records",
+      "a run directory, a model (name, directory or .gguf file), or recorded episodes",
     )
     .option("--json", "print the result as JSON")
     .addHelpText(
@@ -27,7 +27,8 @@ Examples:
   nlac verify my-model
   nlac verify episodes.jsonl
 
-Of a run, all checkpoints, metrics, episodes and samples are checked. A model
+Of a run, all checkpoints, metrics, episodes and samples are checked; stop it
+first, because checkpoints come and go while it trains. A model
 without checksums.json (nlac export writes one) is checked in structure only.
 The exit code is 1 if anything is damaged.`,
     )

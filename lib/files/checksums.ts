@@ -57,7 +57,10 @@ export async function requireChecksums(directory: string, code: ErrorCode): Prom
   for await (const fault of checksumFaults(directory)) throw new NlacError(code, fault);
 }
 
-/** One line per file that differs from checksums.json, is missing or is not listed. */
+/**
+ * One line per file that differs from checksums.json, is missing or is not listed. Throws ERR_IO for
+ * a file that cannot be read: it may be whole.
+ */
 export async function* checksumFaults(directory: string): AsyncGenerator<string> {
   const list = join(directory, checksumsName);
   let files: Files;
@@ -93,18 +96,14 @@ function lengthFault(path: string, bytes: number): string | undefined {
     found = statSync(path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return `${path} is missing.`;
-    return (fromFileSystem(error, path) as Error).message;
+    throw fromFileSystem(error, path);
   }
   if (!found.isFile()) return `${path} is not a file.`;
   return found.size === bytes ? undefined : `${path} is damaged: it has ${found.size} bytes, not ${bytes}.`;
 }
 
 async function contentFault(path: string, expected: string): Promise<string | undefined> {
-  try {
-    return (await hashFile(path)) === expected ? undefined : `${path} is damaged: its SHA-256 differs.`;
-  } catch (error) {
-    return (error as Error).message;
-  }
+  return (await hashFile(path)) === expected ? undefined : `${path} is damaged: its SHA-256 differs.`;
 }
 
 /** SHA-256 in hexadecimal. Throws ERR_IO. */

@@ -5,7 +5,8 @@
  * succeeds. If the holder has ended, the lock is taken over: its file is replaced by renaming. Only
  * the process that holds `<lock>.<token of the ended holder>`, itself such a lock, may do that, and
  * it checks first that the ended holder's token is still in the file. So each lock has one
- * successor, however many processes try at once.
+ * successor, however many processes try at once. Holders touch their locks every 10 seconds, because
+ * the processes of other containers and machines cannot be checked.
  */
 
 import { randomUUID } from "node:crypto";
@@ -27,7 +28,13 @@ import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { type ErrorCode, fromFileSystem, NlacError } from "../base/errors.ts";
-import { describeProcess, hasEnded, identify, processIdentity } from "../base/processes.ts";
+import {
+  describeProcess,
+  hasEnded,
+  identify,
+  isInOtherContainer,
+  processIdentity,
+} from "../base/processes.ts";
 import { makeDirectory, onDisk, readText } from "./disk.ts";
 
 const holderSchema = processIdentity.extend({ token: z.uuid() });
@@ -38,6 +45,9 @@ type Holder = z.infer<typeof holderSchema>;
 export interface Lock {
   release(): void;
 }
+
+/** Age at which a lock that its holder no longer touches is stale, in milliseconds. */
+const defaultStaleMs = 60_000;
 
 /** Locks that this process holds. */
 const held = new Set<Lock>();
@@ -52,8 +62,8 @@ process.on("exit", () => {
  * @throws NlacError `code` when another process, or another user in this one, holds it; ERR_IO
  */
 export function lockNow(path: string, of: string, code: ErrorCode): Lock {
-  const taken = take(path, hasEnded);
-  if (typeof taken === "string") return holding(path, taken);
+  const taken = take(path, (holder) => hasEnded(holder) || isSilent(path, holder));
+  if (typeof taken === "string") return holding(path, taken, defaultStaleMs);
   const advice = `If that is not nlac, delete ${path}.`;
   throw new NlacError(code, `${of} is in use by ${taken.holder}. ${advice}`);
 }
@@ -76,7 +86,7 @@ export async function withLock<T>(
   body: () => Promise<T>,
   options: LockOptions = {},
 ): Promise<T> {
-  const { pollMs = 250, staleMs = 60_000 } = options;
+  const { pollMs = 250, staleMs = defaultStaleMs } = options;
   makeDirectory(dirname(path));
   const watch = new Watch(path, staleMs);
   let waited = false;
@@ -87,13 +97,10 @@ export async function withLock<T>(
     await sleep(pollMs);
     taken = take(path, watch.hasEnded);
   }
-  const lock = holding(path, taken);
-  const heartbeat = setInterval(() => touch(path), staleMs / 6);
-  heartbeat.unref();
+  const lock = holding(path, taken, staleMs);
   try {
     return await body();
   } finally {
-    clearInterval(heartbeat);
     lock.release();
   }
 }
@@ -124,8 +131,8 @@ class Watch {
 function take(path: string, ended: (holder: Holder) => boolean): string | { holder: string } {
   const own = { ...identify(), token: randomUUID() };
   const draft = `${path}.${own.token}.new`;
-  onDisk(path, () => writeSynced(draft, `${JSON.stringify(own)}\n`));
   try {
+    onDisk(path, () => writeSynced(draft, `${JSON.stringify(own)}\n`));
     for (;;) {
       if (linked(draft, path)) return own.token;
       const holder = readHolder(path);
@@ -156,19 +163,38 @@ function replacing(path: string, token: string, change: () => void): "done" | "c
   }
 }
 
-function holding(path: string, token: string): Lock {
+/** A holder in another container, perhaps one that was restarted, that has not touched its lock lately. */
+function isSilent(path: string, holder: Holder): boolean {
+  if (!isInOtherContainer(holder)) return false;
+  const touched = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+  return Date.now() - touched > 2 * defaultStaleMs;
+}
+
+function holding(path: string, token: string, staleMs: number): Lock {
+  const heartbeat = setInterval(() => touch(path), staleMs / 6).unref();
   const lock = {
     release() {
       if (!held.delete(lock)) return;
+      clearInterval(heartbeat);
       try {
         replacing(path, token, () => rmSync(path, { force: true }));
       } catch {
-        // The directory is gone, or read-only by now: the lock ends with this process.
+        // Perhaps without space for the second lock. A takeover needs an ended holder; this one runs.
+        removeOwn(path, token);
       }
     },
   };
   held.add(lock);
   return lock;
+}
+
+function removeOwn(path: string, token: string): void {
+  try {
+    const holder = readHolder(path);
+    if (typeof holder !== "string" && holder.token === token) rmSync(path, { force: true });
+  } catch {
+    // The directory is gone, or read-only by now: the lock ends with this process.
+  }
 }
 
 function readHolder(path: string): Holder | "none" | "unreadable" {

@@ -67,7 +67,7 @@ export async function resolveHubModel(name: HubName, options: HubOptions): Promi
     async () => cachedSnapshot(folder, name) ?? (await fetchSnapshot(folder, name, options)),
     {
       onWait: (holder) =>
-        options.report.line(`Waiting for another download of ${name.repository} (process ${holder}) …`),
+        options.report.line(`Waiting for another download of ${name.repository} (${holder}) …`),
     },
   );
 }

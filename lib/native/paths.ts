@@ -1,7 +1,9 @@
 /** Locations of the package and of the user's cache. */
 
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
-import { isAbsolute, join, sep } from "node:path";
+import { isAbsolute, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { version } from "../base/version.ts";
 
@@ -18,11 +20,35 @@ export function cacheRoot(env: Env = process.env): string {
   return join(base && isAbsolute(base) ? base : join(env.HOME || homedir(), ".cache"), "nlac");
 }
 
+/** What the addon is compiled from, relative to the package. */
+export const nativeSources = [
+  ...["native/core", "native/binding", "native/loader", "native/cuda", "cmake", "CMakeLists.txt"],
+] as const;
+
 /**
  * The directory in which the addon is compiled: build/ of a checkout. For an installed package it
- * is in the cache: node_modules may be read-only, and `npm ci` deletes it.
+ * is in the cache, by the package's sources: node_modules may be read-only, and `npm ci` deletes it.
  */
 export function buildRoot(root: string = packageRoot(), env: Env = process.env): string {
   if (!root.split(sep).includes("node_modules")) return join(root, "build");
-  return join(cacheRoot(env), "builds", `${version}-${process.platform}-${process.arch}`);
+  const name = `${version}-${sourceDigest(root)}-${process.platform}-${process.arch}`;
+  return join(cacheRoot(env), "builds", name);
+}
+
+const digests = new Map<string, string>();
+
+/** The first 12 hex digits of the SHA-256 of the native sources; computed once per process. */
+function sourceDigest(root: string): string {
+  const known = digests.get(root);
+  if (known !== undefined) return known;
+  const hash = createHash("sha256");
+  const add = (path: string): void => {
+    const found = statSync(path, { throwIfNoEntry: false });
+    if (found?.isDirectory()) for (const name of readdirSync(path).sort()) add(join(path, name));
+    else if (found) hash.update(`${relative(root, path)}\0${found.size}\0`).update(readFileSync(path));
+  };
+  for (const source of nativeSources) add(join(root, source));
+  const digest = hash.digest("hex").slice(0, 12);
+  digests.set(root, digest);
+  return digest;
 }

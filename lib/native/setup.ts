@@ -91,8 +91,6 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
       return result(existing.directory, false);
     }
     report.line(`The ${variant} addon in ${existing.directory} cannot be used: ${reason}.`);
-    // Make reports its targets as up to date otherwise.
-    if (build) for (const name of ADDON_FILES) rmSync(join(own, name), { force: true });
   } else if (existing) {
     report.line(`The ${variant} addon is in ${existing.directory}.`);
     return result(existing.directory, false);
@@ -106,6 +104,8 @@ export async function setup(options: SetupOptions = {}): Promise<SetupResult> {
     return result(own, false);
   }
   if (existing) provided = await provideLibtorch(options, true);
+  // Make reports its targets as up to date otherwise.
+  for (const name of ADDON_FILES) rmSync(join(own, name), { force: true });
   report.line(`Building the ${variant} addon with CMake; this takes some minutes …`);
   const definitions = { NLAC_LIBTORCH: provided.path, ...(variant === "cuda" && { NLAC_CUDA: "ON" }) };
   await buildNative({ name: variant, definitions, root, env, report });

@@ -29,8 +29,8 @@ export interface WheelPartsOptions extends RangeOptions {
 const WINDOW = 8 << 20;
 
 /**
- * Writes the members, and the wheel's RECORD, below `directory`. Throws ERR_DOWNLOAD, also if the
- * server does not support ranges.
+ * Writes the members below `directory`, checked against the wheel's RECORD. Throws ERR_DOWNLOAD,
+ * also if the server does not support ranges.
  */
 export async function installWheelParts(options: WheelPartsOptions): Promise<void> {
   const { wheel, members, directory } = options;

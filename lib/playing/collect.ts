@@ -233,7 +233,7 @@ async function open<Task>(request: EpisodeRequest<Task>, options: PlayOptions<Ta
   if (request.from !== undefined) {
     const { episode, conversation } = request.from;
     const { tools = [] } = episode.observation;
-    const task = environment.taskId(request.task);
+    const task = checkedTaskId(environment, request.task);
     return { ...run, task, tools, episode, conversation: conversation.fork() };
   }
   let starting: Promise<Episode> | undefined;

@@ -63,7 +63,7 @@ export function numericsWarning(noted: unknown, now: Numerics): string | undefin
   const list = (of: Numerics) => changed.map((name) => `${name} ${of[name]}`).join(", ");
   return (
     `The run was trained with ${list(before)}; now it is ${list(now)}: its numbers may differ in the last digit ` +
-    "from those of an uninterrupted run (NLAC_THREADS and NLAC_INSTRUCTION_SET set the two)."
+    "from those of an uninterrupted run (NLAC_THREADS sets the threads, NLAC_INSTRUCTION_SET the instruction set)."
   );
 }
 

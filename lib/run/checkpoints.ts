@@ -44,15 +44,12 @@ export interface WholeCheckpoint {
 
 export const emptyStart = (): FileStart => ({ bytes: 0, hash: createHash("sha256") });
 
-/** Numbers of the complete checkpoints, the newest first. Throws ERR_IO. */
+/** Numbers of the checkpoints, the newest first; they have their names once they are complete. Throws ERR_IO. */
 export function checkpointNumbers(run: string): number[] {
   const root = join(run, "checkpoints");
   if (!existsSync(root)) return [];
   const names = onDisk(root, () => readdirSync(root));
-  return names
-    .flatMap((name) => (/^\d{6,}$/.test(name) ? [Number(name)] : []))
-    .filter((number) => existsSync(join(checkpointPath(run, number), "state.json")))
-    .sort((a, b) => b - a);
+  return names.flatMap((name) => (/^\d{6,}$/.test(name) ? [Number(name)] : [])).sort((a, b) => b - a);
 }
 
 export function checkpointPath(run: string, number: number): string {

@@ -61,9 +61,11 @@ export function eventFault(path: string): string | undefined {
   const data = onDisk(path, () => readFileSync(path));
   for (let at = 0; at < data.length; ) {
     const header = data.subarray(at, at + 12);
-    const whole = header.length === 12 && header.readUInt32LE(8) === masked(header.subarray(0, 8));
-    const end = whole ? at + 12 + Number(header.readBigUInt64LE()) : at;
-    if (!whole || end + 4 > data.length || data.readUInt32LE(end) !== masked(data.subarray(at + 12, end)))
+    if (header.length < 12) return undefined; // left unfinished
+    if (header.readUInt32LE(8) !== masked(header.subarray(0, 8))) return `${path} is damaged at byte ${at}.`;
+    const end = at + 12 + Number(header.readBigUInt64LE());
+    if (end + 4 > data.length) return undefined;
+    if (data.readUInt32LE(end) !== masked(data.subarray(at + 12, end)))
       return `${path} is damaged at byte ${at}.`;
     at = end + 4;
   }

@@ -57,9 +57,7 @@ export class Chats {
     this.#episodes = episodes;
   }
 
-  async answer(c: Context, body: Uint8Array): Promise<Response> {
-    const bytes = body.length;
-    const read = await this.#reader.chat(body);
+  async answer(c: Context, read: ReadChat, bytes: number): Promise<Response> {
     const place = this.#place(c, read);
     const leave = place === undefined ? () => {} : this.#episodes!.enter(place);
     try {

@@ -5,16 +5,14 @@ import type { Generation } from "../model/language-model.ts";
 import { completionChoice, usage } from "./answers.ts";
 import { sendJson } from "./json-response.ts";
 import type { RequestQueue } from "./queue.ts";
-import type { Reader } from "./reader.ts";
+import type { ReadCompletion } from "./reading.ts";
 import { type OnToken, streamTexts } from "./text-stream.ts";
 
 export async function answerCompletion(
   queue: RequestQueue,
-  reader: Reader,
   c: Context,
-  body: Uint8Array,
+  { request, prompts }: ReadCompletion,
 ): Promise<Response> {
-  const { request, prompts } = await reader.completion(body);
   queue.checkModel(request.model);
   const { learner } = queue;
   const { tokenizer } = learner;

@@ -48,7 +48,9 @@ export class Conversations {
     const rest = messages.slice(held?.messages ?? 0);
     const begun = held?.conversation.fork();
     if (begun !== undefined && rest.length === 0) return begun;
-    const { conversation, remembered } = await this.#reader.render({ messages: rest, tools, after }, bytes);
+    const known = held && { remembered: held.conversation.remembered };
+    const rendering = { messages: rest, tools, after, ...known };
+    const { conversation, remembered } = await this.#reader.render(rendering, bytes);
     if (begun !== undefined) return begun.extend(conversation).remember(remembered);
     const { template } = this.#reader.inline;
     return Conversation.fromJSON(conversation, this.#model.tokenizer!, template).remember(remembered);

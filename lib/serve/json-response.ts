@@ -28,7 +28,10 @@ export async function sendJson(c: Context, value: object): Promise<Response> {
   return stream(c, async (out) => {
     await out.write(first.value!);
     await out.write(second.value);
-    for await (const piece of pieces) await out.write(piece);
+    for await (const piece of pieces) {
+      if (out.aborted) return;
+      await out.write(piece);
+    }
   });
 }
 

@@ -107,7 +107,7 @@ const content = z.union([
             type: z.literal("text", { error: "Only text can be read, no images, sound or files" }),
             text: z.string(),
           },
-          ["cache_control", "prompt_cache_breakpoint"],
+          ["cache_control", "prompt_cache_breakpoint", "annotations", "id", "index"],
         ),
       ),
     )
@@ -117,15 +117,16 @@ const content = z.union([
 const call = known(
   {
     type: z.literal("function").default("function"),
-    function: z.strictObject({ name, arguments: z.string() }),
+    function: known({ name, arguments: z.string() }, ["parsed_arguments"]),
   },
-  ["id", "index", "extra_content"],
+  ["id", "index", "extra_content", "provider_specific_fields"],
 );
 
 /** What clients send beside a message's content: names, ids, and parts of earlier answers. */
 const besideContent = [
   ...["name", "id", "tool_call_id", "refusal", "annotations", "audio", "function_call", "reasoning"],
-  ...["reasoning_content", "reasoning_details", "cache_control"],
+  ...["reasoning_content", "reasoning_details", "cache_control", "parsed", "provider_specific_fields"],
+  "thinking_blocks",
 ];
 
 /** A message of a request. */
@@ -146,23 +147,26 @@ const message = z.preprocess(
   ]),
 );
 
-const tool = z.strictObject({
-  type: z.literal("function"),
-  function: known(
-    {
-      name: z.string().regex(/^[\w.-]{1,64}$/),
-      description: z
-        .string()
-        .nullish()
-        .transform((text) => text ?? ""),
-      parameters: z
-        .record(z.string(), z.unknown())
-        .nullish()
-        .transform((schema) => schema ?? { type: "object", properties: {} }),
-    },
-    ["strict"],
-  ),
-});
+const tool = known(
+  {
+    type: z.literal("function"),
+    function: known(
+      {
+        name: z.string().regex(/^[\w.-]{1,64}$/),
+        description: z
+          .string()
+          .nullish()
+          .transform((text) => text ?? ""),
+        parameters: z
+          .record(z.string(), z.unknown())
+          .nullish()
+          .transform((schema) => schema ?? { type: "object", properties: {} }),
+      },
+      ["strict"],
+    ),
+  },
+  ["cache_control"],
+);
 
 const tools = list(tool, { max: most.tools })
   .refine((all) => new Set(all.map((one) => one.function.name)).size === all.length, {
@@ -206,10 +210,12 @@ const sampling = {
 };
 
 /** Parameters that do not change an answer here. */
-const ignoredByCompletions = ["user", "metadata", "safety_identifier", "service_tier", "store"];
+const ignoredByCompletions = [
+  ...["user", "metadata", "safety_identifier", "service_tier", "store", "prompt_cache_key"],
+];
 const ignoredByChats = [
   ...ignoredByCompletions,
-  ...["parallel_tool_calls", "prediction", "prompt_cache_key", "prompt_cache_options"],
+  ...["parallel_tool_calls", "prediction", "prompt_cache_options"],
   ...["prompt_cache_retention", "reasoning_effort", "verbosity"],
 ];
 

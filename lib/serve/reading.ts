@@ -12,7 +12,7 @@ import { keptTextOf } from "../tokens/reasoning.ts";
 import { ChatTemplate } from "../tokens/template.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { compileMs, maxCompileMs } from "./grammar-queue.ts";
-import { maxValues, parseWithinLimits } from "./json-limits.ts";
+import { parseWithinLimits } from "./json-limits.ts";
 import {
   badRequest,
   type ChatRequest,
@@ -57,6 +57,8 @@ export interface Rendering {
   tools: readonly ToolSchema[];
   /** The conversation that they continue; undefined: they start one. */
   after: ConversationJson | undefined;
+  /** What `after` has rendered before. */
+  remembered?: ReadonlyMap<string, readonly number[]>;
 }
 
 export interface Rendered {
@@ -112,26 +114,18 @@ export class RequestReader {
   completion(body: Uint8Array): ReadCompletion {
     const { prompt, ...request } = readRequest(completionRequest, parseWithinLimits(body));
     this.#checkCount(prompt.length * (request.n ?? 1));
-    let bytes = 0;
-    for (const one of prompt) {
-      if (typeof one !== "string") continue;
-      this.#checkBytes(Buffer.byteLength(one), "prompt");
-      bytes += Buffer.byteLength(one);
-    }
-    // Several prompts together have a limit too, which one of the context's length does not reach.
-    if (bytes > Math.max(this.#maxBytes, maxValues))
-      throw badRequest("The prompts are too long together.", "prompt", "context_length_exceeded");
+    for (const one of prompt) if (typeof one === "string") this.#checkBytes(Buffer.byteLength(one), "prompt");
     const prompts = prompt.map((one) => (typeof one === "string" ? this.#tokenizer.encode(one) : one));
     for (const { length } of prompts) checkLength(length, this.#limits.maxPositions, "prompt");
     return { request, prompts };
   }
 
   /** Throws NlacError ERR_TOKENIZER or ERR_CONFIG if the template refuses the messages. */
-  render({ messages, tools, after }: Rendering): Rendered {
+  render({ messages, tools, after, remembered = new Map() }: Rendering): Rendered {
     const conversation =
       after === undefined
         ? this.#start(messages, tools)
-        : append(Conversation.fromJSON(after, this.#tokenizer, this.template), messages);
+        : append(Conversation.fromJSON(after, this.#tokenizer, this.template).remember(remembered), messages);
     checkLength(conversation.length, this.#limits.maxPositions, "messages");
     // Renders what the answer will be appended with.
     conversation.prompt();

@@ -230,10 +230,18 @@ class Service {
       this.#queue.checkModel(c.req.param("name"));
       return c.json(model);
     });
-    app.post("/v1/chat/completions", (c) => this.#bodies.with(c, (body) => this.#chats.answer(c, body)));
-    app.post("/v1/completions", (c) =>
-      this.#bodies.with(c, (body) => answerCompletion(this.#queue, this.#reader, c, body)),
-    );
+    app.post("/v1/chat/completions", async (c) => {
+      let bytes = 0;
+      const read = await this.#bodies.with(c, (body) => {
+        bytes = body.length;
+        return this.#reader.chat(body);
+      });
+      return this.#chats.answer(c, read, bytes);
+    });
+    app.post("/v1/completions", async (c) => {
+      const read = await this.#bodies.with(c, (body) => this.#reader.completion(body));
+      return answerCompletion(this.#queue, c, read);
+    });
     app.post("/v1/episodes/:id/reward", (c) =>
       this.#bodies.with(c, async (body) => {
         if (this.#episodes === undefined)

@@ -3,13 +3,15 @@
  * conversation.
  *
  * Messages are not trusted: only added tokens that the template's own literals and variables spell
- * become ids (trusted-text.ts). Other text is unchanged, so its ids are those of the plain rendering.
+ * become ids (trusted-text.ts). Other text is unchanged. Its ids are those of the plain rendering,
+ * unless a filter of the template makes a text that spells an added token.
  * Templates come with models and are not trusted either: see jinja.ts for their limits.
  */
 
 import { NlacError } from "../base/errors.ts";
 import { shown } from "../base/validation.ts";
 import type { Message, ToolSchema } from "../contract/environment.ts";
+import type { TextPiece } from "./added-tokens.ts";
 import { type MarkLiteral, parseTemplate, renderTemplate, TemplateLimitError } from "./jinja.ts";
 import { type ReasoningForm, thinkClose, thinkOpen } from "./reasoning.ts";
 import type { Tokenizer } from "./tokenizer.ts";
@@ -52,6 +54,28 @@ interface Marking {
   scope: MarkScope;
 }
 
+/** The template's text around the thought, name and arguments of a call. */
+interface CallForm {
+  separator: TextPiece[];
+  before: TextPiece[];
+  between: TextPiece[];
+  after: TextPiece[];
+}
+
+/** Call forms that are remembered, by the tools. */
+const maxCallForms = 16;
+
+/** The pieces, adjacent untrusted ones as one. */
+function joined(pieces: readonly TextPiece[]): TextPiece[] {
+  const result: TextPiece[] = [];
+  for (const { text, trusted } of pieces) {
+    const last = result.at(-1);
+    if (last !== undefined && !last.trusted && !trusted) last.text += text;
+    else result.push({ text, trusted });
+  }
+  return result;
+}
+
 /** A Jinja chat template, parsed once. Immutable. */
 export class ChatTemplate {
   readonly source: string;
@@ -59,7 +83,9 @@ export class ChatTemplate {
   readonly #variables: Readonly<Record<string, unknown>>;
   /** By tokenizer: what has to be marked, and the markings by alphabet. */
   readonly #markings = new WeakMap<Tokenizer, { scope: MarkScope; made: Map<number, Marking> }>();
+  readonly #callForms = new WeakMap<Tokenizer, Map<string, CallForm>>();
   #reasoning: { form: ReasoningForm | undefined } | undefined;
+  #readsTools: boolean | undefined;
 
   /** Throws ERR_TOKENIZER if `source` is not a Jinja template, or takes too long to be read. */
   constructor(source: string, options: ChatTemplateOptions = {}) {
@@ -96,7 +122,8 @@ export class ChatTemplate {
   get readsTools(): boolean {
     const messages: Message[] = [{ role: "user", content: "?" }];
     const tools = [{ name: "probe", description: "", parameters: { type: "object", properties: {} } }];
-    return this.render(messages, { tools }) !== this.render(messages);
+    this.#readsTools ??= this.render(messages, { tools }) !== this.render(messages);
+    return this.#readsTools;
   }
 
   /**
@@ -270,22 +297,39 @@ export class ChatTemplate {
     call: CallText,
   ): { text: string; tokens: number[] } {
     const { name, arguments: given, thought = "" } = call;
-    const said = checkMessages([name, given, thought].map((content) => ({ role: "assistant", content })));
-    const { marks, ...marking } = this.#marking(tokenizer, said, context.tools);
-    const form = this.#callForm(context, { marks, ...marking });
-    const text =
-      (thought === "" ? "" : thought + form.separator) +
-      [form.before, name, form.between, given, form.after].join("");
-    const pieces = marks.read(text);
+    checkMessages([name, given, thought].map((content) => ({ role: "assistant", content })));
+    const form = this.#callForm(tokenizer, context);
+    const untrusted = (text: string): TextPiece => ({ text, trusted: false });
+    const pieces = joined([
+      ...(thought === "" ? [] : [untrusted(thought), ...form.separator]),
+      ...[...form.before, untrusted(name), ...form.between, untrusted(given), ...form.after],
+    ]);
     return {
       text: pieces.map((piece) => piece.text).join(""),
       tokens: tokenizer.encodeTemplate(pieces),
     };
   }
 
-  /** The template's text around the thought, name and arguments of a call. */
-  #callForm(context: Omit<ContinuationContext, "after">, marking: Marking) {
+  /** The template's text around the thought, name and arguments of a call; remembered. */
+  #callForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm {
+    let forms = this.#callForms.get(tokenizer);
+    if (forms === undefined) {
+      forms = new Map();
+      this.#callForms.set(tokenizer, forms);
+    }
+    const key = `${context.system} ${JSON.stringify(context.tools)}`;
+    let form = forms.get(key);
+    if (form === undefined) {
+      form = this.#renderCallForm(tokenizer, context);
+      if (forms.size >= maxCallForms) forms.clear();
+      forms.set(key, form);
+    }
+    return form;
+  }
+
+  #renderCallForm(tokenizer: Tokenizer, context: Omit<ContinuationContext, "after">): CallForm {
     const { tools } = context;
+    const marking = this.#marking(tokenizer, [], tools);
     const { messages, mark } = this.#probe({ ...context, after: "user" }, []);
     const [said, name, key] = [`${mark}said`, `${mark}name`, `${mark}key`];
     const calls = [{ id: "call00000", type: "function", function: { name, arguments: { [key]: key } } }];
@@ -311,7 +355,11 @@ export class ChatTemplate {
           '"call" needs; use the action format "tool" in the environment.',
       );
     const [, separator = "", before = "", between = "", after = ""] = form;
-    return { separator: separator === "" ? "\n" : separator, before, between, after };
+    const read = (text: string) => marking.marks.read(text);
+    return {
+      separator: read(separator === "" ? "\n" : separator),
+      ...{ before: read(before), between: read(between), after: read(after) },
+    };
   }
 
   /** Undefined if the new messages change the text before them. */

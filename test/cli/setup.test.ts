@@ -120,6 +120,16 @@ describe("setup", () => {
     expect(existsSync(join(root, "cache"))).toBe(false);
   });
 
+  it("--dry-run keeps an addon that does not load", async () => {
+    const { root, options } = await place();
+    const built = join(root, "checkout/build/cpu");
+    for (const name of ["nlac.node", "nlac_loader.node"]) write(join(built, name));
+    await setup(options);
+    const probe = () => ({ loads: false, reason: "no" }) as const;
+    await setup({ ...options, root: join(root, "checkout"), dryRun: true, probe });
+    expect(readdirSync(built).sort()).toEqual(["nlac.node", "nlac_loader.node"]);
+  });
+
   it("uses a torch it finds instead of installing one", async () => {
     const { root, server, report, options } = await place();
     const site = fakeTorch(join(root, "python"));

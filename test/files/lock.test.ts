@@ -1,5 +1,13 @@
 import { spawn } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -146,3 +154,24 @@ async function* linesOf(stream: NodeJS.ReadableStream): AsyncGenerator<string, s
   }
   return "ended";
 }
+
+describe("a lock of another container", () => {
+  it("is respected while its holder touches it, and taken over when it no longer does", () => {
+    const path = join(temporaryDirectory(), "lock");
+    writeFileSync(path, lockOf(1, { namespace: "pid:[1]" }));
+    const take = () => lockNow(path, "the run", "ERR_RUN");
+    expect(take).toThrow(expect.objectContaining({ code: "ERR_RUN" }));
+    expect(take).toThrow(/in use by process 1 of another container/);
+    const before = Date.now() / 1000 - 180;
+    utimesSync(path, before, before);
+    take().release();
+    expect(existsSync(path)).toBe(false);
+  });
+
+  it("of another machine is never taken over at once", () => {
+    const path = join(temporaryDirectory(), "lock");
+    writeFileSync(path, lockOf(1, { host: "elsewhere", boot: "other" }));
+    utimesSync(path, 1, 1);
+    expect(() => lockNow(path, "the run", "ERR_RUN")).toThrow(/process 1 on elsewhere/);
+  });
+});

@@ -90,6 +90,10 @@ describe("findAddon", () => {
     expect(directory.startsWith(join(home, "nlac/builds"))).toBe(true);
     for (const name of ["nlac.node", "nlac_loader.node"]) write(join(directory, name));
     expect(findAddon("cpu", root, env)).toEqual({ variant: "cpu", directory });
+    // The same version with other sources is another build.
+    const other = join(home, "other/node_modules/nlac");
+    write(join(other, "CMakeLists.txt"), "project(other)");
+    expect(findAddon("cpu", other, env)).toBeUndefined();
   });
 });
 

@@ -119,5 +119,5 @@ describe.each(Object.keys(methods))("%s", (name) => {
       expect((await train(name, path)).ended).toBe(true);
       expect(fingerprint(path)).toEqual(expected);
     }
-  }, 120_000);
+  }, 600_000);
 });

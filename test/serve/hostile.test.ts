@@ -109,6 +109,16 @@ describe("a page in a browser", () => {
 });
 
 describe("a request", () => {
+  it("may contain what clients add to an answer's message when they send it back", async () => {
+    const { post } = await start();
+    const said = {
+      ...{ role: "assistant", content: "x", parsed: null, refusal: null, annotations: [] },
+      ...{ provider_specific_fields: null, thinking_blocks: null },
+    };
+    const messages = [...hello.messages, said, { role: "user", content: "more" }];
+    expect(await post(chats, JSON.stringify({ ...hello, messages }))).toMatchObject({ status: 200 });
+  });
+
   it.each([
     [{ temprature: 0 }, "temprature"],
     [{ messages: [{ role: "user", content: "x", colour: 1 }] }, "messages[0].colour"],

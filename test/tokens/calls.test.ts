@@ -50,6 +50,27 @@ describe("a call is written as transformers renders it", () => {
   });
 });
 
+it("the form of a call is rendered once for the same tools", () => {
+  const tokenizer = tokenizerNamed("qwen-like");
+  const template = ChatTemplate.of(tokenizer);
+  let rendered = 0;
+  const counted = { ...tool, parameters: { ...tool.parameters } };
+  const description = () => {
+    rendered++;
+    return "Weather.";
+  };
+  Object.defineProperty(counted, "description", { enumerable: true, get: description });
+  const conversation = Conversation.start(tokenizer, template, question, { tools: [counted] });
+  const write = () => {
+    const before = rendered;
+    const { text } = conversation.writeCall({ name: "get_weather", arguments: "{}", thought: "Hm." });
+    return { text, readings: rendered - before };
+  };
+  const [first, second] = [write(), write()];
+  expect(second.text).toBe(first.text);
+  expect(second.readings).toBeLessThan(first.readings);
+});
+
 describe.each(["qwen-like", "llama3-like"] as const)("the policy's calls, by %s's template", (name) => {
   const model = modelOf(name);
   const tokenizer = tokenizerNamed(name);

@@ -11,18 +11,14 @@
 
 import { randomUUID } from "node:crypto";
 import {
-  closeSync,
   constants,
   copyFileSync,
-  fsyncSync,
   linkSync,
   lstatSync,
-  openSync,
   renameSync,
   rmSync,
   statSync,
   utimesSync,
-  writeFileSync,
 } from "node:fs";
 import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -36,6 +32,7 @@ import {
   processIdentity,
 } from "../base/processes.ts";
 import { makeDirectory, onDisk, readText } from "./disk.ts";
+import { writeSynced } from "./write-atomically.ts";
 
 const holderSchema = processIdentity.extend({ token: z.uuid() });
 
@@ -132,7 +129,8 @@ function take(path: string, ended: (holder: Holder) => boolean): string | { hold
   const own = { ...identify(), token: randomUUID() };
   const draft = `${path}.${own.token}.new`;
   try {
-    onDisk(path, () => writeSynced(draft, `${JSON.stringify(own)}\n`));
+    // On disk before it is linked, so that a power failure leaves no empty lock.
+    onDisk(path, () => writeSynced(draft, `${JSON.stringify(own)}\n`, "wx"));
     for (;;) {
       if (linked(draft, path)) return own.token;
       const holder = readHolder(path);
@@ -226,17 +224,6 @@ function copied(draft: string, path: string): boolean {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
     throw fromFileSystem(error, path);
-  }
-}
-
-/** On disk before it is linked, so that a power failure leaves no empty lock. */
-function writeSynced(path: string, text: string): void {
-  const file = openSync(path, "wx");
-  try {
-    writeFileSync(file, text);
-    fsyncSync(file);
-  } finally {
-    closeSync(file);
   }
 }
 

@@ -1,4 +1,4 @@
-/** Atomic file replacement. */
+/** Files that are on disk when a call returns. */
 
 import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -12,17 +12,22 @@ import { syncDirectory } from "./disk.ts";
 export function writeAtomically(path: string, content: string | Uint8Array): void {
   const beside = `${path}.${process.pid}.partial`;
   try {
-    const file = openSync(beside, "w");
-    try {
-      writeFileSync(file, content);
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
+    writeSynced(beside, content, "w");
     renameSync(beside, path);
     syncDirectory(dirname(path));
   } catch (error) {
     rmSync(beside, { force: true });
     throw new NlacError("ERR_IO", `${path} cannot be written: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** Writes and syncs a file, opened with `flag`. Throws Node's errors. */
+export function writeSynced(path: string, content: string | Uint8Array, flag: "w" | "wx"): void {
+  const file = openSync(path, flag);
+  try {
+    writeFileSync(file, content);
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
   }
 }

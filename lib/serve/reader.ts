@@ -6,8 +6,9 @@
 
 import { once } from "node:events";
 import { setImmediate as nextIteration } from "node:timers/promises";
-import { Worker } from "node:worker_threads";
+import type { Worker } from "node:worker_threads";
 import { NlacError } from "../base/errors.ts";
+import { startWorker } from "../base/start-worker.ts";
 import type { Tokenizer } from "../tokens/tokenizer.ts";
 import { badRequest, RequestError } from "./protocol.ts";
 import {
@@ -195,25 +196,11 @@ class ReaderThread {
   }
 }
 
-/** JavaScript in the package, TypeScript through jiti in a checkout's tests. */
-async function startThread(workerData: ReaderData): Promise<Worker> {
-  const compiled = import.meta.url.endsWith(".js");
-  const worker = new Worker(
-    new URL(compiled ? "./reader-worker.js" : "./reader-worker.ts", import.meta.url),
-    {
-      workerData,
-      execArgv: compiled ? [] : ["--import", "jiti/register"],
-      resourceLimits: { maxOldGenerationSizeMb: maxMemory },
-    },
+function startThread(workerData: ReaderData): Promise<Worker> {
+  return startWorker(
+    "reader-worker",
+    import.meta.url,
+    "The thread that reads large requests did not start.",
+    { workerData, resourceLimits: { maxOldGenerationSizeMb: maxMemory } },
   );
-  // The waiting request gets the error; this handler covers a thread that fails while it is ended.
-  worker.on("error", () => {});
-  try {
-    await once(worker, "message");
-  } catch (error) {
-    throw new NlacError("ERR_INTERNAL", "The thread that reads large requests did not start.", {
-      cause: error,
-    });
-  }
-  return worker;
 }

@@ -74,7 +74,6 @@ export class RequestReader {
   /** Bytes of the longest text that the context could hold. */
   readonly #maxBytes: number;
   #template: ChatTemplate | undefined;
-  #readsTools: boolean | undefined;
 
   constructor(tokenizer: Tokenizer, limits: ReadLimits) {
     this.#tokenizer = tokenizer;
@@ -101,8 +100,7 @@ export class RequestReader {
       bytes += Buffer.byteLength(content) + Buffer.byteLength(call?.arguments ?? "");
     this.#checkBytes(bytes, "messages");
     const tools = toolsIn(request);
-    this.#readsTools ??= this.template.readsTools;
-    if (tools.length > 0 && !this.#readsTools)
+    if (tools.length > 0 && !this.template.readsTools)
       throw badRequest("The model's chat template knows no tools, so the model would not see them.", "tools");
     return {
       ...{ request, messages, tools, names: namesOf(messages, tools) },

@@ -2,6 +2,8 @@
 
 import { uniform } from "../../lib/base/random.ts";
 import type { Action, Environment, Episode, Message, StepResult } from "../../lib/contract/environment.ts";
+import { collectTrajectories } from "../../lib/playing/collect.ts";
+import { ScriptedModel } from "./scripted-model.ts";
 
 export interface Errand {
   word: string;
@@ -63,4 +65,17 @@ export function luckyReply(share: () => number) {
     const word = asked !== undefined && uniform(Number(seed), 0, 0) < share() ? asked : "soap";
     return `Thought:\nhm\nAction:\n${word}`;
   };
+}
+
+/** One episode in which the model replies by a script. */
+export function play(reply: (prompt: string) => string, environment = errandEnvironment()) {
+  return collectTrajectories({
+    model: new ScriptedModel(reply),
+    environment,
+    episodes: [{ id: 0, task: { word: "key" } }],
+    seed: 0,
+    maxActionTokens: 100,
+    maxPromptTokens: 10_000,
+    temperature: 1,
+  });
 }

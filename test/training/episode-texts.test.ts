@@ -1,21 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { type EpisodeText, episodeTexts } from "../../lib/training/episode-texts.ts";
-import { errandEnvironment } from "../support/errand.ts";
+import { errandEnvironment, play } from "../support/errand.ts";
 import { act } from "../support/roles.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
-
-function play(reply: (prompt: string) => string, environment = errandEnvironment()) {
-  return collectTrajectories({
-    model: new ScriptedModel(reply),
-    environment,
-    episodes: [{ id: 0, task: { word: "key" } }],
-    seed: 0,
-    maxActionTokens: 100,
-    maxPromptTokens: 10_000,
-    temperature: 1,
-  });
-}
 
 const model = new ScriptedModel(() => "");
 

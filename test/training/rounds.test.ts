@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { collectTrajectories } from "../../lib/playing/collect.ts";
 import { memoryRun, newCounters } from "../../lib/run/training-run.ts";
 import { deviation } from "../../lib/statistics/mean.ts";
 import {
@@ -10,22 +9,9 @@ import {
   stepsOf,
   updatesPerRound,
 } from "../../lib/training/rounds.ts";
-import { errandEnvironment } from "../support/errand.ts";
+import { errandEnvironment, play } from "../support/errand.ts";
+import { act } from "../support/roles.ts";
 import { endOfTurn, ScriptedModel } from "../support/scripted-model.ts";
-
-const act = (word: string) => `Thought:\nhm\nAction:\n${word}`;
-
-function play(reply: (prompt: string) => string, environment = errandEnvironment()) {
-  return collectTrajectories({
-    model: new ScriptedModel(reply),
-    environment,
-    episodes: [{ id: 0, task: { word: "key" } }],
-    seed: 0,
-    maxActionTokens: 100,
-    maxPromptTokens: 10_000,
-    temperature: 1,
-  });
-}
 
 const model = new ScriptedModel(() => "");
 

@@ -4,8 +4,8 @@
  */
 
 import { once } from "node:events";
-import { Worker } from "node:worker_threads";
-import { NlacError } from "../../base/errors.ts";
+import type { Worker } from "node:worker_threads";
+import { startWorker } from "../../base/start-worker.ts";
 
 /** Timeout of one judgement in milliseconds; the thread is then killed and the result is false. */
 export const limit = 1000;
@@ -58,22 +58,8 @@ async function ask(gold: string, prediction: string): Promise<boolean> {
   }
 }
 
-/** JavaScript in the package, TypeScript through jiti in a checkout's tests. */
-async function start(): Promise<Worker> {
-  const compiled = import.meta.url.endsWith(".js");
-  const worker = new Worker(new URL(compiled ? "./worker.js" : "./worker.ts", import.meta.url), {
-    execArgv: compiled ? [] : ["--import", "jiti/register"],
+function start(): Promise<Worker> {
+  return startWorker("worker", import.meta.url, "gradeMath: its thread did not start. Is mathjs installed?", {
     resourceLimits: { maxOldGenerationSizeMb: maxMemory },
   });
-  // The waiting request gets the error; this handler covers a thread that runs out of memory while
-  // it is killed.
-  worker.on("error", () => {});
-  try {
-    await once(worker, "message");
-  } catch (error) {
-    throw new NlacError("ERR_INTERNAL", "gradeMath: its thread did not start. Is mathjs installed?", {
-      cause: error,
-    });
-  }
-  return worker;
 }
